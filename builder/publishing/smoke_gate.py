@@ -19,6 +19,7 @@ from builder.smoke.abrun import ab_options
 from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.run import not_tested
 from builder.smoke.slurm import complete_job
+from builder.smoke.values import findings_of
 
 SmokePolicy = Literal["auto", "always"]
 #: A verdict with which tags may move, and the report.
@@ -160,6 +161,5 @@ class SmokeGate:
 
 def _found(report: dict[str, Any], status: str) -> list[str]:
     """What a report says about everything with a status, a line each."""
-    findings = (report.get("grade") or {}).get("findings", [])
-    entries = [*report.get("probes", ()), *report.get("measurements", ()), *findings]
+    entries = [*report.get("probes", ()), *report.get("measurements", ()), *findings_of(report)]
     return [f"{status} {entry['id']}: {entry['seen']}" for entry in entries if entry["status"] == status]

@@ -26,17 +26,17 @@ from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.shell import quote
 from builder.smoke.ab import ROUND
-from builder.smoke.baseline import baseline_reports
 from builder.smoke.evidence import hash_sif, read_evidence
 from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan
 from builder.smoke.reports import store_report
-from builder.smoke.run import SmokeReport, benchmark_command, complete, smoke
+from builder.smoke.run import SmokeReport, benchmark_command, smoke
 from builder.smoke.schema import could_not_run
 from builder.smoke.slurm import (
     MARGIN_S,
     REPORT,
     collect_report,
+    graded,
     job_folder,
     job_request,
     require_slurm,
@@ -265,10 +265,7 @@ def _completed(
     folder: Path,
 ) -> SmokeReport:
     """The graded report. It is stored unless the run was aborted."""
-    runner = f"slurm ({recipe.site.runtime.kind})"
-    devices = options.devices * slurm.nodes if options.devices is not None else None
-    stored = baseline_reports(report, folder.parent)
-    report = complete(report, recipe, side.digest, runner, devices=devices, lock=side.lock, stored=stored)
+    report, runner = graded(report, recipe, side.digest, slurm, options, folder, side.lock)
     path = store_report(report, folder) if report["verdict"] != "error" else None
     return SmokeReport(report["verdict"], report, runner, side.digest, float(report["duration_s"]), path)
 

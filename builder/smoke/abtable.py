@@ -39,12 +39,12 @@ def render_ab(result: Ab, sides: Mapping[str, Side]) -> Table:
         color = _COLORS[figure.outcome]
         limit = "" if figure.outcome == "shown" else f"{100 * figure.limit:.1f} %"
         table.add_row(
-            f"[{color}]{figure.outcome}[/]", _name(figure), *figure.values, f"{change(figure):+.1f} %", limit
+            f"[{color}]{figure.outcome}[/]", _name(figure), *figure.values, f"{_change(figure):+.1f} %", limit
         )
     return table
 
 
-def change(figure: Figure) -> float:
+def _change(figure: Figure) -> float:
     """The change of a figure in percent; positive: better."""
     return 100 * (figure.ratio - 1)
 

@@ -24,6 +24,7 @@ from builder.smoke.finding import PUBLISHED, Basis, Finding, value_finding
 from builder.smoke.limits import BUSY, LIMITS, UNSTEADY, evaluate
 from builder.smoke.machines import shares_gpu
 from builder.smoke.reports import StoredReport, read_files
+from builder.smoke.schema import TIME
 from builder.smoke.values import (
     Report,
     Value,
@@ -31,6 +32,7 @@ from builder.smoke.values import (
     facts_of,
     format_value,
     mapping,
+    mappings,
     number,
     rank_item,
     unit_of,
@@ -53,9 +55,6 @@ _ADVICE = (
     "check clock, power and heat (nvidia-smi -q -d PERFORMANCE, rocm-smi) and other processes on the GPU; "
     "to see what differs: builder smoke TARGET --compare previous"
 )
-
-#: The notation of times in reports.
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 #: No figure of a GPU is as small as this, in GFLOP/s or GB/s. A fraction of it could be infinite.
 _SMALLEST = 1e-6
 #: What must be equal for two figures to be comparable.
@@ -99,7 +98,7 @@ def baseline_reports(report: Report, folder: Path | None) -> list[StoredReport]:
     paths = sorted(folder.glob("*/*.json"), key=lambda path: (path.stem.partition("-")[2], path))
     if len(paths) > _NEWEST_FILES + _OLDEST_FILES:
         paths = paths[:_OLDEST_FILES] + paths[-_NEWEST_FILES:]
-    tomorrow = _days_before(datetime.datetime.now(datetime.UTC).strftime(_TIME), -1)
+    tomorrow = _days_before(datetime.datetime.now(datetime.UTC).strftime(TIME), -1)
     return [stored for stored in read_files(paths)[0] if stored.started <= tomorrow]
 
 
@@ -124,9 +123,11 @@ def grade_by_baseline(
             facts = facts_of(value, devices)
             own = {**measurement, **rank_item(value, measurement)}
             key = _key(report, own, facts)
-            if key is not None and key not in known:
+            if key is None:
+                continue
+            if key not in known:
                 known[key] = _baseline(_samples(earlier, own, key), str(report["started"]))
-            baseline = known[key] if key is not None else None
+            baseline = known[key]
             if baseline is not None:
                 causes = _causes(report, measurement)
                 state = state_of(value, measurement, facts)
@@ -177,8 +178,7 @@ def _key(report: Report, measurement: Mapping[str, Any], facts: Mapping[str, Any
     power = number(facts, "power_limit_w")
     transport: _Key = ()
     if str(measurement.get("id")).startswith("allreduce"):
-        launch = report.get("launch")
-        ranks = measurement.get("members") or (launch.get("ranks") if isinstance(launch, dict) else None)
+        ranks = measurement.get("members") or mapping(report.get("launch")).get("ranks")
         transport = (str(ranks), str(measurement.get("backend")), str(measurement.get("algorithm")))
     return (
         str(facts["name"]),
@@ -200,9 +200,7 @@ def _framework(report: Report) -> str:
     return f"{framework.get('name')} {'.'.join(str(framework.get('version')).split('.')[:2])}"
 
 
-def _samples(
-    stored: Sequence[StoredReport], wanted: Mapping[str, Any], key: _Key | None
-) -> Iterator[_Sample]:
+def _samples(stored: Sequence[StoredReport], wanted: Mapping[str, Any], key: _Key) -> Iterator[_Sample]:
     """The same figure in other runs: same measurement, size and key."""
     for run in stored:
         devices = devices_of(run.report)
@@ -224,9 +222,8 @@ def _at_size(measurement: Mapping[str, Any], size: Any) -> Mapping[str, Any]:
     """The measurement at this size: its best one, or another one that it lists; empty if it has none."""
     if measurement.get("size") == size:
         return measurement
-    sizes = measurement.get("sizes")
-    for item in sizes if isinstance(sizes, list) else []:
-        if isinstance(item, dict) and item.get("size") == size:
+    for item in mappings(measurement.get("sizes")):
+        if item.get("size") == size:
             return {**measurement, **item, "ranks": None}
     return {}
 
@@ -265,7 +262,7 @@ def _baseline(samples: Iterator[_Sample], started: str) -> _Baseline | None:
 def _days_before(started: str, days: int) -> str:
     """A time so many days before another one, in the same notation."""
     try:
-        return (datetime.datetime.strptime(started, _TIME) - datetime.timedelta(days=days)).strftime(_TIME)
+        return (datetime.datetime.strptime(started, TIME) - datetime.timedelta(days=days)).strftime(TIME)
     except (ValueError, OverflowError):
         return ""
 

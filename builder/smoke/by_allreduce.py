@@ -13,7 +13,7 @@ from typing import Any
 
 from builder.smoke.by_reference import TOO_LOW_NOTE, published
 from builder.smoke.causes import slowing_variables
-from builder.smoke.finding import Finding, value_finding
+from builder.smoke.finding import Finding, not_evaluated, slowed_by, value_finding
 from builder.smoke.limits import (
     LATENCY_BOUND,
     LEAST_REDUCTION,
@@ -30,6 +30,7 @@ from builder.smoke.values import (
     Value,
     facts_of,
     format_value,
+    mapping,
     number,
     usable_measurements,
     values_of,
@@ -70,10 +71,8 @@ def _members(report: Report, measurement: Mapping[str, Any]) -> float | None:
     members = number(measurement, "members")
     if members is not None:
         return members
-    launch = report.get("launch")
-    if not isinstance(launch, dict) or launch.get("nodes", 1) != 1:
-        return None
-    return number(launch, "ranks")
+    launch = mapping(report.get("launch"))
+    return number(launch, "ranks") if launch.get("nodes", 1) == 1 else None
 
 
 def _slowest(values: Sequence[Value]) -> list[Value]:
@@ -102,22 +101,19 @@ def _compare(
         f"{format_value(value.median, value.unit)}: {fraction:.0%} of "
         f"{format_value(figure.value, value.unit)} ({_described(figure, device)})"
     )
-    advice = _ADVICE
     if status != "pass" and size is not None and _is_too_small(size, figure):
         status = _of_small(value, size, figure.value, limits)
     if status == "skip":
-        seen += f"; not evaluated: only {(size or 0) / 2**20:.0f} MiB fitted the time"
-        return Finding(value.id, "skip", seen, device=value.where, value=value.median, unit=value.unit)
+        return not_evaluated(value, seen, f"only {(size or 0) / 2**20:.0f} MiB fitted the time")
     if status != "pass" and variables:
-        status, advice = "warn", f"unset {', '.join(variables)} and measure again"
-        seen += f"; {', '.join(variables)} is set"
+        return slowed_by(value, seen, variables, basis, fraction)
     if status == "pass" and value.spread > UNSTEADY:
         seen += f"; varies by {value.spread:.0%}"
         return value_finding(value, "warn", seen, _UNSTEADY_ADVICE, basis, fraction)
     is_same_size = size is not None and figure.bytes <= size < 2 * figure.bytes
     if status == "pass" and is_same_size and basis.name == "achieved" and fraction > TOO_LOW:
         seen += TOO_LOW_NOTE
-    return value_finding(value, status, seen, advice, basis, fraction)
+    return value_finding(value, status, seen, _ADVICE, basis, fraction)
 
 
 def _of_algorithm(known: Sequence[Figure], algorithm: str) -> Sequence[Figure]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.smoke.causes import slowing_variables, state_of, variables_of
-from builder.smoke.finding import Basis, Finding, value_finding
+from builder.smoke.finding import Basis, Finding, not_evaluated, slowed_by, value_finding
 from builder.smoke.limits import (
     CONSISTENCY_LIMITS,
     HOST_BOUND_S,
@@ -31,6 +31,7 @@ from builder.smoke.values import (
     Value,
     facts_of,
     format_value,
+    mappings,
     number,
     rank_item,
     usable_measurements,
@@ -174,13 +175,10 @@ def _low(case: _Case, status: Status, seen: str, fraction: float) -> Finding:
     value = case.value
     unfair = _unfair(case)
     if unfair:
-        seen += f"; not evaluated: {unfair}"
-        return Finding(value.id, "skip", seen, device=value.where, value=value.median, unit=value.unit)
+        return not_evaluated(value, seen, unfair)
     variables = slowing_variables(case.report, value.id)
     if variables:
-        seen += f"; {', '.join(variables)} is set"
-        advice = f"unset {', '.join(variables)} and measure again"
-        return value_finding(value, "warn", seen, advice, case.basis, fraction)
+        return slowed_by(value, seen, variables, case.basis, fraction)
     state = state_of(value, case.measurement, case.facts)
     seen += f"; {state}" if state else ""
     # No slice was ever measured publicly, and its neighbours use the board's power, too.
@@ -204,21 +202,16 @@ def _largest_size(case: _Case) -> float:
     of_rank = number(rank_item(case.value, case.measurement), "size")
     if case.value.rank is not None and of_rank:
         return of_rank
-    sizes = case.measurement.get("sizes")
-    found = (
-        [number(item, "size") for item in sizes if isinstance(item, dict)] if isinstance(sizes, list) else []
-    )
-    known = [size for size in (*found, number(case.measurement, "size")) if size is not None]
-    return max(known, default=0.0)
+    found = [number(item, "size") for item in (*mappings(case.measurement.get("sizes")), case.measurement)]
+    return max((size for size in found if size is not None), default=0.0)
 
 
 def _crowd(case: _Case) -> int:
     """The number of GPUs of the value's node that copied at the same time; 1 for what is not a transfer."""
-    ranks = case.measurement.get("ranks")
     is_alone = case.measurement.get("alone") is True
-    if case.key != "transfer" or case.value.rank is None or is_alone or not isinstance(ranks, list):
+    if case.key != "transfer" or case.value.rank is None or is_alone:
         return 1
-    return sum(isinstance(item, dict) and item.get("host") == case.value.host for item in ranks)
+    return sum(rank.get("host") == case.value.host for rank in mappings(case.measurement.get("ranks")))
 
 
 def _advice(case: _Case) -> str:

@@ -20,7 +20,16 @@ from typing import Any
 
 from builder.smoke.finding import Basis, Finding, value_finding
 from builder.smoke.limits import BUSY, LIMITS, ROOFLINE_LIMITS, evaluate
-from builder.smoke.values import Report, Value, cores_of, format_value, number, usable_measurements, value_of
+from builder.smoke.values import (
+    Report,
+    Value,
+    cores_of,
+    format_value,
+    mappings,
+    number,
+    usable_measurements,
+    value_of,
+)
 
 #: cpu.peak is a peak of fp32. Measurements in other precisions may have faster units, so they are not
 #: compared with it.
@@ -146,10 +155,7 @@ def _scaling(measurement: Mapping[str, Any], peak: Value) -> Iterator[Finding]:
 
 def _single_core(measurement: Mapping[str, Any]) -> float | None:
     """GFLOP/s of one core; None if that was not measured."""
-    items = measurement.get("cores")
-    for item in items if isinstance(items, list) else []:
-        if not isinstance(item, dict):
-            continue
+    for item in mappings(measurement.get("cores")):
         cores, speed = number(item, "cores"), number(item, "median_gflop_per_s")
         if speed and cores is not None and int(cores) == 1:
             return speed

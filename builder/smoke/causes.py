@@ -56,5 +56,5 @@ def state_of(value: Value, measurement: Mapping[str, Any], facts: Mapping[str, A
         facts: the facts about its GPU.
     """
     known = mapping(facts.get("after"))
-    sampled = {key: own[key] for own in (rank_item(value, measurement),) for key in _SAMPLED if key in own}
-    return clock_state({"after": {**known, **sampled}})
+    own = rank_item(value, measurement)
+    return clock_state({**known, **{key: own[key] for key in _SAMPLED if key in own}})

@@ -46,11 +46,15 @@ class Change:
     reason: str = ""
     """Why it is not evaluated, or why it counts below its limit."""
 
+    @property
+    def evaluated(self) -> bool:
+        return self.outcome not in ("other", "busy")
+
     def __str__(self) -> str:
         device = f" ({self.device})" if self.device else ""
         old, new = format_value(self.old, self.unit), format_value(self.new, self.unit)
         text = f"{self.id}{device}: {old} -> {new}"
-        if self.outcome in ("other", "busy"):
+        if not self.evaluated:
             return f"{text}, {self.reason}"
         word = "slower" if self.ratio < 1 else "faster"
         conditions = "; ".join((f"limit {self.limit:.0%}", *self.differences))

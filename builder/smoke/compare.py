@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.smoke.change import Change, Outcome
+from builder.smoke.changed import Difference, differences
 from builder.smoke.kinds import Kind, kind_of
 from builder.smoke.machines import Machine, disturbance, machine
 from builder.smoke.packages import PackageChange, changed_packages
@@ -77,7 +78,11 @@ class Comparison:
     @property
     def evaluated(self) -> bool:
         """Whether any value could be evaluated: without one "nothing slower" would mean nothing."""
-        return any(change.outcome not in ("other", "busy") for change in self.changes)
+        return any(change.evaluated for change in self.changes)
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        return differences(self.old, self.new, self.packages)
 
     def to_json(self) -> dict[str, Any]:
         packages = self.packages

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from builder.smoke.values import number
+from builder.smoke.values import mappings, number
 
 #: Reasons for a lower clock that are usual under full load, on a healthy GPU.
 _USUAL = ("power cap",)
@@ -21,9 +21,6 @@ class Conditions:
     temperature_c: tuple[float, float] | None = None
     throttled: tuple[str, ...] | None = None
     """Why the clock was limited; None: not known."""
-
-    def __bool__(self) -> bool:
-        return any((self.clock_mhz, self.power_w, self.temperature_c, self.throttled is not None))
 
     def __str__(self) -> str:
         """``1,755 MHz, 690 W, 64 °C, power cap``; empty if nothing is known."""
@@ -50,10 +47,7 @@ class Conditions:
 
 def conditions_of(measurement: Mapping[str, Any]) -> Conditions:
     """The state of all GPUs of a measurement. Reports of older versions have none."""
-    ranks = measurement.get("ranks")
-    items: list[Mapping[str, Any]] = [measurement]
-    if isinstance(ranks, list):
-        items += [rank for rank in ranks if isinstance(rank, dict)]
+    items = [measurement, *mappings(measurement.get("ranks"))]
     return Conditions(
         clock_mhz=_extent(items, "clock_mhz"),
         power_w=_extent(items, "power_w"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,19 +86,30 @@ def value_finding(
     )
 
 
-def clock_state(facts: Mapping[str, Any]) -> str:
+def not_evaluated(value: Value, seen: str, reason: str) -> Finding:
+    """A low value that says nothing about the GPU."""
+    seen = f"{seen}; not evaluated: {reason}"
+    return Finding(value.id, "skip", seen, device=value.where, value=value.median, unit=value.unit)
+
+
+def slowed_by(value: Value, seen: str, variables: Sequence[str], basis: Basis, fraction: float) -> Finding:
+    """A low value that environment variables explain."""
+    names = ", ".join(variables)
+    return value_finding(
+        value, "warn", f"{seen}; {names} is set", f"unset {names} and measure again", basis, fraction
+    )
+
+
+def clock_state(state: Mapping[str, Any]) -> str:
     """The state of a GPU after the measurements, which may explain a low value; empty if it is unknown.
 
     For example ``clock 735 of 1410 MHz, throttled by heat, 91 °C``. The probes gpu.clocks and gpu.ecc
     evaluate this state.
     """
-    after = facts.get("after")
-    if not isinstance(after, dict):
-        return ""
-    clock = number(after, "clock_mhz")
-    maximum = number(after, "clock_max_mhz")
-    temperature = number(after, "temperature_c")
-    reasons = after.get("throttled")
+    clock = number(state, "clock_mhz")
+    maximum = number(state, "clock_max_mhz")
+    temperature = number(state, "temperature_c")
+    reasons = state.get("throttled")
     parts = []
     if clock:
         of_maximum = f" of {maximum:.0f}" if maximum else ""

@@ -24,6 +24,10 @@ from builder.smoke.values import (
 _GPU_PROBES = {"gpu.idle": "other processes use the GPU", "gpu.clocks": "the GPU is slowed down"}
 
 
+#: Beginnings of what differs between two machines.
+POWER_LIMIT, DRIVER = "power limit", "driver"
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The GPU or the processor that a value was measured on."""
@@ -42,9 +46,9 @@ class Machine:
         """What differs on another machine of the same name: ``driver 550.54 -> 580.65``."""
         found = []
         if self.power_limit_w and new.power_limit_w and abs(self.power_limit_w - new.power_limit_w) >= 1:
-            found.append(f"power limit {self.power_limit_w:.0f} W -> {new.power_limit_w:.0f} W")
+            found.append(f"{POWER_LIMIT} {self.power_limit_w:.0f} W -> {new.power_limit_w:.0f} W")
         if self.driver and new.driver and self.driver != new.driver:
-            found.append(f"driver {self.driver} -> {new.driver}")
+            found.append(f"{DRIVER} {self.driver} -> {new.driver}")
         return tuple(found)
 
 

@@ -26,7 +26,7 @@ from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
 from builder.smoke.reports import StoredReport, store_report
-from builder.smoke.schema import benchmark_problem, could_not_run, find_report
+from builder.smoke.schema import TIME, benchmark_problem, could_not_run, find_report
 from builder.store.blobs import Store
 
 PROGRAM = "/opt/builder/smoke.py"
@@ -262,7 +262,7 @@ def dated_tag(recipe: Recipe, started: str) -> str:
     """The recipe's first dated tag (``26.11``) for the day of a report; empty if the recipe has none."""
     pattern = next((tag for tag in recipe.registry.tags if "%" in tag), "")
     try:
-        return datetime.datetime.strptime(started, "%Y-%m-%dT%H:%M:%SZ").strftime(pattern)
+        return datetime.datetime.strptime(started, TIME).strftime(pattern)
     except ValueError:
         return ""
 

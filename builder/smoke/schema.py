@@ -21,6 +21,8 @@ from builder.smoke.values import Report, number
 _SCHEMA = Path(__file__).with_name("report.schema.json")
 #: Texts of an output that are read as a report. An image can print millions that begin like one.
 MAX_OBJECTS = 1000
+#: The notation of times in reports.
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -184,7 +186,7 @@ def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[st
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "error",
-        "started": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "started": datetime.datetime.now(datetime.UTC).strftime(TIME),
         "duration_s": 0.0,
         "expect": {
             "gpu": recipe.gpu.vendor,

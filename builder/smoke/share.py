@@ -25,7 +25,7 @@ from builder.bench.measurements.layers import BACKENDS
 from builder.bench.probes import PROBES
 from builder.bench.schema import EXIT_CODES, SEVERITY
 from builder.errors import BuilderError
-from builder.smoke.values import Report, devices_of, mapping, number
+from builder.smoke.values import Report, devices_of, mapping, mappings, number
 from builder.version import __version__
 
 #: Version of the format of the copy.
@@ -215,7 +215,7 @@ def _names_in(report: Report) -> Iterator[str]:
     for device in devices_of(report):
         yield from (str(device.get(key, "")) for key in ("host", "uuid", "serial"))
     for measurement in report["measurements"]:
-        yield from (str(rank.get("host", "")) for rank in _mappings(measurement.get("ranks")))
+        yield from (str(rank.get("host", "")) for rank in mappings(measurement.get("ranks")))
     for name, value in mapping(facts.get("variables")).items():
         if _NAMING.match(str(name)):
             yield str(value)
@@ -347,7 +347,7 @@ def _measurement(item: dict[str, Any], devices: Sequence[dict[str, Any]], nodes:
     device = str(item.get("device", ""))
     ranks = [
         {**rank, "gpu": _gpu_of(rank, devices), "node": nodes.of(str(rank.get("host", "")))}
-        for rank in _mappings(item.get("ranks"))
+        for rank in mappings(item.get("ranks"))
     ]
     return {
         **item,
@@ -367,10 +367,6 @@ def _gpu_of(item: Mapping[str, Any], devices: Sequence[dict[str, Any]]) -> str:
         return next((str(d["gpu"]) for d in devices if d.get("rank") == item["rank"]), "")
     position = int(match[1] or 0)
     return str(devices[position]["gpu"]) if position < len(devices) else ""
-
-
-def _mappings(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def contents(document: Mapping[str, Any]) -> list[str]:

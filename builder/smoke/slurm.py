@@ -83,15 +83,38 @@ def smoke_on_slurm(
     elif has_verdict and (problem := ran.mismatch(built)):
         report = could_not_run(recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}")
     digest = ran.digest if is_other else built.digest
-    runner = f"slurm ({recipe.site.runtime.kind})"
-    devices = options.devices * slurm.nodes if options.devices is not None else None
-    stored = baseline_reports(report, folder.parent)
     lock = None if is_other else lock
-    report = complete(report, recipe, digest, runner, devices=devices, lock=lock, stored=stored)
+    report, runner = graded(report, recipe, digest, slurm, options, folder, lock)
     if ran.locks:
         report["image"]["locks"] = list(ran.locks)
     path = store_report(report, folder)
     return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+
+
+def graded(
+    report: dict[str, Any],
+    recipe: Recipe,
+    digest: str,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    folder: Path,
+    lock: Lock | None,
+) -> tuple[dict[str, Any], str]:
+    """The report of a job with its grade, and what ran it.
+
+    Args:
+        report: what the benchmark reported.
+        recipe: the target's recipe.
+        digest: of the image that the job ran.
+        slurm: the size of the job.
+        options: how the benchmark ran.
+        folder: ``reports/TARGET``; the reports beside it are the site's baseline.
+        lock: the lock of the image, if it is known.
+    """
+    runner = f"slurm ({recipe.site.runtime.kind})"
+    devices = options.devices * slurm.nodes if options.devices is not None else None
+    stored = baseline_reports(report, folder.parent)
+    return complete(report, recipe, digest, runner, devices=devices, lock=lock, stored=stored), runner
 
 
 def require_slurm(recipe: Recipe) -> None:

@@ -7,14 +7,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from builder.smoke.changed import differences
 from builder.smoke.compare import Comparison
 from builder.smoke.conditions import conditions_of
 from builder.smoke.figures import burst_text, size_text
 from builder.smoke.finding import PUBLISHED
 from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
-from builder.smoke.values import display_unit, number, unit_of
+from builder.smoke.values import display_unit, findings_of, number, unit_of
 
 #: Findings whose fraction is shown beside the measurement, and of what it is a fraction.
 _REFERENCES = {basis: "the reference" for basis in (*PUBLISHED, "roofline")} | {"site": "this site's median"}
@@ -31,7 +30,7 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
     """
     verdict = _colored(report.verdict, report.verdict)
     table = _table(f"smoke test: {verdict} in {report.duration_s:.1f} s ({report.runner})")
-    findings = (report.report.get("grade") or {}).get("findings", [])
+    findings = findings_of(report.report)
     fractions = _fractions(findings)
     for entry in [*report.report["probes"], *report.report["measurements"]]:
         if entry["status"] == "skip" and not skipped:
@@ -133,7 +132,7 @@ def render_comparison(comparison: Comparison, name: str) -> Table:
         table.add_row(_colored(probe.new, probe.new), escape(probe.id), f"was {probe.old}")
     causes = [
         str(cause)
-        for cause in differences(comparison.old, comparison.new, comparison.packages)
+        for cause in comparison.differences
         if cause.what != "packages" and (slower or (cause.changed and cause.what != "image"))
     ]
     if causes and old.digest != new.digest:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from builder.smoke.change import Change
 from builder.smoke.kinds import CONTRAST, CONTRAST_OF, PRODUCTS
+from builder.smoke.machines import DRIVER, POWER_LIMIT
 
 #: Runs of the old image below which a comparison says how few they are.
 _ENOUGH_RUNS = 3
@@ -33,8 +34,8 @@ def _with_contrasts(changes: Sequence[Change]) -> list[Change]:
     """
     products: dict[str, list[Change]] = defaultdict(list)
     for change in changes:
-        other_power = any(text.startswith("power limit") for text in change.differences)
-        evaluated = change.on_gpu and change.outcome not in ("other", "busy")
+        other_power = any(text.startswith(POWER_LIMIT) for text in change.differences)
+        evaluated = change.on_gpu and change.evaluated
         if change.id in PRODUCTS and evaluated and not change.same_device and not other_power:
             products[change.device].append(change)
     return [_contrasted(change, products[change.device]) for change in changes]
@@ -48,7 +49,8 @@ def _contrasted(change: Change, products: Sequence[Change]) -> Change:
     fell = 1 - change.ratio / math.exp(others)
     if fell <= max(CONTRAST, change.run_limit) or change.ratio >= 1 - change.floor:
         return change
-    cause = "the image or the driver" if any("driver" in d for d in change.differences) else "the image"
+    other_driver = any(text.startswith(DRIVER) for text in change.differences)
+    cause = "the image or the driver" if other_driver else "the image"
     reason = f"it fell by {fell:.0%} against its GPU's other products, so the cause is {cause}, not the GPU"
     return replace(change, outcome="slower", reason=reason)
 
@@ -60,7 +62,7 @@ def _without_single_gpus(changes: Sequence[Change]) -> list[Change]:
     """
     ratios: dict[str, list[float]] = defaultdict(list)
     for change in changes:
-        if change.on_gpu and not change.same_device and change.outcome not in ("other", "busy"):
+        if change.on_gpu and not change.same_device and change.evaluated:
             ratios[change.id].append(change.ratio)
     out = []
     for change in changes:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from builder.errors import BuilderError, UsageError
 from builder.redact import redact
 from builder.smoke.finding import PUBLISHED
-from builder.smoke.values import Report, usable_measurements, values_of
+from builder.smoke.values import Report, findings_of, usable_measurements, values_of
 
 #: Bases of the fractions that are logged.
 _GRADED_BASES = (*PUBLISHED, "roofline", "site")
@@ -62,7 +62,7 @@ def metrics(report: Report) -> dict[str, float]:
         for value in values_of(measurement):
             suffix = f".rank{value.rank}" if value.rank is not None else ""
             out[f"{value.id}.{value.unit}{suffix}"] = value.median
-    for finding in (report.get("grade") or {}).get("findings", []):
+    for finding in findings_of(report):
         fraction = finding.get("fraction")
         basis = finding.get("basis")
         if isinstance(fraction, int | float) and basis in _GRADED_BASES:

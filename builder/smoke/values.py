@@ -93,6 +93,16 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def mappings(value: Any) -> list[dict[str, Any]]:
+    """The mappings in a part of a report that should be a list of them; empty if it is anything else."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def findings_of(report: Report) -> list[dict[str, Any]]:
+    """The findings of a report's grade; empty if it has none."""
+    return list(mapping(report.get("grade")).get("findings", []))
+
+
 def cores_of(report: Report) -> float | None:
     """The cores that a run could use: those that it may run on, or its quota; None if unknown."""
     cpu = mapping(report.get("facts", {}).get("cpu"))
@@ -168,8 +178,7 @@ def rank_item(value: Value, measurement: Mapping[str, Any]) -> Mapping[str, Any]
     """The part of a measurement that is about a value's rank; the measurement itself if it has one value."""
     if value.rank is None:
         return measurement
-    ranks = measurement.get("ranks")
-    items = [item for item in ranks if isinstance(item, dict)] if isinstance(ranks, list) else []
+    items = mappings(measurement.get("ranks"))
     return next((item for item in items if item.get("rank") == value.rank), {})
 
 
@@ -180,8 +189,7 @@ def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
 
 def devices_of(report: Report) -> list[dict[str, Any]]:
     """The facts about a report's GPUs; empty if the report lists none."""
-    facts = report.get("facts", {}).get("devices")
-    return [d for d in facts if isinstance(d, dict)] if isinstance(facts, list) else []
+    return mappings(report.get("facts", {}).get("devices"))
 
 
 def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:

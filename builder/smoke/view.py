@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 from builder.smoke.change import Change
-from builder.smoke.changed import Difference, differences
 from builder.smoke.compare import Comparison, compare
 from builder.smoke.conditions import conditions_of
 from builder.smoke.figures import FigureRow, figure_rows
@@ -18,7 +17,7 @@ from builder.smoke.reference import References
 from builder.smoke.reports import StoredReport
 from builder.smoke.roofline import Roofline, roofline
 from builder.smoke.trends import Comparisons, Trend, trends_of
-from builder.smoke.values import Report, devices_of, format_value, mapping, value_of
+from builder.smoke.values import Report, devices_of, findings_of, format_value, mapping, value_of
 
 _SHOWN_OUTCOMES: tuple[str, ...] = ("slower", "faster", "host")
 _STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
@@ -38,8 +37,6 @@ class ImageRow:
     faster: tuple[str, ...]
     not_counted: tuple[str, ...]
     """The measurements that got slower for reasons of the host or of files, which alone do not count."""
-    differences: tuple[Difference, ...]
-    """What differs from the runs of the image before it."""
     summary: str
     """``unchanged`` or ``not comparable``; empty if something got slower or faster."""
 
@@ -57,8 +54,6 @@ class TargetView:
     """The newest image compared with the one before it."""
     against: str
     """The label of that image; empty if there is only one."""
-    differences: tuple[Difference, ...]
-    """What differs between the runs of the two; empty if there is only one."""
     figures: tuple[FigureRow, ...]
     """What the GPUs reached; empty for a CPU."""
     trends: tuple[Trend, ...]
@@ -94,7 +89,7 @@ def view(
     comparisons = [None, *(compare(new.completed, old.completed) for old, new in pairwise(images))]
     newest = images[-1]
     report = newest.latest.report
-    findings = _findings(report)
+    findings = findings_of(report)
     return TargetView(
         name=name,
         images=tuple(images),
@@ -102,23 +97,13 @@ def view(
         machines=_machines(report),
         comparison=comparisons[-1],
         against=images[-2].label if len(images) > 1 else "",
-        differences=_differences(comparisons[-1]),
-        figures=tuple(figure_rows(newest.completed[-1].report, _findings(newest.completed[-1].report))),
+        figures=tuple(figure_rows(newest.completed[-1].report, findings_of(newest.completed[-1].report))),
         trends=tuple(trends_of(images, comparisons)) if len(images) > 1 else (),
         roofline=roofline(newest.completed[-1].report, figures),
         findings=tuple(sorted(findings, key=lambda f: _STATUS_ORDER.get(str(f.get("status")), 4))),
         problems=tuple(problems),
         rows=tuple(_rows(images, comparisons)),
     )
-
-
-def _findings(report: Report) -> list[dict[str, Any]]:
-    grade_of = report.get("grade")
-    return list(grade_of["findings"]) if isinstance(grade_of, dict) else []
-
-
-def _differences(comparison: Comparison | None) -> tuple[Difference, ...]:
-    return differences(comparison.old, comparison.new, comparison.packages) if comparison else ()
 
 
 def ensure_graded(stored: StoredReport, figures: References) -> StoredReport:
@@ -176,5 +161,4 @@ def _row(image: ImageRuns, comparison: Comparison | None) -> ImageRow:
     summary = ""
     if not slower and not faster:
         summary = "not comparable" if comparison and changes and not comparison.evaluated else "unchanged"
-    differing = _differences(comparison)
-    return ImageRow(image, image.latest.report, comparison, slower, faster, not_counted, differing, summary)
+    return ImageRow(image, image.latest.report, comparison, slower, faster, not_counted, summary)
