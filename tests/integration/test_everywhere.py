@@ -9,11 +9,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from builder.net.pipconfig import pip_configuration
 from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
+from tests.support.schema import check_report as check_schema
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
 PRINTED = "3.0 /opt/conda"
@@ -42,8 +42,7 @@ def digest(cpu: Builder) -> str:
 
 def check_report(report: dict[str, Any]) -> None:
     """The report follows its schema, and something was measured: the budget begins after the import."""
-    schema = json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
-    jsonschema.validate(report, schema)
+    check_schema(report)
     assert report["probes"] and "pass" in {m["status"] for m in report["measurements"]}
 
 

@@ -16,7 +16,7 @@ from builder.smoke.html import render
 from builder.smoke.reference import references
 from builder.smoke.reports import StoredReport
 from tests.support.chromium import Chromium, chromium
-from tests.support.reports import A100_40, a100, cpu, ranked
+from tests.support.reports import A100_40, a100, cpu, ranked, with_site
 
 pytestmark = pytest.mark.heavy
 
@@ -58,9 +58,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made["measurements"] = [bf16, *others]
         for m in made["measurements"] if month > 9 else []:
             m.update(state)
-        made = grade(made, references(), Expected("nvidia", ("sm_80",), 4))
-        good = [f for f in made["grade"]["findings"] if f.get("basis") == "achieved"]
-        made["grade"]["findings"] += [{**f, "basis": "site", "fraction": 0.97} for f in good]
+        made = with_site(grade(made, references(), Expected("nvidia", ("sm_80",), 4)), fraction=0.97)
         node.append(StoredReport(made, f"{month}.json"))
     machine = [
         StoredReport(

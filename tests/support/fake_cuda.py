@@ -33,8 +33,6 @@ class FakeGpu:
     """After so many seconds of work the power limit acts."""
     capped: float = 0.9
     """The speed under the power limit, as a fraction."""
-    noise: float = 0.0
-    """Standard deviation of a kernel's time, as a fraction."""
     host_s: float = 0.0
     free_s: float = 0.0
     """When the GPU has finished all work that was launched."""
@@ -80,9 +78,6 @@ class FakeGpu:
             def record(self, *_: Any) -> None:
                 gpu.host_s += 1e-6
                 self.at = max(gpu.free_s, gpu.host_s)
-
-            def query(self) -> bool:
-                return self.at <= gpu.host_s
 
             def synchronize(self) -> None:
                 gpu.synchronizations += 1

@@ -6,28 +6,24 @@ import atexit
 import ctypes
 import functools
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.parts import need
+from tests.support.parts import shared_library
 
 _SOURCE = Path(__file__).with_name("fake_nvml.c")
 
 
 @functools.cache
-def _library() -> Path:
-    (gcc,) = need("gcc")
+def library() -> Path:
+    """The compiled library; skips the test if there is no gcc."""
     folder = tempfile.mkdtemp(prefix="builder-fake-nvml-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "libnvidia-ml.so.1"
-    done = subprocess.run(
-        [gcc, "-shared", "-fPIC", "-w", "-o", path, _SOURCE], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    shared_library(_SOURCE, path, "-w")
     return path
 
 
@@ -37,7 +33,7 @@ class FakeNvml:
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
         """``folder`` gets a copy of the library, whose variables are this test's own."""
         path = folder / "libnvidia-ml.so.1"
-        shutil.copy(_library(), path)
+        shutil.copy(library(), path)
         load = ctypes.CDLL
         self._loaded = load(str(path))
 

@@ -58,6 +58,14 @@ def need(*programs: str) -> list[str]:
     return [str(p) for p in found.values()]
 
 
+def shared_library(source: Path, path: Path, *options: str) -> None:
+    """Compiles a C file into a shared library; skips the test if there is no gcc."""
+    (gcc,) = need("gcc")
+    command = [gcc, "-shared", "-fPIC", *options, "-o", str(path), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def need_root() -> None:
     if os.geteuid() != 0:
         part_missing("needs root")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.parts import need, part_missing
+from tests.support.parts import part_missing, shared_library
 
 _HERE = Path(__file__).parent
 _HEADER = Path("/usr/include/slurm/spank.h")
@@ -16,13 +15,10 @@ _HEADER = Path("/usr/include/slurm/spank.h")
 
 def plugin(folder: Path) -> Path:
     """Compiles the plugin into a folder. Skips the test if the compiler or Slurm's headers are missing."""
-    (gcc,) = need("gcc")
     if not _HEADER.exists():
         part_missing("not installed: libslurm-dev (make apt-test)")
     path = folder / "environment.so"
-    command = [gcc, "-shared", "-fPIC", "-O", "-o", path, _HERE / "spank_edf.c"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    shared_library(_HERE / "spank_edf.c", path, "-O")
     return path
 
 

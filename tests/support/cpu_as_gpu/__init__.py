@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import shutil
 from pathlib import Path
 
-from tests.support.parts import need
+from tests.support.fake_nvml import library
+from tests.support.parts import shared_library
 from tests.support.smoke import Modified, Result
 from tests.support.torch_part import torch_folder
 
@@ -48,14 +49,11 @@ def run_on_gpus(
     libraries = folder / "lib"
     libraries.mkdir()
     if build == "CUDA":
-        (gcc,) = need("gcc")
         source = folder / "cuda.c"
         source.write_text("int cuDriverGetVersion(int *out) { *out = 13000; return 0; }\n")
-        made = [("libcuda.so.1", source)]
+        shared_library(source, libraries / "libcuda.so.1")
         if driver:
-            made.append(("libnvidia-ml.so.1", here.parent / "fake_nvml.c"))
-        for name, file in made:
-            subprocess.run([gcc, "-shared", "-fPIC", "-w", "-o", libraries / name, file], check=True)
+            shutil.copy(library(), libraries / "libnvidia-ml.so.1")
     else:
         code += f"bench.machine.files.ROOT = {str(amd_system(folder, gpus))!r}\n"
     env = {

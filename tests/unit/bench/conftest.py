@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from builder.bench.machine import files
+from tests.support.fake_nvml import FakeNvml
 
 WriteFile = Callable[..., None]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
+    """The driver's library of a machine with one GPU."""
+    return FakeNvml(monkeypatch, tmp_path)
 
 
 @pytest.fixture

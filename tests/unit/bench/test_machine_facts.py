@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,9 @@ from tests.support.fake_torch import fake_torch
 from tests.support.smoke import make_run, run
 
 
-def test_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_gpu(nvml: FakeNvml) -> None:
     """What tells a GPU from another one of the same name, and what slows it down."""
-    FakeNvml(monkeypatch, tmp_path).set(limit=600000)
+    nvml.set(limit=600000)
     (gpu,) = facts(make_run(fake_torch("CUDA")))["devices"]
     assert gpu["name"] == "GPU" and gpu["pci_address"] == "0000:3b:00.0"
     assert gpu["uuid"] == "GPU-11111111-2222-3333-4444-555555555555"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +15,6 @@ from tests.support.smoke import make_run
 from tests.unit.bench.conftest import WriteFile
 
 AMD = "/sys/bus/pci/devices/0000:3b:00.0"
-
-
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
-    return FakeNvml(monkeypatch, tmp_path)
 
 
 def old_torch(build: str) -> Any:

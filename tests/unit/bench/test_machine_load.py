@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,11 +49,11 @@ class Loaded:
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
+def nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     monkeypatch.setattr(monitor, "PERIOD_S", 0.001)
     monkeypatch.setattr(load, "_MOST_S", math.inf)
     monkeypatch.setattr(load, "_PATIENCE_S", 120.0)
-    return FakeNvml(monkeypatch, tmp_path)
+    return nvml
 
 
 @pytest.mark.parametrize(("arch", "kind"), [("sm_75", "float16"), ("sm_90", "bfloat16")])

@@ -30,11 +30,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_hung", threading.Event())
 
 
-@pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
-    return FakeNvml(monkeypatch, tmp_path)
-
-
 class Listed:
     """A GPU with given samples; the last one goes on."""
 

@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from builder.bench.machine.process import run_limited
-from tests.support.waiting import until
+from tests.support.waiting import alive, until
 
 
 def test_exit_code_and_output() -> None:
@@ -28,15 +28,7 @@ def test_nothing_is_left() -> None:
         assert run_limited([sys.executable, "-c", program], output, 120, os.environ) == 0
         output.seek(0)
         pid = int(output.read())
-
-    def is_gone() -> bool:
-        try:
-            with open(f"/proc/{pid}/stat") as f:
-                return f.read().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            return True
-
-    until(is_gone)
+    until(lambda: not alive(pid))
 
 
 def test_time_limit() -> None:

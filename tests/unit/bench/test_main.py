@@ -14,7 +14,7 @@ import pytest
 from builder.bench.main import main
 from tests.support.ranks import clock_while
 from tests.support.smoke import Modified, Result, program, run, with_torch
-from tests.support.waiting import until
+from tests.support.waiting import alive, until
 
 
 def test_report_to_a_file(tmp_path: Path) -> None:
@@ -135,14 +135,6 @@ def test_rank_dies_with_its_parent(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     until(lambda: not alive(rank))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs: it exists, and does not only wait for init to collect it."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

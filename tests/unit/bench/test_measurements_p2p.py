@@ -26,7 +26,6 @@ def measure(
     torch = fake_torch("HIP" if "AMD" in name else "CUDA", devices=len(rates))
     torch.cuda.get_device_name = lambda index: name
     torch.cuda.can_device_access_peer = lambda target, source: True
-    torch.cuda.empty_cache = lambda: None
     monkeypatch.setattr(p2p, "_buffer", lambda run, index: None)
 
     def rate(run: Any, buffers: Any, source: int, target: int) -> Any:

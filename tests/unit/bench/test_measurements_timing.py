@@ -48,8 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FakeGpu, Run]]:
     def watched(run: Run, index: int) -> Iterator[Any]:
         yield SimpleNamespace(state=lambda: STATE)
 
-    if hasattr(module, "monitor"):
-        monkeypatch.setattr(module, "monitor", watched)
+    monkeypatch.setattr(module, "monitor", watched)
     monkeypatch.setattr(matmul, "product_error", lambda *arguments: 0.0)
     return make
 

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import math
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,9 +126,9 @@ def test_nvml(
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
+def nvml(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     monkeypatch.setattr(gpu_health, "_WATCH_S", 0.0)
-    return FakeNvml(monkeypatch, tmp_path)
+    return nvml
 
 
 @pytest.mark.parametrize(

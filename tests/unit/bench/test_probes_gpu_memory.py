@@ -112,14 +112,11 @@ def test_faulty(fault: Callable[[list[list[int]]], None], wrong: int) -> None:
 
 def test_error_of_the_gpu() -> None:
     """An error that the GPU itself notices while it reads is a fault, too."""
-    memory = Memory(100)
-    torch = memory.torch()
 
-    def broken(numbers: Tensor, first: int, out: Tensor) -> Tensor:
+    def broken(written: list[list[int]]) -> None:
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
 
-    torch.add = broken
-    found = ask_run("gpu.memory", make_run(torch))
+    found = look(Memory(100, broken))
     assert found.status == "fail" and "uncorrectable ECC" in found.seen
 
 

@@ -28,9 +28,9 @@ class Project(SmokeProject):
     def runs(self, *args: Any, rounds: int, **options: Any) -> AbRuns:
         self.ran = {"rounds": rounds, **options}
         kinds = dict(zip(("old", "new"), self.verdicts, strict=True))
-        if "error" in self.verdicts:
-            return AbRuns({side: self._report(side, 0, kind) for side, kind in kinds.items()})
         first = {side: self._report(side, 0, kind) for side, kind in kinds.items()}
+        if "error" in self.verdicts:
+            return AbRuns(first)
         made = [
             tuple(self._report(side, number, kinds[side]) for side in ROUND) for number in range(self.rounds)
         ]

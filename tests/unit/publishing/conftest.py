@@ -1,14 +1,39 @@
-"""A fake registry and a client of it, for the tests of publishing."""
+"""A fake registry and a client of it, a project and a build, for the tests of publishing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
+from builder.model import Lock, LockedBase, LockedPackage
+from builder.progress import NullReporter
+from builder.project import Project
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
+from builder.settings import Settings
+from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry
+from tests.support.images import make_layer, make_test_image
+
+PYTHON = LockedPackage(
+    "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
+)
+LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
+IMAGE_LOCK = "sha256:" + "c" * 64
+SITE = {"title": "Tests", "runtime": {"kind": "podman"}, "slurm": {"account": "optional"}}
+
+
+class Listening(NullReporter):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
 
 
 @pytest.fixture
@@ -21,3 +46,18 @@ def fake() -> Iterator[FakeRegistry]:
 def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
     with RegistryClient(fake.host, ANONYMOUS, sleep=lambda s: None) as client:
         yield client
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+    return Project(tmp_path, settings, Store(settings.cache), Listening())
+
+
+def built(tmp_path: Path, **recipe: Any) -> BuildResult:
+    """A build of a recipe with these keys."""
+    values = {"name": "t", "base": "oci:b", "environment": "e.yml", "source": tmp_path / "t.yaml"}
+    image = make_test_image([make_layer(tmp_path / "layers", "one")])
+    made = Recipe.model_validate({**values, "root": tmp_path, **recipe})
+    base = LockedBase("oci:b", "sha256:" + "e" * 64)
+    return BuildResult(made, LOCK, base, image, image_lock=IMAGE_LOCK)

@@ -21,7 +21,7 @@ from builder.smoke.options import SlurmOptions
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
 from tests.support.sif import make_sif
-from tests.unit.publishing.test_smoke_gate import SITE, built, project  # noqa: F401
+from tests.unit.publishing.conftest import SITE, built
 
 JOB = SlurmOptions()
 APPTAINER = {**SITE, "runtime": {"kind": "apptainer"}}
@@ -33,7 +33,7 @@ def old_image(tmp_path: Path) -> Image:
 
 
 @pytest.fixture
-def named(project: Project, tmp_path: Path) -> Any:  # noqa: F811
+def named(project: Project, tmp_path: Path) -> Any:
     """``named(text, slurm, site=..., format=...)`` returns the image; there is no repository."""
 
     def repository() -> str:
@@ -45,7 +45,7 @@ def named(project: Project, tmp_path: Path) -> Any:  # noqa: F811
     return find
 
 
-def test_files_here(named: Any, project: Project, tmp_path: Path) -> None:  # noqa: F811
+def test_files_here(named: Any, project: Project, tmp_path: Path) -> None:
     """A layout and a SIF; a text that is neither lists the forms."""
     image = old_image(tmp_path)
     write_layout(image, tmp_path / "old", "t", project.store)
@@ -58,7 +58,7 @@ def test_files_here(named: Any, project: Project, tmp_path: Path) -> None:  # no
     assert "write build, a tag or digest" in e.value.hint
 
 
-def test_registry(named: Any, project: Project, tmp_path: Path) -> None:  # noqa: F811
+def test_registry(named: Any, project: Project, tmp_path: Path) -> None:
     """A tag, a digest and a whole name; for a job a reference with the digest, and nothing is downloaded."""
     image = old_image(tmp_path)
     with FakeRegistry() as fake:
@@ -84,7 +84,7 @@ def test_tag_without_a_repository(named: Any) -> None:
 
 def test_files_of_jobs(
     named: Any,
-    project: Project,  # noqa: F811
+    project: Project,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,7 +110,7 @@ def test_files_of_jobs(
     assert not list_tags(project.layout), "no target gets another image"
 
 
-def test_build(project: Project, tmp_path: Path) -> None:  # noqa: F811
+def test_build(project: Project, tmp_path: Path) -> None:
     result: BuildResult = built(tmp_path)
     side = built_side(project, result, None)
     assert (side.name, side.artifact, side.lock) == ("build", result.image, result.lock)
@@ -123,7 +123,7 @@ def test_build(project: Project, tmp_path: Path) -> None:  # noqa: F811
 
 
 def test_all_gpus_of_a_job(
-    project: Project,  # noqa: F811
+    project: Project,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

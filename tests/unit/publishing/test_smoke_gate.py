@@ -12,55 +12,22 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import SmokeError, UsageError
-from builder.model import Lock, LockedBase, LockedPackage
 from builder.oci.layout import list_tags
-from builder.progress import NullReporter
 from builder.project import Project
 from builder.publishing import smoke_gate
 from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord, last_report
-from builder.settings import Settings
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns
 from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan
 from builder.smoke.run import SmokeReport
-from builder.store.blobs import Store
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
 from tests.support.reports import a100, cpu
-
-PYTHON = LockedPackage(
-    "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
-)
-LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
-IMAGE_LOCK = "sha256:" + "c" * 64
-SITE = {"title": "Tests", "runtime": {"kind": "podman"}, "slurm": {"account": "optional"}}
-
-
-class Listening(NullReporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
-    return Project(tmp_path, settings, Store(settings.cache), Listening())
-
-
-def built(tmp_path: Path, **recipe: Any) -> BuildResult:
-    """A build of a recipe with these keys."""
-    values = {"name": "t", "base": "oci:b", "environment": "e.yml", "source": tmp_path / "t.yaml"}
-    image = make_test_image([make_layer(tmp_path / "layers", "one")])
-    made = Recipe.model_validate({**values, "root": tmp_path, **recipe})
-    base = LockedBase("oci:b", "sha256:" + "e" * 64)
-    return BuildResult(made, LOCK, base, image, image_lock=IMAGE_LOCK)
+from tests.unit.publishing.conftest import IMAGE_LOCK, LOCK, PYTHON, SITE, built
 
 
 def answer(result: BuildResult, verdict: str, plan: SmokePlan, path: Path | None = None) -> SmokeReport:

@@ -179,9 +179,7 @@ def test_own_time_limit(recipe: Recipe, tmp_path: Path, submitted: list[Any]) ->
     assert "#SBATCH --time=01:00:00" in submitted[0]["job"]
 
 
-def test_changed_file(
-    recipe: Recipe, tmp_path: Path, submitted: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_file(recipe: Recipe, tmp_path: Path, submitted: list[Any]) -> None:
     """A SIF that another build replaced while the job waited is an error, not a verdict."""
     file = tmp_path / "new.sif"
     file.write_text("another")

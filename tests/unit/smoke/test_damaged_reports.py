@@ -20,7 +20,7 @@ from builder.smoke.share import share
 from builder.smoke.table import render as table
 from builder.smoke.table import render_comparison
 from builder.smoke.track import metrics
-from tests.support.reports import A100_40, a100, cpu, ranked, report, rich
+from tests.support.reports import A100_40, a100, cpu, ranked, report, rich, with_site
 
 JUNK: list[Any] = [
     None,
@@ -80,13 +80,6 @@ def whole() -> list[dict[str, Any]]:
         for m in value["measurements"]:
             for key in [k for k in m if k.startswith("samples_")]:
                 m[key] = m[key][:1]
-    return made
-
-
-def with_site(made: dict[str, Any]) -> dict[str, Any]:
-    """A report with findings that compare its figures with the site's own."""
-    findings = made["grade"]["findings"]
-    findings += [{**f, "basis": "site"} for f in findings if f.get("basis") == "achieved"]
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.smoke.conditions import conditions_of
+from builder.smoke.conditions import Conditions, conditions_of
 from builder.smoke.figures import burst_text, figure_rows
 from tests.support.reports import a100, cpu, measured, report, rich
 
@@ -50,6 +50,6 @@ def test_conditions() -> None:
         "ranks": [{"clock_mhz": 1380, "power_w": 400.2, "throttled": ["heat", "power cap"]}, "junk"],
     }
     found = conditions_of(item)
-    assert str(found) == "1,380 to 1,400 MHz, 400 W, heat, power cap" and found
-    assert conditions_of({"throttled": []}).throttled == () and conditions_of({"throttled": []})
-    assert not conditions_of(a100()["measurements"][0]) and not conditions_of({"clock_mhz": "fast"})
+    assert str(found) == "1,380 to 1,400 MHz, 400 W, heat, power cap"
+    assert conditions_of({"throttled": []}) == Conditions(throttled=())
+    assert conditions_of(a100()["measurements"][0]) == conditions_of({"clock_mhz": "fast"}) == Conditions()

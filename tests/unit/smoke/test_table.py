@@ -14,7 +14,7 @@ from builder.smoke.run import SmokeReport
 from builder.smoke.schema import could_not_run
 from builder.smoke.table import format_entry, render, render_comparison
 from tests.support.image_kit import recipe
-from tests.support.reports import SMALL, cpu, rich
+from tests.support.reports import SMALL, cpu, rich, with_site
 
 RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
 
@@ -43,10 +43,7 @@ def test_render() -> None:
 
 def test_state_of_gpus() -> None:
     """Clock, power and heat are on a line of their own, and the site's baseline beside the reference."""
-    made = rich()
-    findings = made["grade"]["findings"]
-    findings += [{**f, "basis": "site", "fraction": 0.97} for f in findings if f["basis"] == "achieved"]
-    text = " ".join(shown(made).split())
+    text = " ".join(shown(with_site(rich(), fraction=0.97)).split())
     assert "101% of the reference, 97% of this site's median" in text
     assert "1,755 MHz, 690 W, 64 °C, power cap; 262 at first, 240 sustained" in text
     assert "MHz" not in shown(SMALL)
