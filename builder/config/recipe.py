@@ -34,6 +34,8 @@ Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
 Platform = Literal["linux-64", "linux-aarch64"]
 Format = Literal["oci", "sif"]
+#: Whose modules are compiled when the image is built.
+Bytecode = Literal["all", "imported", "none"]
 #: Where the Python of the image comes from.
 Python = Literal["conda", "base", "base-with-packages"]
 
@@ -233,6 +235,9 @@ class Recipe(Model):
     """Where the image is published."""
     layers: Layers = Layers()
     """How packages become layers."""
+    bytecode: Bytecode = "all"
+    """Which Python modules of the packages are compiled: ``all``; ``imported``: those that the lock lists
+    (``builder lock --imports``); ``none``: each process compiles what it imports, again and again."""
     format: Format = "oci"
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
     sif: Sif = Sif()

@@ -30,6 +30,7 @@ FLOORS = (
     ("image",),
     ("run",),
     ("steps",),
+    ("bytecode",),
     ("ci", "engines", "site", "start"),
     ("services", "smoke", "wheels"),
     ("project",),
