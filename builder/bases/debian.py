@@ -21,11 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.bases.debian_mirror import mirror_state
-from builder.bases.mmdebstrap import DebianBase, make_debian_base
 from builder.errors import ConfigError, ImageError
 from builder.model import canonical_json
-from builder.net.apt import apt_sources
 from builder.progress import Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -85,6 +82,12 @@ def debian_base(
     check_packages(packages)
     if pinned and _is_stored(pinned, store):
         return pinned
+
+    # imported here: a base that is in the cache needs none of them
+    from builder.bases.debian_mirror import mirror_state
+    from builder.bases.mmdebstrap import DebianBase, make_debian_base
+    from builder.net.apt import apt_sources
+
     include = tuple(sorted({*ALWAYS, *packages}))
     record = _record(suite, architecture, include, settings, store)
     with store.lock(f"base {record.name}"):

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builder.bases.image import BaseImage
-from builder.model import Descriptor, LockedBase
+from builder.model import Descriptor, Layer, LockedBase
 from builder.oci.documents import check_size
 from builder.oci.manifest import (
     INDEXES,
@@ -21,9 +22,11 @@ from builder.oci.manifest import (
 )
 from builder.oci.reference import Reference
 from builder.progress import Reporter, working
-from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.store.blobs import Store
+
+if TYPE_CHECKING:
+    from builder.registry.client import RegistryClient
 
 _DOWNLOADS = 4
 
@@ -44,6 +47,8 @@ def resolve_registry_base(
         ImageError: the image is not for this architecture, or damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
+    from builder.registry.client import RegistryClient
+
     parsed = Reference.parse(reference)
     with RegistryClient(parsed.host, settings=settings, reporter=reporter) as client:
         data, media_type, digest = client.get_manifest(parsed.repository, parsed.ref)
@@ -93,6 +98,20 @@ def open_registry_base(
     return BaseImage(locked.reference, locked.digest, config, found)
 
 
+def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Reporter) -> Layer:
+    """A layer of a base with its blob on this machine. It is downloaded if it was left in its registry.
+
+    Raises:
+        RegistryError: the registry refuses or cannot be reached.
+        SpaceError: the disk is full.
+    """
+    if layer.path is not None:
+        return layer
+    with _Source(Reference.parse(layer.origin), settings, store, reporter) as source:
+        paths = source.layers([layer.descriptor], f"a layer of {layer.origin}", download=True)
+    return replace(layer, path=paths[layer.descriptor.digest])
+
+
 class _Source:
     """Blobs from the store, or else from the repository, which is contacted only if necessary."""
 
@@ -112,6 +131,8 @@ class _Source:
 
     def _client(self) -> RegistryClient:
         if self._opened is None:
+            from builder.registry.client import RegistryClient  # slow: not for a base that the store has
+
             client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
             self._opened = self._stack.enter_context(client)
         return self._opened

@@ -1,6 +1,7 @@
 """Base images: what a reference names now, and the image that a lock pins. Each kind has a separate module.
 
-A base image lies below the environment, and its layers become part of the image byte for byte.
+A base image lies below the environment, and its layers become part of the image byte for byte. The module of
+a kind is imported when a base is of that kind.
 """
 
 from __future__ import annotations
@@ -10,13 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.bases.archive import open_docker_archive, open_oci_archive
 from builder.bases.debian import check_packages, check_suite, debian_base
 from builder.bases.image import BaseImage, no_such_base, stored_base
-from builder.bases.layout import open_layout_base
 from builder.bases.reference import path_and_tag, split_reference
-from builder.bases.registry import open_registry_base, resolve_registry_base
-from builder.bases.sif import open_sif_base
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, ImageError, RegistryError
@@ -153,6 +150,8 @@ def resolve_base(
     actual = mirrored_base(settings, reference)
     kind, _ = split_reference(actual)
     if kind == "docker":
+        from builder.bases.registry import resolve_registry_base
+
         try:
             digest = resolve_registry_base(actual, architecture, settings, store, reporter)
         except RegistryError as e:
@@ -228,6 +227,8 @@ def open_base(
         )
         base = stored_base(locked.reference, digest, store)
     elif kind == "docker":
+        from builder.bases.registry import open_registry_base
+
         base = open_registry_base(locked, actual, settings, store, download=download, reporter=reporter)
     else:
         found = _open_local(actual, _Context(architecture, settings, store, root or Path()))
@@ -241,15 +242,21 @@ def _open_local(reference: str, context: _Context) -> BaseImage:
     """An image in a file or folder of this machine."""
     kind, rest = split_reference(reference)
     if kind == "sif":
+        from builder.bases.sif import open_sif_base
+
         path = context.root / expand_home(rest)
         return open_sif_base(reference, path, context.architecture, context.store)
     path, tag = path_and_tag(rest, context.root)
     if not path.exists():
         raise no_such_base(reference, path)
     if kind == "oci":
+        from builder.bases.layout import open_layout_base
+
         return open_layout_base(reference, path, tag, context.architecture, context.store)
     if not path.is_file():
         raise ImageError(f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}")
+    from builder.bases.archive import open_docker_archive, open_oci_archive
+
     if kind == "oci-archive":
         return open_oci_archive(reference, path, tag, context.architecture, context.store)
     return open_docker_archive(reference, path, tag, context.settings, context.store)

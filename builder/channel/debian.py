@@ -9,9 +9,10 @@ own. None of the packages is run, so any machine can make each of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.folders import CacheFolders
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import temporary_beside
 
 #: A file of complete channels. It contains the format; its time is when the channel was made.
 _MARKER = ".complete"
@@ -143,12 +146,10 @@ def _is_ours(folder: Path) -> bool:
 def _make(folder: Path, platform: str) -> None:
     """Makes a new channel beside ``folder``, adds the old packages, and renames it to ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{folder.name}.making-"
-    # Left by killed runs: this run holds the lock, so no other process writes there now.
-    for left in folder.parent.glob(f"{prefix}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix, ignore_cleanup_errors=True) as name:
-        work = Path(name)
+    remove_left_behind(folder.parent)
+    work = temporary_beside(folder)
+    work.mkdir()
+    try:
         made = work / "channel"
         write_packages(made, work, platform)
         for old in folder.glob("*/*.conda"):
@@ -157,9 +158,23 @@ def _make(folder: Path, platform: str) -> None:
                 shutil.copy2(old, target)
         _index(made, (platform, "noarch"))
         (made / _MARKER).write_text(f"{FORMAT}\n")
-        if folder.exists():
-            folder.rename(work / "before")
+        _replace(folder, made, work / "before")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _replace(folder: Path, made: Path, before: Path) -> None:
+    """Renames a complete channel to ``folder``, and the one there to ``before``.
+
+    Where locks do not work, another process may have made the channel meanwhile: then that one stays.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(before)
+    try:
         made.rename(folder)
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST) or _made(folder) is None:
+            raise
 
 
 def _index(channel: Path, subdirs: Sequence[str]) -> None:

@@ -73,17 +73,24 @@ class BasePython:
         return url
 
 
+def base_python_of(url: str) -> BasePython | None:
+    """Returns the Python that a URL of :meth:`BasePython.url` names; None if it is another URL."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        return None
+    return BasePython(
+        match["interpreter"], match["version"], match["build"] == "site", match["packages"] or ""
+    )
+
+
 def write_base_python(url: str, folder: Path) -> Path | None:
     """Writes the package of a URL into a folder of packages, unless it is there; returns the file.
 
     Returns None if the URL is none of :meth:`BasePython.url`.
     """
-    match = _URL.fullmatch(url)
-    if match is None:
+    python = base_python_of(url)
+    if python is None:
         return None
-    python = BasePython(
-        match["interpreter"], match["version"], match["build"] == "site", match["packages"] or ""
-    )
     place = folder / hashlib.sha256(url.encode()).hexdigest()[:16] / url.rpartition("/")[2]
     if place.exists():
         return place
@@ -91,7 +98,7 @@ def write_base_python(url: str, folder: Path) -> Path | None:
     work = temporary_beside(place)
     try:
         work.mkdir()
-        write_package(_package(python, match["subdir"]), work).replace(place)
+        write_package(_package(python, url.split("/")[-2]), work).replace(place)
     finally:
         remove_tree(work)
     return place

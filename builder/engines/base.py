@@ -13,10 +13,10 @@ from builder.lock.date import lock_date
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import DEFAULT_EPOCH
-from builder.steps.compare import StepDifference
 
 if TYPE_CHECKING:
     from builder.settings import Settings
+    from builder.steps.compare import StepDifference
     from builder.store.blobs import Store
 
 

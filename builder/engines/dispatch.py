@@ -7,7 +7,6 @@ import logging
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, BuildResult, Engine
-from builder.engines.last_build import LastBuild
 from builder.errors import RunnerError, UsageError
 from builder.oci.config import host_architecture
 from builder.progress import working
@@ -17,6 +16,8 @@ log = logging.getLogger(__name__)
 
 #: Names of the engines, and the class of each in the module of the same name.
 ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "cotainr": "Cotainr"}
+#: The values of ``bytecode`` that recipes may write; docker and apptainer install without compiling.
+_BYTECODE = {"layered": ("all", "imported", "none"), "docker": ("none",), "apptainer": ("none",)}
 _FORMATS = {"oci": "OCI image", "sif": "SIF"}
 
 
@@ -39,8 +40,8 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     An engine that is not repeatable returns its last build while the inputs are unchanged, see last_build.py.
 
     Raises:
-        UsageError: The engine builds another format, or the recipe has steps and the engine runs none, or
-            uses the Python of the base.
+        UsageError: The engine builds another format, or the recipe has what only ``layered`` can do: steps,
+            the Python of the base, or a choice of compiled modules.
         RunnerError: The engine does not work on this host, or not for the image's processor.
         BuilderError: See :meth:`Engine.build`.
     """
@@ -58,10 +59,19 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
             f"python: {request.recipe.python}",
             "build with --engine layered, or remove 'engine:' from the recipe",
         )
+    allowed = _BYTECODE.get(engine.name, ())
+    if "bytecode" in request.recipe.model_fields_set and request.recipe.bytecode not in allowed:
+        raise UsageError(
+            f"the engine {engine.name} does not choose which modules are compiled, and "
+            f"{request.recipe.source} has bytecode: {request.recipe.bytecode}",
+            "build with --engine layered, or remove 'bytecode:' from the recipe",
+        )
     _require_processor(engine, request.recipe)
     if engine.repeatable:
         _require_available(engine, request.recipe)
         return _build(engine, request)
+
+    from builder.engines.last_build import LastBuild
 
     last_build = LastBuild(engine.name, request)
     found = None if request.rebuild else last_build.find()
@@ -100,7 +110,8 @@ def _require_processor(engine: Engine, recipe: Recipe) -> None:
         return
     raise RunnerError(
         f"the engine {engine.name} runs programs of the image: {cannot_run(architecture)}",
-        f"build with --engine layered, which runs none; or {registration_hint(architecture)}",
+        "build with --engine layered, which runs none with bytecode: none; or "
+        + registration_hint(architecture),
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from builder.bytecode.layers import BytecodeRequest, bytecode_layers, in_order, layers_for_packages
+from builder.bytecode.modules import wanted_modules
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.folders import cached_sif
 from builder.engines.prepare import FILES_TITLE, Inputs, prepare_inputs
@@ -13,21 +16,26 @@ from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
+from builder.layers.files import PackageFiles
+from builder.layers.packages import Packages
 from builder.model import Image, Layer, SifImage
 from builder.steps.architecture import check_step_architecture
-from builder.steps.job import StepRun
 from builder.steps.recipe import link_scripts, recipe_steps
+
+if TYPE_CHECKING:
+    from builder.steps.job import StepRun
 
 #: Docker 20.10 pulls 84 layers and fails at 128; 100 leaves room for images that are built on top.
 MAX_LAYERS = 100
-#: Layers that are not packages: the whiteout of the prefix below them, and builder's own files above.
+#: Layers that hold nothing of packages: the whiteout of the prefix below them, and builder's own files above.
 OVERHEAD = 2
 
 
 class Layered:
     """Builds without other programs, daemon or root.
 
-    It runs nothing of what it installs, except for the steps of the recipe.
+    It runs nothing of what it installs, except for the steps of the recipe, and the image's Python, which
+    compiles the packages' modules.
     """
 
     name = "layered"
@@ -42,19 +50,11 @@ class Layered:
         """Builds the image, and for a SIF target the SIF."""
         clock = Clock()
         check_step_architecture(request.recipe)
-        inputs = prepare_inputs(request, clock)
-        packages = build_layers(
-            inputs.fetched,
-            inputs.context,
-            request.recipe.layers,
-            request.settings,
-            request.store,
-            budget=MAX_LAYERS - OVERHEAD - len(inputs.base.layers) - request.recipe.step_count,
-            post_link=request.recipe.conda.post_link,
-            reporter=request.reporter,
-        )
-        clock.mark("layers")
+        wanted = wanted_modules(request.recipe, request.lock)
+        inputs = prepare_inputs(request, clock, lazy=True)
+        packages, bytecode = _package_layers(request, inputs, wanted, clock)
         stack = Stack(request, inputs, packages.activation.env)
+        stack.layers += [_prefix_layer(request, inputs), *in_order(packages.layers, bytecode)]
         _fill(stack, request, inputs, packages, clock)
         image = make_image(
             inputs.base,
@@ -87,19 +87,53 @@ class Layered:
         )
 
 
-def _fill(stack: Stack, request: BuildRequest, inputs: Inputs, packages: LayersResult, clock: Clock) -> None:
-    """Adds the layers above the base, from the bottom up:
+def layer_budget(base_layers: int, steps: int) -> int:
+    """Returns how many layers packages and their compiled modules may have."""
+    return MAX_LAYERS - OVERHEAD - base_layers - steps
 
-    - the whiteout of the prefix, and the packages
+
+def _package_layers(
+    request: BuildRequest, inputs: Inputs, wanted: frozenset[str] | None, clock: Clock
+) -> tuple[LayersResult, tuple[Layer, ...]]:
+    """Returns the layers of the packages, and those of the wanted modules, compiled."""
+    recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
+    total = layer_budget(len(inputs.base.layers), recipe.step_count)
+    files = PackageFiles(
+        Packages(inputs.fetched, inputs.context, store, settings.tmpdir), settings.jobs, reporter
+    )
+    packages = build_layers(
+        files,
+        recipe.layers,
+        settings,
+        store,
+        budget=layers_for_packages(total),
+        post_link=recipe.conda.post_link,
+        reporter=reporter,
+    )
+    clock.mark("layers")
+    bytecode = bytecode_layers(
+        BytecodeRequest(files, wanted, inputs.base, recipe, settings, store, total, packages.layers, reporter)
+    )
+    clock.mark("bytecode")
+    return packages, bytecode
+
+
+def _prefix_layer(request: BuildRequest, inputs: Inputs) -> Layer:
+    """The layer below the packages: the whiteout of the prefix."""
+    context = inputs.context
+    conda = [package for package in inputs.packages if package.manager == "conda"]
+    prefix = [*whiteout_entries(context.prefix), history_entry(conda, context)]
+    return _layer(request, prefix, "environment prefix")
+
+
+def _fill(stack: Stack, request: BuildRequest, inputs: Inputs, packages: LayersResult, clock: Clock) -> None:
+    """Adds the layers above the packages, from the bottom up:
+
     - packages' link scripts, and the recipe's steps before the first one with ``files: true``
     - builder's own files and the recipe's
     - the other steps
     """
     recipe, context = request.recipe, inputs.context
-    conda = [package for package in inputs.packages if package.manager == "conda"]
-    prefix = [*whiteout_entries(context.prefix), history_entry(conda, context)]
-    stack.layers += [_layer(request, prefix, "environment prefix"), *packages.layers]
-
     below, above = recipe_steps(recipe)
     _run(stack, [*link_scripts(recipe, inputs.fetched, context), *below], clock)
     files = system_entries(recipe, request.lock_text, context, packages.activation.scripts)

@@ -10,11 +10,14 @@ from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock
+from builder.engines.space import require_build_space
 from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
 from builder.image.config import environment
 from builder.image.files import system_entries
+from builder.layers.archives import lazy_archives
 from builder.layers.build import make_layer
+from builder.layers.cache import FORMAT, cache_key
 from builder.layers.conda_activation import activation_environment
 from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
@@ -26,8 +29,7 @@ from builder.lock.ospackages import os_packages
 from builder.lock.urls import url_variables
 from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
 from builder.redact import redact
-from builder.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
-from builder.steps.apt_solve import solve_os_packages
+from builder.store.records import write_record
 
 #: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
 FILES_TITLE = "builder: entry point, smoke test, files"
@@ -35,13 +37,13 @@ FILES_TITLE = "builder: entry point, smoke test, files"
 
 @dataclass(frozen=True)
 class Inputs:
-    """The base image and the packages of a build, all on this machine."""
+    """The base image and the packages of a build."""
 
     base: BaseImage
     packages: tuple[LockedPackage, ...]
     """In link order, see :func:`ordered_packages`."""
     fetched: tuple[Fetched, ...]
-    """The archives of ``packages``, in the same order."""
+    """The archives of ``packages``, in the same order; some may be fetched later."""
     context: LinkContext
     """The prefix and Python version that the packages are linked for."""
 
@@ -143,6 +145,9 @@ def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseI
 
 def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
     """The base with a layer of the lock's OS packages; a lock without them gets the current ones."""
+    # imported here: most targets add no OS packages to their base
+    from builder.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
+
     recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
 
     def complete() -> BaseImage:
@@ -150,6 +155,8 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
 
     packages = os_packages(request.lock)
     if packages is None:
+        from builder.steps.apt_solve import solve_os_packages
+
         packages = solve_os_packages(recipe, complete(), settings, store, reporter)
         reporter.note(f"the lock pins no OS packages: {recipe.name} gets the current ones")
     if not packages:
@@ -205,8 +212,13 @@ def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[
     return tuple(fetched)
 
 
-def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
+def prepare_inputs(request: BuildRequest, clock: Clock, *, lazy: bool = False) -> Inputs:
     """Opens the base and fetches the packages.
+
+    Args:
+        request: the build.
+        clock: measures it.
+        lazy: with a shared cache, fetch an archive when it is needed: its layer may be in that cache.
 
     Raises:
         FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not available or
@@ -214,13 +226,36 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
     """
     recipe = request.recipe
     request.store.sweep(request.settings.tmpdir)
+    packages = ordered_packages(recipe, request.lock)
+    require_build_space(request, packages)
     base = open_locked_base(request)
     clock.mark("base")
-    packages = ordered_packages(recipe, request.lock)
-    fetched = fetch_locked(request, packages)
+    if lazy and request.store.shared is not None:
+        fetched = lazy_archives(packages, lambda needed: fetch_locked(request, needed))
+    else:
+        fetched = fetch_locked(request, packages)
     clock.mark("fetch")
-    context = python_context(packages, list(fetched), recipe.conda.prefix, recipe.platform, request.requested)
-    return Inputs(base, tuple(packages), fetched, context)
+    return Inputs(base, tuple(packages), fetched, _context(request, packages, fetched))
+
+
+def _context(
+    request: BuildRequest, packages: list[LockedPackage], fetched: tuple[Fetched, ...]
+) -> LinkContext:
+    """What linking depends on. It is recorded, so that the archive of Python need not be here."""
+    recipe, store = request.recipe, request.store
+    context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
+    python = next((p for p in packages if p.manager == "conda" and p.name == "python"), None)
+    if python is None:
+        return context
+    key = cache_key([FORMAT, "python", python.key, python.url, python.version])
+    record = store.folders.index / f"python-{key}.json"
+    known = store.recall(record)
+    if known is None:
+        found = python_context(packages, fetched, context.prefix, context.platform, context.requested)
+        known = [found.python, found.site_packages]
+        write_record(record, known)
+    version, site_packages = known
+    return replace(context, python=version, site_packages=site_packages)
 
 
 def prepare_install(request: BuildRequest, clock: Clock) -> InstallInputs:

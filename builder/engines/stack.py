@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import Inputs
 from builder.image.config import environment
-from builder.image.convert import sif_to_oci
 from builder.model import Layer
-from builder.steps.cache import cached_step
-from builder.steps.compare import StepDifference, compare_layers
-from builder.steps.image import image_of
-from builder.steps.job import StepRun
-from builder.steps.run import run_step
+
+if TYPE_CHECKING:
+    from builder.steps.compare import StepDifference
+    from builder.steps.job import StepRun
 
 
 class Stack:
@@ -40,6 +39,12 @@ class Stack:
         Raises:
             ImageError, RunnerError, FetchError, SpaceError: See :func:`builder.steps.cache.cached_step`.
         """
+        # imported here: most targets have no steps
+        from builder.steps.cache import cached_step
+        from builder.steps.compare import compare_layers
+        from builder.steps.image import image_of
+        from builder.steps.run import run_step
+
         request, recipe = self._request, self._request.recipe
         image = image_of(
             (*self._base_layers(), *self.layers),
@@ -61,6 +66,8 @@ class Stack:
         if self._base is None:
             self._base = base.layers
             if base.sif is not None:
+                from builder.image.convert import sif_to_oci
+
                 below = sif_to_oci(base.sif, request.settings, request.store, request.reporter)
                 self._base = (*below.layers, *base.layers)
         return self._base

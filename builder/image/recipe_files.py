@@ -9,12 +9,15 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError
 from builder.layers.entry import Entry, Range
-from builder.trees.ignore import Ignore
+
+if TYPE_CHECKING:
+    from builder.trees.ignore import Ignore
 
 #: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
 #: a folder.
@@ -34,6 +37,8 @@ def recipe_entries(recipe: Recipe) -> list[Entry]:
     entries: list[Entry] = []
     if not recipe.files:
         return entries
+    from builder.trees.ignore import Ignore
+
     ignore = Ignore(recipe.root)
     for number, item in enumerate(recipe.files):
         entries += _copy(recipe, item, ignore, place_of(recipe.source, "files", number))

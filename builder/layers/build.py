@@ -5,7 +5,6 @@ Each layer is written once, in parallel with others, and found in the cache afte
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,31 +18,30 @@ from builder.layers.cache import (
     cache_key,
     context_key,
     layer_record,
-    read_layer,
+    package_records,
     recorded_layers,
 )
+from builder.layers.cached import LayerMaker, PlannedLayer
 from builder.layers.compress import codec_name, write_layer
 from builder.layers.conda_activation import Activation, activation_environment
-from builder.layers.conflicts import Conflict, Resolution, resolve_conflicts
-from builder.layers.entry import Entry, LinkContext, PackageIndex
+from builder.layers.conflicts import Conflict, Resolution
+from builder.layers.entry import Entry, PackageIndex
+from builder.layers.files import PackageFiles
 from builder.layers.packages import Packages
-from builder.layers.pip_order import pip_order
 from builder.layers.plan import LayerPlan, plan_lock, split_index
-from builder.model import Fetched, Layer, LockedPackage
-from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter, working
+from builder.model import Layer, LockedPackage
+from builder.parallel import Stopped
+from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import require_space
-from builder.store.records import read_record, write_record
+from builder.store.records import write_record
 
-#: Annotation of a layer's descriptor with the packages in it.
-PACKAGES = "org.builder.packages"
-#: Packages that the annotation names.
-_ANNOTATION_NAMES = 20
 _TASK = "making layers"
 #: The version of the rules for conflicting files: part of the key of a set of layers, not of a layer's.
-_CONFLICTS = 2
+_CONFLICTS = 3
+#: The version of the rules for the order of layers, in the same key.
+_ORDER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,7 @@ class LayersResult:
 
 
 def build_layers(
-    fetched: Sequence[Fetched],
-    context: LinkContext,
+    files: PackageFiles,
     options: Layers,
     settings: Settings,
     store: Store,
@@ -74,8 +71,7 @@ def build_layers(
     """Returns the layers of packages; writes those that the cache does not have.
 
     Args:
-        fetched: the packages in link order.
-        context: where and for which Python they are installed.
+        files: the packages in link order.
         options: the recipe's ``layers:``.
         settings: temporary folder, number of threads, time of all files.
         store: receives the layers, and holds the cache.
@@ -91,25 +87,34 @@ def build_layers(
     """
     allowed = dict(post_link or {})
     inputs = {
-        "packages": [(f.package.manager, f.package.name, f.package.key, f.package.url) for f in fetched],
-        "context": context_key(context, [f.package for f in fetched]),
+        **packages_key(files.packages),
         "options": options.model_dump(),
         "budget": budget,
         "post_link": allowed,
         "codec": codec_name(options.compression),
         "epoch": settings.epoch,
-        "format": FORMAT,
-        "conflicts": _CONFLICTS,
+        "order": _ORDER,
     }
     record = store.folders.layers / f"set-{cache_key(inputs)}.json"
     cached = _read_result(record, store)
     if cached is not None:
+        if store.shared is not None:
+            store.shared.note(package_records(store, files.packages.locked, files.packages.context))
         return cached
 
-    packages = Packages(fetched, context, store, settings.tmpdir)
-    result = _Build(packages, options, budget, settings, store, reporter).run(allowed)
+    result = _Build(files, options, budget, settings, store, reporter).run(allowed)
     _write_result(record, result)
     return result
+
+
+def packages_key(packages: Packages) -> dict[str, Any]:
+    """Returns the part of a set's cache key that says which files the packages bring into the image."""
+    return {
+        "packages": [(p.manager, p.name, p.key, p.url) for p in packages.locked],
+        "context": context_key(packages.context, packages.locked),
+        "format": FORMAT,
+        "conflicts": _CONFLICTS,
+    }
 
 
 def make_layer(
@@ -132,19 +137,6 @@ def make_layer(
     return write_layer(store, entries, compression=compression, mtime=settings.epoch, title=title)
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """A layer that is not in the cache."""
-
-    number: int
-    """Its place in the image, from the bottom."""
-    plan: LayerPlan
-    record: Path
-    """Where the layer is recorded once it is written."""
-    unpacked: int
-    """About how many bytes its tar has."""
-
-
 @dataclass(slots=True)
 class _LayerContent:
     """The entries of one layer: its packages' entries, without losing paths and with moved paths replaced."""
@@ -154,22 +146,20 @@ class _LayerContent:
     resolution: Resolution
     other_parts: frozenset[str]
     """Paths that belong to other parts of the same package."""
-    stop: threading.Event
-    """Set if another layer has failed."""
     current: LockedPackage | None = field(default=None, init=False)
     """The package whose entries are being written, for error messages."""
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self, stop: threading.Event) -> Iterator[Entry]:
         for package in self.plan.packages:
             self.current = package
-            yield from self._of_package(package)
+            yield from self._of_package(package, stop)
 
-    def _of_package(self, package: LockedPackage) -> Iterator[Entry]:
+    def _of_package(self, package: LockedPackage, stop: threading.Event) -> Iterator[Entry]:
         moved = self.resolution.moved.get(package.key, {})
         # A reader turns a hard link into a file if its first name is left out, for example into another part.
         leave_out = self.resolution.leave_out.get(package.key, frozenset()) | self.other_parts
         for entry in self.packages.entries(package, leave_out):
-            if self.stop.is_set():
+            if stop.is_set():
                 raise Stopped
             if "/.wh." in entry.path:
                 raise LayerError(
@@ -193,27 +183,25 @@ class _Build:
 
     def __init__(
         self,
-        packages: Packages,
+        files: PackageFiles,
         options: Layers,
         budget: int,
         settings: Settings,
         store: Store,
         reporter: Reporter,
     ) -> None:
-        self._packages = packages
+        self._files = files
         self._options = options
         self._budget = budget
         self._settings = settings
         self._store = store
-        self._reporter = reporter
-        self._stop = threading.Event()
+        self._maker = LayerMaker(options.compression, settings, store, reporter, _TASK)
 
     def run(self, post_link: Mapping[str, str]) -> LayersResult:
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        packages = self._packages
-        indexes = self._indexes()
+        packages, indexes = self._files.packages, self._files.indexes
         notes = _check_scripts(packages.locked, indexes, post_link)
-        resolution = self._resolution(indexes)
+        resolution = self._files.resolution
 
         splits = {key: split_index(index) for key, index in indexes.items()}
         splits = {key: parts for key, parts in splits.items() if len(parts) > 1}
@@ -225,136 +213,60 @@ class _Build:
             parts={key: len(parts) for key, parts in splits.items()},
             unpacked={key: index.unpacked for key, index in indexes.items()},
         )
-        layers, made = self._layers(plans, resolution, splits, indexes)
+        layers, made = self._layers(plans, splits)
         activation = activation_environment(packages.with_activation(indexes), packages.context)
         return LayersResult(layers, resolution.conflicts, (*notes, *resolution.notes), activation, made)
 
-    def _indexes(self) -> dict[str, PackageIndex]:
-        """The files of each package, by its key."""
-        task = "reading packages"
-
-        def read(package: LockedPackage) -> PackageIndex:
-            index = self._packages.index(package)
-            self._reporter.advance(task, 1)
-            return index
-
-        locked = self._packages.locked
-        with working(self._reporter, task, len(locked), "packages"):
-            found = in_parallel(read, locked, self._settings.jobs, self._stop)
-        return {package.key: index for package, index in found}
-
-    def _resolution(self, indexes: Mapping[str, PackageIndex]) -> Resolution:
-        """Decides the conflicts. pip's order needs the metadata of all wheels, so it is used only where two
-        wheels contain the same file.
-        """
-        packages = self._packages
-
-        def resolved(ordered: Sequence[LockedPackage]) -> Resolution:
-            return resolve_conflicts(ordered, indexes, packages.link_target, packages.context.prefix)
-
-        resolution = resolved(packages.locked)
-        pip = [package for package in packages.locked if package.manager == "pip"]
-        names = {package.name for package in pip}
-        if not any(len(names & {c.winner, *c.losers}) > 1 for c in resolution.conflicts):
-            return resolution
-        requires = {package.key: packages.requires(package) for package in pip}
-        conda = [package for package in packages.locked if package.manager == "conda"]
-        return resolved([*conda, *pip_order(pip, requires, packages.context)])
-
     def _layers(
-        self,
-        plans: Sequence[LayerPlan],
-        resolution: Resolution,
-        splits: Mapping[str, Sequence[frozenset[str]]],
-        indexes: Mapping[str, PackageIndex],
+        self, plans: Sequence[LayerPlan], splits: Mapping[str, Sequence[frozenset[str]]]
     ) -> tuple[tuple[Layer, ...], int]:
         """Returns the planned layers, and how many of them were not in the cache."""
-        layers: dict[int, Layer] = {}
-        missing = []
-        for number, plan in enumerate(plans):
-            record = self._store.folders.layers / f"{self._key(plan, resolution)}.json"
-            layer = read_layer(record, self._store)
-            if layer is not None:
-                layers[number] = layer
-            else:
-                unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
-                missing.append(_Missing(number, plan, record, unpacked))
-
-        def write(item: _Missing) -> Layer:
-            return self._write(item, resolution, splits)
-
-        total = sum(item.unpacked for item in missing)
-        if total:
-            require_space(self._store.root, total // 2, "the layers")
-            self._require_temporary_space([item.plan for item in missing], indexes)
-        missing.sort(key=lambda item: (-item.unpacked, item.number))
-        with working(self._reporter, _TASK, total) if missing else contextlib.nullcontext():
-            for item, layer in in_parallel(write, missing, self._settings.jobs, self._stop):
-                layers[item.number] = layer
+        planned = [self._planned(plan, splits) for plan in plans]
+        layers = self._maker.find(planned)
+        missing = [number for number in range(len(plans)) if number not in layers]
+        self._files.packages.require(p for number in missing for p in plans[number].packages)
+        self._require_temporary_space([plans[number] for number in missing])
+        written = self._maker.write([planned[number] for number in missing])
+        layers |= dict(zip(missing, written, strict=True))
         return tuple(layers[number] for number in range(len(plans))), len(missing)
 
-    def _key(self, plan: LayerPlan, resolution: Resolution) -> str:
+    def _planned(self, plan: LayerPlan, splits: Mapping[str, Sequence[frozenset[str]]]) -> PlannedLayer:
+        files = self._files
+        return PlannedLayer(
+            plan.title,
+            plan.packages,
+            self._store.folders.layers / f"{self._key(plan)}.json",
+            sum(files.indexes[p.key].unpacked for p in plan.packages) // plan.parts,
+            _LayerContent(files.packages, plan, files.resolution, _other_parts(plan, splits)),
+        )
+
+    def _key(self, plan: LayerPlan) -> str:
+        resolution = self._files.resolution
         return cache_key(
             {
                 "packages": [(p.manager, p.key, p.url) for p in plan.packages],
                 "part": [plan.part, plan.parts],
                 "leave_out": [sorted(resolution.leave_out.get(p.key, ())) for p in plan.packages],
                 "moved": [resolution.moved.get(p.key, {}) for p in plan.packages],
-                "context": context_key(self._packages.context, plan.packages),
+                "context": context_key(self._files.packages.context, plan.packages),
                 "codec": codec_name(self._options.compression),
                 "epoch": self._settings.epoch,
                 "format": FORMAT,
             }
         )
 
-    def _require_temporary_space(
-        self, plans: Sequence[LayerPlan], indexes: Mapping[str, PackageIndex]
-    ) -> None:
+    def _require_temporary_space(self, plans: Sequence[LayerPlan]) -> None:
         """Checks that the temporary folder can hold the largest conda packages, one for each thread.
 
         :class:`builder.layers.conda.CondaReader` unpacks a package while its layer is written.
         """
         largest = []
         for plan in plans:
-            sizes = [indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"]
+            sizes = [self._files.indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"]
             largest.append(max(sizes, default=0))
         needed = sum(sorted(largest)[-self._settings.jobs :])
         if needed:
             require_space(self._settings.tmpdir, needed, "unpacking conda packages")
-
-    def _write(
-        self, item: _Missing, resolution: Resolution, splits: Mapping[str, Sequence[frozenset[str]]]
-    ) -> Layer:
-        """Writes a layer and records it, unless another build has done so in the meantime."""
-        plan = item.plan
-        content = _LayerContent(self._packages, plan, resolution, _other_parts(plan, splits), self._stop)
-        with self._store.lock(f"layer {item.record.stem}"):
-            cached = read_layer(item.record, self._store)
-            if cached is not None:
-                return cached
-            try:
-                layer = write_layer(
-                    self._store,
-                    content.entries(),
-                    compression=self._options.compression,
-                    mtime=self._settings.epoch,
-                    title=plan.title,
-                    packages=tuple(p.name for p in plan.packages),
-                    annotations={PACKAGES: _packages_annotation(plan.packages)},
-                    advance=self._advance,
-                )
-            except LayerError as e:
-                name = content.current.filename if content.current else ""
-                if name in e.message:
-                    raise
-                raise LayerError(f"{name}: {e.message}", e.hint) from e
-            write_record(item.record, layer_record(layer))
-            return layer
-
-    def _advance(self, n: int) -> None:
-        if self._stop.is_set():
-            raise Stopped
-        self._reporter.advance(_TASK, n)
 
 
 def _check_scripts(
@@ -391,13 +303,6 @@ def _other_parts(plan: LayerPlan, splits: Mapping[str, Sequence[frozenset[str]]]
     return frozenset(others)
 
 
-def _packages_annotation(packages: Sequence[LockedPackage]) -> str:
-    """Returns ``name=version`` of a layer's packages, of the first 20 in a large group."""
-    names = sorted(f"{p.name}={p.version}" for p in packages)
-    more = len(names) - _ANNOTATION_NAMES
-    return " ".join(names[:_ANNOTATION_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _write_result(path: Path, result: LayersResult) -> None:
     data: dict[str, Any] = {
         "layers": [layer_record(x) for x in result.layers],
@@ -410,7 +315,7 @@ def _write_result(path: Path, result: LayersResult) -> None:
 
 def _read_result(path: Path, store: Store) -> LayersResult | None:
     """Returns the result of an earlier build, or None if there is none, or a layer's blob is missing."""
-    data = read_record(path)
+    data = store.recall(path)
     layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
         return None

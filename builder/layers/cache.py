@@ -14,10 +14,10 @@ from typing import Any
 from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
 from builder.model import Descriptor, Layer, LockedPackage, canonical_json
 from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
+from builder.store.records import write_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
-FORMAT = 3
+FORMAT = 4
 
 
 def cache_key(value: Any) -> str:
@@ -42,23 +42,44 @@ def context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict
 
 def index_path(store: Store, package: LockedPackage, context: LinkContext) -> Path:
     """Returns where a package's index is cached."""
-    key = cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
-    return store.folders.index / f"{key}.json"
+    return store.folders.index / f"{_package_key(package, context)}.json"
 
 
-def read_index(path: Path) -> PackageIndex | None:
+def installed_record_path(store: Store, package: LockedPackage, context: LinkContext) -> Path:
+    """Returns where a package's installed record is cached: its RECORD, or its record in conda-meta."""
+    return store.folders.index / f"{_package_key(package, context)}-record.json"
+
+
+def _package_key(package: LockedPackage, context: LinkContext) -> str:
+    return cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
+
+
+def requires_path(store: Store, wheel: LockedPackage) -> Path:
+    """Returns where the requirements of a wheel are cached."""
+    return store.folders.index / f"requires-{cache_key([FORMAT, wheel.key, wheel.url])}.json"
+
+
+def package_records(store: Store, packages: Sequence[LockedPackage], context: LinkContext) -> list[Path]:
+    """Returns where builds record what packages contain: the next set with one of them reads it."""
+    paths = (index_path, installed_record_path)
+    found = [path(store, p, context) for p in packages for path in paths]
+    return [*found, *(requires_path(store, p) for p in packages)]
+
+
+def read_index(path: Path, store: Store) -> PackageIndex | None:
     """Returns a cached index, or None if there is none."""
-    data = read_record(path)
+    data = store.recall(path)
     if data is None:
         return None
     entries = tuple(IndexEntry(*e) for e in data["entries"])
-    return PackageIndex(entries, tuple(data["post_link"]), tuple(data["notes"]))
+    return PackageIndex(entries, tuple(data["post_link"]), tuple(data["notes"]), data.get("archive", 0))
 
 
 def write_index(path: Path, index: PackageIndex) -> None:
     """Caches an index."""
     entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
-    write_record(path, {"entries": entries, "post_link": index.post_link, "notes": index.notes})
+    record = {"entries": entries, "post_link": index.post_link, "notes": index.notes}
+    write_record(path, {**record, "archive": index.archive})
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:
@@ -99,5 +120,5 @@ def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[La
 
 def read_layer(path: Path, store: Store) -> Layer | None:
     """Returns the layer of a record, or None if there is no record, or the store does not have the blob."""
-    data = read_record(path)
+    data = store.recall(path)
     return None if data is None else recorded_layer(data, store)

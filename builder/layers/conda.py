@@ -20,7 +20,17 @@ from builder.layers.conda_layout import CondaLayout
 from builder.layers.conda_meta import InstalledFile, package_record
 from builder.layers.conda_prefix import replaced
 from builder.layers.conda_spool import Spool, spooled
-from builder.layers.entry import Content, Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
+from builder.layers.entry import (
+    Content,
+    Entry,
+    IndexEntry,
+    Inline,
+    LinkContext,
+    PackageIndex,
+    Range,
+    RecordSink,
+    ignore_record,
+)
 from builder.layers.limits import most_unpacked
 from builder.model import Fetched
 from builder.store.files import CHUNK
@@ -50,10 +60,12 @@ class CondaReader:
     Args:
         tmpdir: where a package's tar is unpacked while its layer is written. Needs the package's unpacked
             size; the file is removed at the end.
+        on_record: receives the records in conda-meta that are written.
     """
 
-    def __init__(self, tmpdir: Path) -> None:
+    def __init__(self, tmpdir: Path, on_record: RecordSink = ignore_record) -> None:
         self._tmpdir = tmpdir
+        self._on_record = on_record
 
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
         """See :class:`builder.layers.entry.PackageReader`.
@@ -101,7 +113,9 @@ class CondaReader:
                 if entry.path not in leave_out:
                     yield entry
             if layout.record_path not in leave_out:
-                yield package_record(fetched, info, layout, links.installed)
+                record = package_record(fetched, info, layout, links.installed)
+                self._on_record(fetched, record)
+                yield record
 
 
 def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo] | None) -> int:

@@ -9,6 +9,7 @@ from builder.errors import LayerError
 from builder.layers.conda_archive import fault, is_safe
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
 from builder.layers.conda_prefix import entry_point_shebang
+from builder.layers.conflicts import module_of
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.model import BASE_PYTHON, Fetched, LockedPackage
 
@@ -95,9 +96,13 @@ class CondaLayout:
         self.entry_points = [self._entry_point(*point) for point in info.entry_points]
         """The generated scripts."""
         self.paths: dict[str, PathInfo] = {self.image_path(p.path): p for p in info.paths}
-        """By image path, in the order of paths.json, without files that linking generates."""
+        """By image path, in the order of paths.json. Files that linking generates are not listed, and no
+        compiled module whose source is in the package: it names the source's time when the package was
+        built, which is not that in the image, so Python ignores it."""
         for generated in (self.record_path, *(e.path for e in self.entry_points)):
             self.paths.pop(generated, None)
+        for path in [path for path in self.paths if module_of(path) in self.paths]:
+            del self.paths[path]
         self._check_folders()
 
     def image_path(self, path: str) -> str:

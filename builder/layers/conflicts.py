@@ -26,10 +26,14 @@ to the layer under the path where the link points, and conflicts are decided wit
 
     moved          b: lib64/x -> lib/x, lib64/y -> lib/y
     left out       a: lib/x
+
+And a package may contain a compiled module (``__pycache__/x.cpython-311.pyc``) whose module is that of
+another package. It is left out: Python would run it in place of the module.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,6 +47,16 @@ LinkTarget = Callable[[LockedPackage, str], str]
 
 _INCOMPATIBLE = "these packages cannot share one environment: lock other versions, or remove one of them"
 _MAX_LINKS = 16
+#: ``x/__pycache__/name.cpython-311.opt-1.pyc``.
+_COMPILED = re.compile(
+    r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+?)\.[a-z]+-?\d+[a-z]?(?:\.opt-\w+)?\.pyc", re.DOTALL
+)
+
+
+def module_of(path: str) -> str:
+    """Returns the path of the module that a file in ``__pycache__`` was compiled from; empty for others."""
+    match = _COMPILED.fullmatch(path) if path.endswith(".pyc") else None
+    return f"{match['folder']}{match['name']}.py" if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,7 @@ def resolve_conflicts(
     moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
     last: dict[str, _Claim] = {}
     contested: dict[str, list[_Claim]] = {}
+    compiled: list[tuple[str, _Claim]] = []
     for number, package in enumerate(packages):
         new_paths = moved.get(package.key, {})
         for e in indexes[package.key].entries:
@@ -110,6 +125,8 @@ def resolve_conflicts(
             if path in last:
                 contested.setdefault(path, [last[path]]).append(claim)
             last[path] = claim
+            if module := module_of(path):
+                compiled.append((module, claim))
 
     leave_out: dict[str, set[str]] = {}
     conflicts = []
@@ -122,6 +139,9 @@ def resolve_conflicts(
         if losers:  # none if one package contains both names of the file
             names = tuple(packages[number].name for number in losers)
             conflicts.append(Conflict(path, packages[winner.number].name, names))
+    for module, claim in compiled:
+        if module in last and last[module].number != claim.number:
+            leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
     return Resolution(
         tuple(conflicts),
         {key: frozenset(paths) for key, paths in leave_out.items()},

@@ -13,7 +13,7 @@ Paths are relative to the image's root, with forward slashes, without a leading 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -101,6 +101,8 @@ class PackageIndex:
     """Image paths of the package's post-link and pre-link scripts."""
     notes: tuple[str, ...] = ()
     """Messages for the user, for example about a menu entry that is not installed."""
+    archive: int = 0
+    """Bytes of the archive; 0 in an index that an earlier version of builder cached."""
 
     @property
     def unpacked(self) -> int:
@@ -126,6 +128,14 @@ class LinkContext:
     def interpreter(self) -> str:
         """Path of the image's Python for a shebang line; empty if the environment has none."""
         return f"{self.prefix}/bin/python{self.python}" if self.python else ""
+
+
+#: Receives a package and the record of its installed files: RECORD, or the record in conda-meta.
+RecordSink = Callable[[Fetched, Entry], object]
+
+
+def ignore_record(fetched: Fetched, record: Entry) -> None:
+    """A :data:`RecordSink` that drops the record."""
 
 
 class PackageReader(Protocol):

@@ -9,12 +9,18 @@ changes one group's layer and no other.
     idna      0              pip group 1: idna           the same digest
     numpy     (large)        pip numpy 2.0               pip numpy 2.1
     six       1
+
+Large packages are below the groups, the largest at the bottom. Docker identifies a layer by the layers below
+it: after an update it downloads and unpacks every layer above the changed one again, and podman unpacks them
+again. An update of a small package then costs the small layers above it, not torch. The content of the image
+does not depend on the order, because layers of packages have no file in common.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -30,7 +36,10 @@ MAX_UNPACKED = 1 << 30
 _UNPACKED_PER_BYTE = 3.3
 #: Names in the title of a group.
 _TITLE_NAMES = 6
-#: conda's layers are below pip's.
+#: How the title of a layer of compiled modules begins; the title of the packages' layer follows.
+BYTECODE_TITLE = "bytecode of "
+_GROUP_TITLE = re.compile(r"(conda|pip) group \d+: ")
+#: conda's groups are below pip's.
 _MANAGERS: tuple[Manager, ...] = ("conda", "pip")
 
 
@@ -119,26 +128,28 @@ def _distribute(
 ) -> tuple[list[LayerPlan], int]:
     """Returns the layers for one threshold, and how many of them exist only because a group was cut."""
     plans: list[LayerPlan] = []
+    for p in sorted((p for p in packages if p.key in large), key=lambda p: _from_the_bottom(p, sizes)):
+        plans += _own_layers(p, sizes.parts_of(p))
     extra = 0
     for manager in _MANAGERS:
         members: dict[int, list[LockedPackage]] = {}
-        alone: list[LockedPackage] = []
         for p in packages:
-            if p.manager != manager:
-                continue
-            if p.key in large:
-                alone.append(p)
-            else:
+            if p.manager == manager and p.key not in large:
                 members.setdefault(bucket(p, groups), []).append(p)
-
         for number, group in sorted(members.items()):
             segments = _cut(group, sizes.unpacked)
             extra += len(segments) - 1
             title = f"{manager} group {number + 1}"
             plans += [LayerPlan(f"{title}: {_names(segment)}", tuple(segment)) for segment in segments]
-        for p in sorted(alone, key=lambda p: p.name):
-            plans += _own_layers(p, sizes.parts_of(p))
     return plans, extra
+
+
+def _from_the_bottom(package: LockedPackage, sizes: _Sizes) -> tuple[int, int, str]:
+    """Sorts large packages: the largest first. Sizes count as powers of two, so that an update rarely moves
+    a package.
+    """
+    size = sizes.archive.get(package.key) or 0
+    return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
 
 def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
@@ -172,6 +183,11 @@ def _names(packages: Sequence[LockedPackage]) -> str:
 def bucket(package: LockedPackage, groups: int) -> int:
     """Returns the group of a small package, from 0. It depends on the manager and the name only."""
     return name_bucket(f"{package.manager} {package.name}", groups)
+
+
+def is_group(title: str) -> bool:
+    """Whether a layer's title is that of a group: ``pip group 3: idna, six``."""
+    return _GROUP_TITLE.match(title) is not None
 
 
 def name_bucket(name: str, count: int, *, digest_bytes: int = 8) -> int:

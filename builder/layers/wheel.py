@@ -3,8 +3,8 @@
 Nothing is unpacked.
 
 Scripts get the shebang of the image's interpreter, RECORD lists the installed files, INSTALLER is
-``builder``, REQUESTED marks packages that the environment file lists. There is no bytecode, no time stamp and
-no path of the build host.
+``builder``, REQUESTED marks packages that the environment file lists. There is no bytecode here (see
+:mod:`builder.bytecode`), no time stamp and no path of the build host.
 
 The hashes in RECORD are copied from the wheel, not computed again, see :mod:`builder.layers.wheel_archive`.
 """
@@ -28,7 +28,15 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
 from builder.layers import limits
-from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex
+from builder.layers.entry import (
+    Entry,
+    IndexEntry,
+    Inline,
+    LinkContext,
+    PackageIndex,
+    RecordSink,
+    ignore_record,
+)
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
 from builder.model import Fetched
@@ -63,7 +71,14 @@ class _Generated:
 
 
 class WheelReader:
-    """Reads wheels. Stateless; safe in any thread."""
+    """Reads wheels. Safe in any thread.
+
+    Args:
+        on_record: receives each RECORD that is written.
+    """
+
+    def __init__(self, on_record: RecordSink = ignore_record) -> None:
+        self._on_record = on_record
 
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
         """See :class:`builder.layers.entry.PackageReader`.
@@ -93,11 +108,15 @@ class WheelReader:
                 else:
                     content, size = wheel.content(copied.member)
                     yield Entry(path, "file", _mode(copied.executable), size, content=content)
-            record = _Generated(layout.record_path, layout.record())
-            for generated in (*layout.generated, record):
+            for generated in layout.generated:
                 path = layout.root + generated.path
                 if path not in leave_out:
                     yield _inline(path, generated.data, generated.executable)
+            path = layout.root + layout.record_path
+            if path not in leave_out:
+                record = _inline(path, layout.record(), executable=False)
+                self._on_record(fetched, record)
+                yield record
 
     def requires(self, fetched: Fetched, context: LinkContext) -> tuple[str, ...]:
         """Returns the ``Requires-Dist`` texts of the wheel's METADATA.

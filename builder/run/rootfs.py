@@ -7,6 +7,7 @@ are hard links. Containers never write into the tree, so links are safe.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -177,10 +178,16 @@ def _finish(temporary: Path, folder: Path, owner: Identity) -> None:
     """Gives a complete tree its owner and its name.
 
     Its root folder has the image's time until then, and nobody must take it for a tree that was left behind.
+    Where locks do not work, another process may have unpacked the same image meanwhile: its tree stays.
     """
     os.utime(temporary)
     owner.give(temporary)
-    temporary.replace(folder)
+    try:
+        temporary.replace(folder)
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        remove_tree(temporary)
 
 
 def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: Identity) -> None:

@@ -53,6 +53,27 @@ def remove_engine_leftovers() -> None:
             remove_podman_leftovers(program, elsewhere=True)
 
 
+def build_runner(settings: Settings, store: Store, reporter: Reporter, *, runs_sif: bool = False) -> Runner:
+    """Returns the runner for a part of a build: user namespaces if they work, else the first engine.
+
+    Args:
+        settings: Cache and temporary folder.
+        store: The blobs of the cache.
+        reporter: Receives the runner's messages and progress.
+        runs_sif: The image is a SIF.
+
+    Raises:
+        RunnerError: No runner works.
+    """
+    from builder.run.userns import UsernsRunner
+
+    userns = UsernsRunner(settings, store, reporter)
+    if userns.available() is None:
+        return userns
+    others = set(RUNNER_NAMES) - set(SIF_RUNNER_NAMES) if runs_sif else set()
+    return find_runner(settings, store, reporter=reporter, without={"userns", *others})
+
+
 def find_runner(
     settings: Settings,
     store: Store,

@@ -12,20 +12,23 @@ def check_step_architecture(recipe: Recipe) -> None:
     """Checks that the programs of the image can run here, with qemu if they are for another processor.
 
     Raises:
-        RunnerError: The recipe has steps, and this machine cannot run them.
+        RunnerError: The recipe has steps, or modules are compiled, and this machine cannot run the programs.
     """
-    if recipe.step_count == 0:
-        return
-    key = ("steps",) if recipe.steps else ("conda", "post_link")
-    check_processor(recipe, place_of(recipe.source, *key))
+    if recipe.step_count:
+        key = ("steps",) if recipe.steps else ("conda", "post_link")
+        check_processor(recipe, place_of(recipe.source, *key))
+    elif recipe.bytecode != "none":
+        where = f"{recipe.source}: the image's Python compiles its modules"
+        check_processor(recipe, where, "; or write in the recipe: bytecode: none")
 
 
-def check_processor(recipe: Recipe, where: str) -> None:
+def check_processor(recipe: Recipe, where: str, otherwise: str = "") -> None:
     """Checks that programs for the target's processor can run here.
 
     Args:
         recipe: the target.
         where: file, line and key of what needs this, for the message.
+        otherwise: how to do without, for the hint.
 
     Raises:
         RunnerError: they cannot; the hint names what to install.
@@ -33,4 +36,4 @@ def check_processor(recipe: Recipe, where: str) -> None:
     try:
         emulation(recipe.architecture)
     except RunnerError as e:
-        raise RunnerError(f"{where}: {e.message}", e.hint) from None
+        raise RunnerError(f"{where}: {e.message}", f"{e.hint}{otherwise}") from None

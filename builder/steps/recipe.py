@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.layers.conda_info import read_info
 from builder.layers.entry import LinkContext
 from builder.model import Fetched
-from builder.steps.job import StepRun
+
+if TYPE_CHECKING:
+    from builder.steps.job import StepRun
 
 
 def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
     """Returns the steps below the recipe's ``files:``, and those from the first with ``files: true``."""
+    if not recipe.steps:
+        return [], []
+    from builder.steps.job import StepRun  # with the runners: not for a recipe without steps
+
     runs = [
         StepRun(
             step.run,
@@ -40,6 +46,9 @@ def link_scripts(recipe: Recipe, fetched: Sequence[Fetched], context: LinkContex
         package = item.package
         if package.manager != "conda" or recipe.conda.post_link.get(package.name) != "run":
             continue
+        from builder.layers.conda_info import read_info
+        from builder.steps.job import StepRun
+
         info = read_info(item)
         name = f"bin/.{package.name}-post-link.sh"
         if all(path.path != name for path in info.paths):

@@ -181,8 +181,16 @@ def small(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterato
     with serve(channel) as server:
         builder = Small(root, cache, server.url)
         (root / "environments" / "small.yml").write_text(ENVIRONMENT.format(url=server.url))
-        builder.run("build", "small")
+        build_layered(builder, "small")
         yield builder
+
+
+def build_layered(builder: Builder, target: str) -> None:
+    """Builds a target with builder's own engine, without compiled modules: two other engines compile none."""
+    recipe = builder.root / "recipes" / "small.yaml"
+    recipe.write_text(f"{RECIPE}bytecode: none\n")
+    builder.run("build", target)
+    recipe.write_text(RECIPE)
 
 
 def with_subordinate_ids(command: Sequence[str], folder: Path) -> list[str]:
@@ -291,7 +299,7 @@ def cotainr_built(small: Small, cotainr_env: dict[str, str], slurm: Slurm) -> di
 
 @pytest.fixture(scope="module")
 def layered_sif(small: Small) -> Path:
-    small.run("build", "small-sif")
+    build_layered(small, "small-sif")
     return small.dist / "small-sif.sif"
 
 

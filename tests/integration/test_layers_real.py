@@ -27,6 +27,7 @@ from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Fetched, Layer, 
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import parts
+from tests.support.packagefiles import files_of
 from tests.support.wheels import assert_like_installer, fetched, make_wheel, noise
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -63,7 +64,9 @@ def real_wheels(
 
 def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
     where = Settings(folder / "cache", folder / "tmp", jobs)
-    return build_layers(packages, CONTEXT, Layers(groups=3), where, Store(where.cache), budget=90)
+    return build_layers(
+        files_of(packages, where, CONTEXT), Layers(groups=3), where, Store(where.cache), budget=90
+    )
 
 
 @pytest.mark.network
@@ -257,6 +260,8 @@ def test_killed_builds(tmp_path: Path) -> None:
         from builder.config.recipe import Layers
         from builder.layers.build import build_layers
         from builder.layers.entry import LinkContext
+        from builder.layers.files import PackageFiles
+        from builder.layers.packages import Packages
         from builder.settings import Settings
         from builder.store.blobs import Store
         from tests.support.wheels import fetched
@@ -266,7 +271,9 @@ def test_killed_builds(tmp_path: Path) -> None:
         where = Settings(Path({str(tmp_path)!r}) / "killed", Path({str(tmp_path)!r}) / "tmp", 2)
         # The kernel ends this process then, like kill -9, also when the test's process is held up.
         signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
-        build_layers(wheels, context, Layers(groups=3), where, Store(where.cache), budget=90)
+        store = Store(where.cache)
+        files = PackageFiles(Packages(wheels, context, store, where.tmpdir), where.jobs)
+        build_layers(files, Layers(groups=3), where, store, budget=90)
         signal.setitimer(signal.ITIMER_REAL, 0)
         print("done", flush=True)
         """)
@@ -288,7 +295,7 @@ def test_killed_builds(tmp_path: Path) -> None:
         if not blob.suffix:
             assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
     where = Settings(tmp_path / "killed", tmp_path / "tmp", 2)
-    result = build_layers(packages, CONTEXT, Layers(groups=3), where, store, budget=90)
+    result = build_layers(files_of(packages, where, CONTEXT), Layers(groups=3), where, store, budget=90)
     assert [x.descriptor for x in result.layers] == expected
 
 

@@ -37,6 +37,7 @@ from builder.trees.rootfs import unpack
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
 from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes
+from tests.support.packagefiles import files_of
 from tests.support.rootfs import make_rootfs_tar
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
@@ -442,7 +443,7 @@ def hostile_image(folder: Path) -> tuple[Image, Settings, Store]:
             continue
         with contextlib.suppress(BuilderError):
             layer_of(package, folder / "refused", store)
-    built = build_layers(accepted, CONTEXT, Layers(), given, store, budget=100)
+    built = build_layers(files_of(accepted, given), Layers(), given, store, budget=100)
     bottom = pack_tar([make_rootfs_tar(folder).read_bytes()], store, 2, "bottom")
     lock = Lock((), ("linux-64",))
     target = recipe(cmd=["sh", "-c", "ls /opt/conda"])

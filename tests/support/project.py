@@ -1,8 +1,8 @@
 """A small project of one target that locks and builds within a second or two, without a mirror, a real
 Python or an engine.
 
-Its base is an OCI layout of one file, its conda packages (one poses as python) lie in a channel made here,
-its wheel in a folder.
+Its base is an OCI layout of one file, its conda packages (one poses as python, and compiles nothing) lie in a
+channel made here, its wheel in a folder.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ environment: environments/tiny.yml
 virtual_packages: {__glibc: "2.36"}
 pip: {find_links: [wheels]}
 layers: {own_layer_from: 1048576, groups: 3}
+bytecode: none
 registry: {repository: tests/tiny}
 smoke: torch
 """

@@ -114,7 +114,8 @@ def _make_wheel(folder: Path, index: str, name: str, version: str) -> None:
     project = folder / (f"pytorch{index.removeprefix(PYTORCH)}" if index else "simple") / name
     project.mkdir(parents=True)
     module = name.replace("-", "_")
-    wheel = make_wheel(project, module, version, files={f"{module}.py": f"# {version}\n"})
+    # no module: no stand-in of python could compile it
+    wheel = make_wheel(project, module, version, files={f"{module}/version.txt": f"{version}\n"})
     digest = sha256_file(wheel).removeprefix("sha256:")
     link = f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>'
     (project / "index.html").write_text(link)

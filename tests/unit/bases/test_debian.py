@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from builder.bases import debian
+from builder.bases import debian_mirror, mmdebstrap
 from builder.bases.mmdebstrap import DebianBase
 from builder.bases.resolve import open_base, resolve_base
 from builder.errors import ImageError
+from builder.net import apt
 from builder.progress import Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -49,9 +50,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch, state: list[Any]) -> list[str]:
         manifest = {"schemaVersion": 2, "config": described, "layers": [one.descriptor.to_json()]}
         return store.add(json.dumps(manifest).encode())
 
-    monkeypatch.setattr(debian, "apt_sources", lambda suite: "")
-    monkeypatch.setattr(debian, "mirror_state", lambda *a: state[0])
-    monkeypatch.setattr(debian, "make_debian_base", make)
+    monkeypatch.setattr(apt, "apt_sources", lambda suite: "")
+    monkeypatch.setattr(debian_mirror, "mirror_state", lambda *a: state[0])
+    monkeypatch.setattr(mmdebstrap, "make_debian_base", make)
     return calls
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases import debian, mmdebstrap
+from builder.bases import debian_mirror, mmdebstrap
 from builder.bases.mmdebstrap import DebianBase, mmdebstrap_error
 from builder.bases.resolve import resolve_base
 from builder.errors import ImageError
+from builder.net import apt
 from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -34,11 +35,11 @@ BASE = DebianBase("debian:bookworm", "bookworm", ("ca-certificates",), "amd64", 
 @pytest.fixture
 def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        debian,
+        apt,
         "apt_sources",
         lambda suite: "Types: deb\nURIs: file:///nowhere\nSuites: bookworm\nComponents: main\n",
     )
-    monkeypatch.setattr(debian, "mirror_state", lambda *a: None)
+    monkeypatch.setattr(debian_mirror, "mirror_state", lambda *a: None)
 
 
 def test_not_installed(

@@ -95,3 +95,21 @@ def test_base_python(tmp_path: Path, engine: str) -> None:
         UsageError, match=rf"the engine {engine} installs a Python of conda.*has python: base"
     ):
         run_engine(find_engine(engine), asked)
+
+
+@pytest.mark.parametrize(
+    ("engine", "format", "bytecode"),
+    [("docker", "oci", "all"), ("apptainer", "sif", "imported"), ("cotainr", "sif", "none")],
+)
+def test_bytecode_is_refused_where_it_is_written(
+    tmp_path: Path, engine: str, format: str, bytecode: str
+) -> None:
+    """docker and apptainer compile nothing, cotainr what its tools compile; the default stops none."""
+    asked = request(tmp_path, format=format, bytecode=bytecode)
+    with pytest.raises(
+        UsageError, match=rf"which modules are compiled.*has bytecode: {bytecode}\n"
+    ) as caught:
+        run_engine(find_engine(engine), asked)
+    assert "--engine layered" in caught.value.hint
+    plain = request(tmp_path, format=format)
+    assert plain.recipe.bytecode == "all" and "bytecode" not in plain.recipe.model_fields_set

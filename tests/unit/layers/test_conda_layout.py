@@ -49,6 +49,31 @@ def test_files_below_a_link(tmp_path: Path) -> None:
         CondaReader(tmp_path).index(package, CONTEXT)
 
 
+@pytest.mark.parametrize(
+    ("path", "installed"),
+    [
+        ("lib/p/__pycache__/m.cpython-311.pyc", False),
+        ("lib/p/__pycache__/m.cpython-311.opt-2.pyc", False),
+        ("lib/p/__pycache__/m.cpython-313t.pyc", False),
+        ("lib/p/__pycache__/a.b.cpython-39.pyc", False),
+        ("lib/p/__pycache__/other.cpython-311.pyc", True),
+        ("lib/__pycache__/m.cpython-311.pyc", True),
+        ("lib/p/m.pyc", True),
+        ("lib/p/__pycache__/m.txt", True),
+    ],
+)
+def test_compiled_modules(tmp_path: Path, path: str, installed: bool) -> None:
+    """A compiled module is left out if its source is in the package."""
+    members = [Member("lib/p/m.py", b"1\n"), Member("lib/p/a.b.py", b"1\n"), Member(path, b"pyc")]
+    package = fetched(pack(tmp_path, "thing", members))
+    entries = read(package, tmp_path)
+    assert (f"opt/conda/{path}" in entries) == installed
+    _, record = entries["opt/conda/conda-meta/thing-1.0-0.json"]
+    assert (f'"{path}"'.encode() in record) == installed
+    index = {e.path for e in CondaReader(tmp_path).index(package, CONTEXT).entries}
+    assert index == set(entries)
+
+
 def test_noarch_without_python(tmp_path: Path) -> None:
     """A noarch python package needs a Python in the environment."""
     package = fetched(pack(tmp_path, "thing", noarch="python"))

@@ -15,7 +15,7 @@ import pytest
 from builder.errors import RunnerError
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.run.identity import Identity
-from builder.run.rootfs import cached_lower, cached_rootfs
+from builder.run.rootfs import _finish, cached_lower, cached_rootfs
 from builder.settings import Settings
 from builder.store import unpacked
 from builder.store.blobs import Store
@@ -207,3 +207,13 @@ def test_chain_of_steps(tmp_path: Path) -> None:
     assert cached_lower(labelled(make_test_image(layers)), settings, store, owner=owner) == second
     assert len(list((settings.cache / "rootfs").iterdir())) == 3
     release()
+
+
+def test_unpacked_twice(tmp_path: Path) -> None:
+    """Without locks, the tree of the process that is ready first stays, and the other one is removed."""
+    folder, later = tmp_path / "tree", tmp_path / "later"
+    for tree in (folder, later):
+        tree.mkdir()
+        (tree / "file").write_text(tree.name)
+    _finish(later, folder, Identity(os.getuid(), os.getgid()))
+    assert (folder / "file").read_text() == "tree" and not later.exists()

@@ -52,7 +52,10 @@ def test_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qemu, "_static_qemu", lambda architecture: "")
     monkeypatch.setattr(qemu, "host_architecture", lambda: "amd64")
     check_step_architecture(recipe(steps=[{"run": "make"}]))
-    check_step_architecture(recipe(platform="linux-aarch64"))
+    check_step_architecture(recipe(platform="linux-aarch64", bytecode="none"))
+    with pytest.raises(RunnerError, match="Python compiles its modules: the image is for arm64") as caught:
+        check_step_architecture(recipe(platform="linux-aarch64"))
+    assert caught.value.hint.endswith("or write in the recipe: bytecode: none")
     for values in ({"steps": [{"run": "make"}]}, {"conda": {"post_link": {"a": "run"}}}):
         with pytest.raises(RunnerError, match=r"the image is for arm64, this host is amd64") as caught:
             check_step_architecture(recipe(platform="linux-aarch64", **values))

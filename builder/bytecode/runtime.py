@@ -1,0 +1,201 @@
+"""The image that modules are compiled in: the Python of the target, and a C library. It has a few MB.
+
+The standard library of a Python decides nothing of what it compiles to, so the image holds the least that the
+Python starts with, and not the environment. The C library comes from the base: its lowest layers are read up
+to the one that has it, so a base of 20 GB costs the download of one layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from builder.bases.image import BaseImage
+from builder.bases.registry import fetch_layer
+from builder.bytecode.inputs import base_key, python_package, python_packages
+from builder.channel.venv import BasePython, base_python_of
+from builder.errors import LayerError
+from builder.layers.build import make_layer
+from builder.layers.cache import cache_key, layer_record, read_layer
+from builder.layers.entry import Entry, Inline
+from builder.layers.packages import Packages
+from builder.model import Image, Layer, LockedPackage
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.sif.read import read_sif
+from builder.steps.image import image_of
+from builder.store.blobs import Store
+from builder.store.records import write_record
+from builder.trees.member import Kind
+from builder.trees.merge import Merge
+from builder.trees.sources import Source, layer_source
+
+#: Where the job's folder is in a container of the image.
+JOB_FOLDER = "/run/builder-compile"
+#: Part of the keys of records. Increase it when an image has other files.
+_FORMAT = 1
+#: The C library and what a Python is linked with, by the usual names; links to folders, too.
+_LIBRARIES = re.compile(
+    r"(usr/)?lib(32|64|x32)?(/[^/]+-linux-(gnu|musl)[^/]*)?"
+    r"(/(ld-linux|ld64|ld-musl|lib(c|m|dl|pthread|rt|util|crypt|z|expat|ffi|gcc_s|stdc\+\+)[-.])[^/]*)?"
+)
+_C_LIBRARY = re.compile(r".*/(libc\.so\.6|libc-2[^/]*\.so|ld-musl-[^/]*)")
+#: Folders of the standard library that are not needed to compile.
+_NOT_NEEDED = r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|site-packages|dist-packages|config-[^/]*)/"
+#: Bytes of a file of the base.
+_MAX_SIZE = 256 << 20
+#: Where runtimes mount things; Apptainer makes no folders.
+_FOLDERS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var/tmp", JOB_FOLDER.strip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """An image with a Python, and the path of the Python in it."""
+
+    image: Image
+    python: str
+    """Absolute."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSource:
+    """What a runtime image is made from."""
+
+    packages: Packages
+    base: BaseImage
+    architecture: str
+    """OCI's name."""
+    settings: Settings
+    store: Store
+    reporter: Reporter = QUIET
+
+
+def make_runtime(source: RuntimeSource) -> Runtime:
+    """Returns the image that modules of an environment are compiled in. Its layers are made once.
+
+    Raises:
+        LayerError: the environment or its base has no Python.
+        ImageError, RegistryError, SpaceError: the base is damaged or not available.
+    """
+    package = python_package(source.packages)
+    if package is None:
+        raise LayerError(
+            "no Python in the environment: its modules cannot be compiled",
+            "add python to the environment, or write in the recipe: bytecode: none",
+        )
+    base_python = base_python_of(package.url)
+    if base_python is not None:
+        layers: tuple[Layer, ...] = (_base_python(source, base_python),)
+        python = base_python.interpreter
+    else:
+        layers = (_base_libraries(source), _conda_python(source, package))
+        python = source.packages.context.interpreter
+    image = image_of(layers, {}, architecture=source.architecture, target=f"python-{package.version}")
+    return Runtime(image, python)
+
+
+def _conda_python(source: RuntimeSource, python: LockedPackage) -> Layer:
+    """The layer of a conda package's Python, with the libraries of the packages that it needs."""
+    needed = python_packages(source.packages)
+    context = source.packages.context
+    key = cache_key([_FORMAT, context.prefix, context.python, [(p.key, p.url) for p in needed]])
+    root = re.escape(context.prefix.strip("/"))
+    python_files = re.compile(
+        rf"{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*|lib/python3\.\d+t?/(?!{_NOT_NEEDED}).*)"
+    )
+    libraries = re.compile(rf"{root}/lib/[^/]*\.so[^/]*")
+
+    def entries() -> Iterator[Entry]:
+        seen: set[str] = set()
+        for package in reversed(needed):  # of two packages with one path the later one wins
+            wanted = python_files if package is python else libraries
+            paths = {e.path for e in source.packages.index(package).entries}
+            leave_out = frozenset(p for p in paths if p in seen or not wanted.fullmatch(p))
+            if paths == leave_out:
+                continue
+            for entry in source.packages.entries(package, leave_out):
+                if entry.kind != "dir" and entry.path in paths:
+                    seen.add(entry.path)
+                    yield entry
+
+    return _recorded(source, key, entries(), f"python {python.version}")
+
+
+def _base_libraries(source: RuntimeSource) -> Layer:
+    """The layer of the base's C library."""
+
+    def entries() -> Iterator[Entry]:
+        for sources in _from_below(source):
+            found = list(_files(sources, _LIBRARIES))
+            if any(_C_LIBRARY.fullmatch(entry.path) for entry in found):
+                yield from found
+                return
+        raise LayerError(
+            f"the base {source.base.reference} has no C library: its Python cannot start to compile modules",
+            "name another base, or write in the recipe: bytecode: none",
+        )
+
+    key = cache_key([_FORMAT, "libraries", base_key(source.base)])
+    return _recorded(source, key, entries(), "C library")
+
+
+def _base_python(source: RuntimeSource, python: BasePython) -> Layer:
+    """The layer of a base's own Python."""
+    root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
+    wanted = re.compile(
+        rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
+        rf"|lib/python{re.escape(python.minor)}/(?!{_NOT_NEEDED}).*)"
+    )
+
+    def entries() -> Iterator[Entry]:
+        *_, whole = _from_below(source)
+        yield from _files(whole, wanted)
+
+    key = cache_key([_FORMAT, "python", base_key(source.base), python.interpreter])
+    return _recorded(source, key, entries(), f"python {python.version}")
+
+
+def _from_below(source: RuntimeSource) -> Iterator[list[Source]]:
+    """The lowest layer of the base, then the two lowest, and so on; they are downloaded if necessary."""
+    if source.base.sif is not None:
+        yield list(read_sif(source.base.sif.path).sources())
+        return
+    sources: list[Source] = []
+    for layer in source.base.layers:
+        sources.append(layer_source(_present(source, layer), source.store))
+        yield sources
+
+
+def _present(source: RuntimeSource, layer: Layer) -> Layer:
+    return fetch_layer(layer, source.settings, source.store, source.reporter)
+
+
+def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry]:
+    """Empty folders, and the files and links of a tree whose paths match; hard links are last."""
+    links = []
+    files = set()
+    yield from (Entry(folder, "dir", 0o755) for folder in _FOLDERS)
+    for member, content in Merge(sources):
+        if not wanted.fullmatch(member.path):
+            continue
+        if member.kind is Kind.SYMLINK:
+            yield Entry(member.path, "symlink", 0o777, target=member.target)
+        elif member.kind is Kind.HARDLINK:
+            links.append(Entry(member.path, "hardlink", target=member.target))
+        elif member.kind is Kind.FILE and member.size <= _MAX_SIZE:
+            data = b"".join(bytes(part) for part in content)
+            files.add(member.path)
+            yield Entry(member.path, "file", member.mode & 0o755, len(data), content=Inline(data))
+    yield from (link for link in links if link.target in files)
+
+
+def _recorded(source: RuntimeSource, key: str, entries: Iterable[Entry], title: str) -> Layer:
+    """A layer of the cache; it is made if the cache lacks it."""
+    record = source.store.folders.bytecode / f"python-{key}.json"
+    layer = read_layer(record, source.store)
+    if layer is None:
+        layer = make_layer(entries, title, source.settings, source.store)
+        write_record(record, layer_record(layer))
+    return layer

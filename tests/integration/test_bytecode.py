@@ -1,0 +1,174 @@
+"""Compiled modules in real images: the same bytes everywhere, and nothing is imported from source."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from builder.bytecode import job as job_module
+from builder.bytecode.compile import CompileRequest, compile_packages
+from builder.engines.base import BuildRequest, Clock
+from builder.engines.prepare import prepare_inputs
+from builder.layers.packages import Packages
+from builder.lock.file import read_lock
+from builder.progress import QUIET
+from builder.project import Project
+from builder.run.select import runner_classes
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.integration.conftest import Builder, keep_base, new_project, runner_environment
+
+RECIPE = """\
+base: debian:bookworm
+environment: environments/own.yml
+virtual_packages: {__glibc: "2.36"}
+conda: {fallback: debian, exclude_newer: 2026-11-01}
+pip: {fallback: pip}
+smoke: {none: it has no framework}
+"""
+ENVIRONMENT = """\
+name: own
+channels: [conda-forge, nodefaults]
+dependencies: [python=3.11, pip, {pip: [pyyaml, rich]}]
+"""
+REQUIREMENTS = "rich\n"
+#: Imports modules of the standard library, of a conda package and of a wheel.
+IMPORTS = (
+    "import asyncio, ctypes, email.message, json, logging.config, unittest, xml.dom.minidom, pip._internal, "
+    "rich.console"
+)
+_FROM_SOURCE = re.compile(r"^# code object from '?([^'\n]+\.py)'?$", re.MULTILINE)
+_FROM_BYTECODE = re.compile(r"^# code object from '?([^'\n]+\.pyc)'?$", re.MULTILINE)
+#: Prints what metadata names and the image lacks, and modules that are not compiled.
+MISSING = """
+import glob, importlib.metadata, importlib.util, json, os, sys
+for found in importlib.metadata.distributions():
+    print(*(f for f in found.files or () if not f.locate().exists()))
+for path in glob.glob(sys.prefix + "/conda-meta/*.json"):
+    names = json.load(open(path))["files"]
+    print(*(name for name in names if not os.path.lexists(f"{sys.prefix}/{name}")))
+for folder, _, names in os.walk(sys.prefix + "/lib/python3.11"):
+    paths = [f"{folder}/{name}" for name in names if name.endswith(".py")]
+    print(*(path for path in paths if not os.path.exists(importlib.util.cache_from_source(path))))
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
+    """A project whose target ``own`` has Python, pip and wheels, built with compiled modules."""
+    folder = tmp_path_factory.mktemp("own")
+    builder = Builder(new_project(folder / "project"), keep_base(base_cache, folder / "cache"))
+    (builder.root / "recipes" / "own.yaml").write_text(RECIPE)
+    (builder.root / "environments" / "own.yml").write_text(ENVIRONMENT)
+    builder.run("build", "own")
+    return builder
+
+
+def extend(own: Builder, name: str, keys: str) -> None:
+    """Adds a target like ``own``, with the same lock."""
+    (own.root / "recipes" / f"{name}.yaml").write_text(f"extends: own\n{keys}")
+    locks = own.root / "environments"
+    shutil.copy(locks / "own.own.lock.yml", locks / f"own.{name}.lock.yml")
+
+
+def loaded(builder: Builder, target: str, program: str = IMPORTS) -> tuple[list[str], list[str]]:
+    """The modules that a program loads in the image: from source, and compiled."""
+    done = builder.run("run", target, "--", "python", "-v", "-c", program)
+    return _FROM_SOURCE.findall(done.stderr), _FROM_BYTECODE.findall(done.stderr)
+
+
+def test_no_source(own: Builder) -> None:
+    """No module of the environment is compiled when the image runs, and metadata lists all that there is."""
+    source, compiled = loaded(own, "own")
+    assert source == []
+    assert len(compiled) > 100
+    assert own.run("run", "own", "--", "python", "-c", MISSING).stdout.split() == []
+
+
+def test_torch(cpu: Builder) -> None:
+    """Nor is one of torch, pandas and scikit-learn."""
+    source, compiled = loaded(cpu, "cpu", "import torch, torch.nn, pandas, sklearn.linear_model")
+    assert source == []
+    assert len(compiled) > 1000
+
+
+def test_none(own: Builder) -> None:
+    """With ``bytecode: none`` every module is; the layers of the packages are the same."""
+    extend(own, "plain", "bytecode: none\n")
+    without = own.json("build", "plain")["layers"]
+    source, compiled = loaded(own, "plain")
+    assert len(source) > 100 and compiled == []
+
+    made = own.json("build", "own")["layers"]
+    packages = [layer for layer in made if not layer["title"].startswith("bytecode of ")]
+    assert len(made) > len(packages)
+    # but for the topmost one, which holds lock and recipe
+    assert [x["digest"] for x in packages[:-1]] == [x["digest"] for x in without[:-1]]
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_sif(own: Builder, layout: str) -> None:
+    """A SIF has the same compiled modules and metadata."""
+    extend(own, layout, f"format: sif\nsif: {{layout: {layout}}}\n")
+    own.run("build", layout)
+    source, compiled = loaded(own, layout)
+    assert source == [] and len(compiled) > 100
+    assert own.run("run", layout, "--", "python", "-c", MISSING).stdout.split() == []
+
+
+@pytest.mark.parametrize("python", ["base", "base-with-packages"])
+def test_base_python(own: Builder, python: str) -> None:
+    """The packages above the base's Python are compiled by it."""
+    (own.root / "environments" / "requirements.txt").write_text(REQUIREMENTS)
+    (own.root / "recipes" / f"{python}.yaml").write_text(
+        f"base: oci:dist:own\nenvironment: environments/requirements.txt\npython: {python}\n"
+        "pip: {fallback: pip}\nsmoke: {none: it has no framework}\n"
+    )
+    own.run("lock", python)
+    built = own.json("build", python)
+    assert any(layer["title"].startswith("bytecode of pip") for layer in built["layers"])
+    source, compiled = loaded(own, python, IMPORTS.replace("pip._internal, ", ""))
+    assert source == [] and len(compiled) > 100
+
+
+def test_same_everywhere(own: Builder, base_cache: Path, tmp_path: Path) -> None:
+    """One job, another hash seed and an empty cache: the same image. For another user, test_everywhere.py."""
+    shutil.copytree(own.root, tmp_path / "project", ignore=shutil.ignore_patterns("dist", "reports"))
+    again = Builder(tmp_path / "project", keep_base(base_cache, tmp_path / "cache"))
+    result = again.json("build", "own", env={"BUILDER_JOBS": "1", "PYTHONHASHSEED": "12345"})
+    assert result["digest"] == own.json("build", "own")["digest"]
+
+
+@pytest.mark.parametrize("name", ["docker", "podman", "apptainer"])
+def test_runners(
+    own: Builder, name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where user namespaces are not allowed, an engine compiles, to the same bytes."""
+    for variable, value in runner_environment(name, request).items():
+        monkeypatch.setenv(variable, value)
+    settings = Settings.from_environment(cache=own.cache)
+    store = Store(settings.cache)
+    recipe = Project(own.root, settings, store).recipe("own")
+    inputs = prepare_inputs(BuildRequest(recipe, read_lock(recipe.lock_path), b"", settings, store), Clock())
+    packages = Packages(inputs.fetched, inputs.context, store, settings.tmpdir)
+    chosen = tuple(p for p in packages.locked if p.name in ("rich", "pip"))
+    compile_request = CompileRequest(packages, chosen, inputs.base, recipe, settings, store)
+    expected = compile_packages(compile_request)
+    assert len(expected) == 2 and all(bytecode.files for bytecode in expected.values())
+
+    records = sorted(store.folders.bytecode.glob("*.json"))
+    saved = {path: path.read_bytes() for path in records if not path.name.startswith("python-")}
+    [runner] = [runner(settings, store, QUIET) for runner in runner_classes() if runner.name == name]
+    used = []
+    monkeypatch.setattr(job_module, "build_runner", lambda *args: used.append(1) or runner)
+    try:
+        for path in saved:
+            path.unlink()
+        assert compile_packages(compile_request) == expected
+    finally:
+        for path, data in saved.items():
+            path.write_bytes(data)
+    assert used == [1]

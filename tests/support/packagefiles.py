@@ -1,0 +1,18 @@
+"""The files of packages, as the engine hands them from stage to stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from builder.layers.entry import LinkContext
+from builder.layers.files import PackageFiles
+from builder.layers.packages import Packages
+from builder.model import Fetched
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support.wheels import CONTEXT
+
+
+def files_of(packages: Sequence[Fetched], settings: Settings, context: LinkContext = CONTEXT) -> PackageFiles:
+    """The files of packages in link order; their indexes are cached in the settings' cache."""
+    return PackageFiles(Packages(packages, context, Store(settings.cache), settings.tmpdir), settings.jobs)

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from builder.bytecode import compile as compile_module
+from builder.bytecode.job import CompileJob
+from tests.support.thispython import ThisPython
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> ThisPython:
+    """This Python compiles, in place of one in a container."""
+    python = ThisPython()
+    monkeypatch.setattr(compile_module, "make_runtime", lambda source: None)
+    monkeypatch.setattr(CompileJob, "run", lambda job, *args: python.run(job, *args))
+    return python
