@@ -13,29 +13,33 @@ partitions::
     builder: conda group 1: xz, zlib    hash("conda group 1")   packages-small-2    (overlay)
     builder: pip numpy 1.0              hash("pip numpy")       packages-small-1    (overlay)
     builder: pip torch 2.0, 800 MB      hash("pip torch")       packages-large-1    (overlay)
+    builder: bytecode of pip torch 2.0  hash("pip torch")       bytecode-1          (overlay)
     builder: entry point                                        top                 (overlay)
 
 "bottom" is left out when it would be empty; "top" also holds the files for the SIF runtime. With ``most``
-overlays there are ``(most - 2) // 2`` partitions of small packages, and as many of large ones. When other
-layers lie between the packages, builder did not build the image and the order may matter: everything above
-the base becomes "top".
+overlays there are ``(most - 4) // 2`` partitions of small packages, as many of large ones, and two of
+compiled modules. Layers of compiled modules replace the packages' records, so their partitions are above
+those of all packages; they do not hide each other's files either. A package is in the same partition whether
+modules are compiled or not. When other layers lie between the packages, builder did not build the image and
+the order may matter: everything above the base becomes "top".
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from builder.layers.build import PACKAGES
+from builder.layers.cached import PACKAGES
+from builder.layers.plan import BYTECODE_TITLE, name_bucket
 from builder.model import Image, Layer
 
 #: From this size of the compressed layer, in bytes, a package does not share a partition with small ones.
 LARGE = 32 << 20
 _BUILDER = "builder: "
 _PACKAGE_TITLES = ("conda ", "pip ")
+_BYTECODE_GROUPS = 2
 #: A package, or a group of small ones, without versions: "pip torch", "conda group 3".
 _STABLE_NAME = re.compile(r"\w+ group \d+|\w+ \S+")
 
@@ -47,7 +51,8 @@ class LayerGroup:
     name: str
     layers: tuple[Layer, ...]
     packages: bool
-    """Whether the layers hold packages only. Such layers hide nothing, and list all their directories."""
+    """Whether the layers hold packages, or compiled modules, only. Such layers remove nothing, and list all
+    their directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +71,22 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
     Args:
         image: the image. With a base SIF, the layers are those above it.
         base_is_sif: the primary partition is that of a base SIF.
-        most: how many overlay partitions there may be; at least 4.
+        most: how many overlay partitions there may be; at least 6.
     """
     titles = _builder_titles(image)
     first = _first_above_base(titles, base_is_sif)
-    packages = [
-        number
-        for number, layer in enumerate(image.layers)
-        if number >= first and _is_package(layer, titles[number])
-    ]
-    start, end = (packages[0], packages[-1] + 1) if packages else (first, first)
-    if len(packages) != end - start:  # other layers lie between them
-        packages, start, end = [], first, first
+    above_base = range(first, len(image.layers))
+    bytecode = [n for n in above_base if titles[n].startswith(BYTECODE_TITLE)]
+    packages = [n for n in above_base if n not in bytecode and _is_package(image.layers[n], titles[n])]
+    both = sorted([*packages, *bytecode])
+    start, end = (both[0], both[-1] + 1) if packages else (first, first)
+    if len(both) != end - start:  # other layers lie between them
+        packages, bytecode, start, end = [], [], first, first
     overlays = []
     if start > first:
         overlays.append(LayerGroup("bottom", image.layers[first:start], packages=False))
-    overlays += _package_groups([(titles[i], image.layers[i]) for i in packages], (most - 2) // 2)
+    overlays += _package_groups([(titles[i], image.layers[i]) for i in packages], (most - 4) // 2)
+    overlays += _bytecode_groups([(titles[i], image.layers[i]) for i in bytecode])
     overlays.append(LayerGroup("top", image.layers[end:], packages=False))
     return Assignment(image.layers[:first], tuple(overlays))
 
@@ -90,11 +95,23 @@ def _package_groups(packages: Sequence[tuple[str, Layer]], groups: int) -> list[
     """Packages and their titles, in up to ``groups`` partitions of small ones and as many of large ones."""
     found: dict[str, list[Layer]] = {}
     for title, layer in packages:
-        digest = hashlib.sha256(_stable_name(title).encode()).digest()
-        number = int.from_bytes(digest[:4], "big") % groups + 1
         size = "large" if layer.descriptor.size >= LARGE else "small"
-        found.setdefault(f"packages-{size}-{number}", []).append(layer)
+        found.setdefault(f"packages-{size}-{_number(title, groups)}", []).append(layer)
     return [LayerGroup(name, tuple(layers), packages=True) for name, layers in sorted(found.items())]
+
+
+def _bytecode_groups(layers: Sequence[tuple[str, Layer]]) -> list[LayerGroup]:
+    """Layers of compiled modules and their titles, in up to two partitions."""
+    found: dict[str, list[Layer]] = {}
+    for title, layer in layers:
+        number = _number(title.removeprefix(BYTECODE_TITLE), _BYTECODE_GROUPS)
+        found.setdefault(f"bytecode-{number}", []).append(layer)
+    return [LayerGroup(name, tuple(some), packages=True) for name, some in sorted(found.items())]
+
+
+def _number(title: str, groups: int) -> int:
+    """The group of a layer, from 1. It depends on the layer's package, and not on its version."""
+    return name_bucket(_stable_name(title), groups, digest_bytes=4) + 1
 
 
 def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:

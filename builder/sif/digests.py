@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 
 from builder.store.blobs import Store
@@ -46,4 +44,4 @@ def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
 
 def _record(path: Path, store: Store) -> Path:
     """A record for each path: the digest is what is looked for, so :meth:`Store.verify` cannot be used."""
-    return store.folders.seen / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"
+    return store.folders.sif_record(path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from builder.trees.sources import Source, squashfs_source
 
@@ -36,3 +38,17 @@ class Partition:
     def source(self, below: str = "") -> Source:
         """Its members, or those of one directory."""
         return squashfs_source(self.path, self.offset, self.name, below, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPartition:
+    """A partition that is written into a SIF as it is made. The cache does not hold it."""
+
+    name: str
+    """Its name in the SIF."""
+    digest: str
+    """``key:...``, a hash of everything that its content depends on."""
+    expected_size: int
+    """About how many bytes it will have."""
+    write: Callable[[BinaryIO], int]
+    """Writes the squashfs at the current position of a file. Returns its size in bytes."""

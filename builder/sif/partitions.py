@@ -1,7 +1,9 @@
 """Makes the partitions of a SIF, or finds them in the cache.
 
-A partition is made once, and stored as a blob. A record names the blob; its key is a hash of everything that
-the bytes depend on: layers, metadata, compression, time, and the partitions below where they matter.
+A partition of a layered SIF is made once, and stored as a blob. A record names the blob; its key is a hash of
+everything that the bytes depend on: layers, metadata, compression, time, and the partitions below where they
+matter. The partition of a flat SIF is written into the SIF itself: a second copy of several gigabytes would
+take a disk longer than the compression takes two cores.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from builder.config.recipe import Compression
 from builder.errors import ImageError
@@ -19,12 +21,13 @@ from builder.progress import Reporter, working
 from builder.settings import Settings
 from builder.sif.assign import LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members
-from builder.sif.partition import Partition
+from builder.sif.partition import Partition, PlannedPartition
 from builder.sif.read import Sif
 from builder.sif.singularity import Metadata, common_files, guard_files
 from builder.store.blobs import Store
+from builder.store.durable import start_writing
 from builder.store.files import sha256_file
-from builder.store.records import read_record, write_record
+from builder.store.records import write_record
 from builder.trees.member import Member, counted
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source, listed_source
@@ -34,12 +37,16 @@ from builder.trees.squashfs.writer import SquashfsWriter
 #: Overlay partitions of a SIF that builder makes. The runtimes pass all partitions in one mount option of
 #: 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has 256 by default) or a
 #: squashfuse process for every container that runs.
-MAX_OVERLAYS = 8
-#: How many of them a base SIF must leave free: bottom, top, and one each for small and large packages.
-_MIN_OVERLAYS = 4
+MAX_OVERLAYS = 10
+#: How many of them a base SIF must leave free: bottom, top, one each for small and large packages, and two
+#: for compiled modules.
+_MIN_OVERLAYS = 6
 #: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
 #: the same image.
 FORMAT = 1
+
+#: After this many bytes of files the disk begins to write them: it works while the next ones are compressed.
+_WRITE_EARLY = 128 << 20
 
 #: Members that builder adds, with their content.
 Files = list[tuple[Member, bytes]]
@@ -66,7 +73,7 @@ class PartitionMaker:
     store: Store
     reporter: Reporter
 
-    def flat(self) -> list[Partition]:
+    def flat(self) -> PlannedPartition:
         """One partition that holds everything."""
         common, own = common_files(self.settings.epoch), self.metadata.files(self.settings.epoch)
         sources = [listed_source(common)]
@@ -79,7 +86,13 @@ class PartitionMaker:
         base_digest = self.base.digest if self.base else ""
         key = ["flat", base_digest, digests, _texts([*common, *own])]
         total = None if self.base else _unpacked(self.image.layers)
-        return [self._partition("root", key, sources, total=total)]
+        size = sum(layer.descriptor.size for layer in self.image.layers)
+        size += sum(part.size for part in self.base.sif.partitions) if self.base else 0
+
+        def write(out: BinaryIO) -> int:
+            return self._squash(out, "root", sources, (), total)
+
+        return PlannedPartition("root", f"key:{self._hashed_key(key)}", size, write)
 
     def plain(self, folders: Files, files: Files) -> Partition:
         """A squashfs of the layers in which all files belong to root, without what SIF runtimes need.
@@ -153,14 +166,14 @@ class PartitionMaker:
         return self._partition(group.name, [*key, [p.digest for p in lower]], sources, lower, total=total)
 
     def _layer(self, layer: Layer) -> Source:
-        assert layer.path is not None
-        return self._hashed(layer_source(layer, self.store), layer.path, layer.descriptor.digest)
+        """The members of a layer, which is hashed: a flipped bit must not go into a partition.
+
+        zstd layers have no checksums, so reading them would not show it.
+        """
+        return layer_source(layer, self.store, rehash=True)
 
     def _hashed(self, source: Source, path: Path, digest: str) -> Source:
-        """The members in a file, which is hashed first: a flipped bit must not go into a partition.
-
-        zstd layers and squashfs have no checksums, so reading them would not show it.
-        """
+        """The members in a squashfs, which is hashed first: it has no checksums."""
 
         def stream() -> Stream:
             if not self.store.rehash(path, digest):
@@ -187,12 +200,10 @@ class PartitionMaker:
             lower: the partitions that it has to hide something of, from the bottom up.
             total: about how many bytes its files have; None if that is not known.
         """
-        level = writer.LEVELS[self.compression]
-        described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
-        value = hashlib.sha256(canonical_json(described)).hexdigest()
+        value = self._hashed_key(key)
         record = self.store.folders.layers / f"sif-{value}.json"
         with self.store.lock(f"sif partition {value}"):
-            known = read_record(record)
+            known = self.store.recall(record)
             if known is not None:
                 path = self.store.get(known["digest"], known["size"])
                 if path is not None:
@@ -201,35 +212,58 @@ class PartitionMaker:
             write_record(record, {"digest": digest, "size": size, "name": name})
         return Partition(self.store.path(digest), 0, size, digest, name)
 
+    def _hashed_key(self, key: Sequence[Any]) -> str:
+        """A hash of everything that a partition depends on: its members, and how they are stored."""
+        level = writer.LEVELS[self.compression]
+        described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
+        return hashlib.sha256(canonical_json(described)).hexdigest()
+
     def _write(
         self, name: str, sources: Sequence[Source], lower: Sequence[Partition], total: int | None
     ) -> tuple[str, int]:
         """Writes a partition into the store. Returns its digest, and its size in bytes."""
         temporary = self.store.temporary()
-        merge = Merge(sources)
-        settings = self.settings
-        task = f"writing the squashfs partition {name}"
-
-        def advance(amount: int) -> None:
-            self.reporter.advance(task, amount)
-
         try:
-            with (
-                working(self.reporter, task, total),
-                temporary.open("w+b") as out,
-                SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
-            ):
-                for member, content in merge:
-                    squashfs.add(member, counted(content, advance))
-                if lower:
-                    for member in overlay_members(merge, lower):
-                        squashfs.add(member)
-                size = squashfs.finish()
+            with temporary.open("w+b") as out:
+                size = self._squash(out, name, sources, lower, total)
             digest = sha256_file(temporary)
             self.store.adopt(temporary, digest)
         finally:
             temporary.unlink(missing_ok=True)
         return digest, size
+
+    def _squash(
+        self,
+        out: BinaryIO,
+        name: str,
+        sources: Sequence[Source],
+        lower: Sequence[Partition],
+        total: int | None,
+    ) -> int:
+        """Writes a partition at the current position of a file. Returns its size in bytes."""
+        merge = Merge(sources)
+        settings = self.settings
+        task = f"writing the squashfs partition {name}"
+        unwritten = 0
+
+        def advance(amount: int) -> None:
+            nonlocal unwritten
+            self.reporter.advance(task, amount)
+            unwritten += amount
+            if unwritten >= _WRITE_EARLY:
+                unwritten = 0
+                start_writing(out.fileno())
+
+        with (
+            working(self.reporter, task, total),
+            SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
+        ):
+            for member, content in merge:
+                squashfs.add(member, counted(content, advance))
+            if lower:
+                for member in overlay_members(merge, lower):
+                    squashfs.add(member)
+            return squashfs.finish()
 
 
 def _of_root(source: Source) -> Source:

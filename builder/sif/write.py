@@ -48,13 +48,14 @@ from builder.sif.format import (
     ObjectType,
     PartitionRole,
 )
-from builder.sif.partition import Partition
+from builder.sif.partition import Partition, PlannedPartition
 from builder.sif.partitions import BaseSif, PartitionMaker
 from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
-from builder.store.durable import durable_file
+from builder.store.durable import durable_file, start_writing
 from builder.store.files import CHUNK, fingerprint, require_space, sha256_file, space_errors
+from builder.store.records import write_record
 
 Layout = Literal["flat", "layered"]
 
@@ -121,14 +122,16 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
     Raises:
         CorruptPartition: a partition was damaged in the cache; it is made again the next time.
     """
-    partitions = maker.flat() if layout == "flat" else maker.layered()
+    partitions = [maker.flat()] if layout == "flat" else maker.layered()
     created = _created(maker.image.config, maker.settings.epoch)
     contents = _Contents.of(partitions, maker.metadata, maker.image.config, architecture, created)
     known = _written_before(path, contents, maker.store)
     if known is not None:
         return known
-    require_space(path.parent, sum(p.size for p in partitions), f"writing {path}")
+    require_space(path.parent, contents.expected_size, f"writing {path}")
     with working(maker.reporter, f"writing {path}"):
+        if layout == "flat":
+            return _write_flat(path, contents, maker.store)
         return _write_file(path, contents, maker.store, maker.settings.jobs)
 
 
@@ -172,11 +175,69 @@ def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str
             whole = pool.submit(sha256_file, temporary)
             check_partitions(temporary, places, store, pool)
             digest = whole.result()
-        temporary.chmod(0o755)
-        # Before the file gets its name: another build may replace it there at once.
-        store.remember(temporary, digest)
-        remember_digest(path, store, digest, fingerprint(temporary))
+        _finish(temporary, path, digest, store)
     return digest
+
+
+def _write_flat(path: Path, contents: _Contents, store: Store) -> str:
+    """Writes a flat SIF, and returns its digest.
+
+    The cache holds the SIF too, as a hard link where that is possible. If another program changes the SIF,
+    the link no longer matches its digest, and the SIF is made again.
+    """
+    record = store.folders.layers / f"sif-{contents.uuid.hex()}.json"
+    with store.lock(f"sif {contents.uuid.hex()}"), durable_file(path) as temporary:
+        digest = _copy_cached(record, temporary, store)
+        if digest is None:
+            with temporary.open("w+b") as out:
+                contents.write(out)
+                out.flush()
+                start_writing(out.fileno())
+            digest = sha256_file(temporary)
+            _finish(temporary, path, digest, store)
+            if _link_into(store, temporary, digest):
+                write_record(record, {"digest": digest, "size": temporary.stat().st_size, "name": "sif"})
+        else:
+            _finish(temporary, path, digest, store)
+    return digest
+
+
+def _copy_cached(record: Path, target: Path, store: Store) -> str | None:
+    """Copies a SIF from the cache, and returns its digest; None if it is not there, or is corrupt."""
+    known = store.recall(record)
+    source = store.get(known["digest"], known["size"]) if known is not None else None
+    if known is None or source is None:
+        return None
+    with target.open("w+b") as out:
+        _copy_partition(Partition(source, 0, known["size"], known["digest"], known["name"]), out, 0)
+    digest: str = known["digest"]
+    if sha256_file(target) == digest:
+        return digest
+    store.drop(digest)
+    return None
+
+
+def _link_into(store: Store, file: Path, digest: str) -> bool:
+    """Stores a file as a blob without copying it. Returns whether that is possible."""
+    link = store.temporary()
+    try:
+        link.hardlink_to(file)
+        store.adopt(link, digest)
+    except OSError:  # another file system, or one without hard links
+        return False
+    finally:
+        link.unlink(missing_ok=True)
+    return True
+
+
+def _finish(temporary: Path, path: Path, digest: str, store: Store) -> None:
+    """Makes a SIF executable, and records its digest.
+
+    That is done before the file gets its name: another build may replace it there at once.
+    """
+    temporary.chmod(0o755)
+    store.remember(temporary, digest)
+    remember_digest(path, store, digest, fingerprint(temporary))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +246,35 @@ class _Object:
 
     type: ObjectType
     name: str
-    content: bytes | Partition
+    content: bytes | Partition | PlannedPartition
     extra: bytes = b""
     """The part of the descriptor that depends on the type."""
 
     @property
-    def size(self) -> int:
+    def expected_size(self) -> int:
+        if isinstance(self.content, PlannedPartition):
+            return self.content.expected_size
         return self.content.size if isinstance(self.content, Partition) else len(self.content)
 
     @property
     def alignment(self) -> int:
-        return ALIGNMENT if isinstance(self.content, Partition) else 1
+        return 1 if isinstance(self.content, bytes) else ALIGNMENT
 
     @property
     def digest(self) -> str:
+        if isinstance(self.content, bytes):
+            return hashlib.sha256(self.content).hexdigest()
+        return self.content.digest
+
+    def write(self, out: BinaryIO, start: int) -> int:
+        """Writes the content at a position of a file. Returns its size in bytes."""
+        out.seek(start)
+        if isinstance(self.content, PlannedPartition):
+            return self.content.write(out)
         if isinstance(self.content, Partition):
-            return self.content.digest
-        return hashlib.sha256(self.content).hexdigest()
+            _copy_partition(self.content, out, start)
+            return self.content.size
+        return out.write(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +289,7 @@ class _Contents:
     @classmethod
     def of(
         cls,
-        partitions: Sequence[Partition],
+        partitions: Sequence[Partition | PlannedPartition],
         metadata: Metadata,
         config: bytes,
         architecture: str,
@@ -244,27 +317,33 @@ class _Contents:
         uuid = _uuid(canonical_json([described, architecture, epoch]))
         return cls(tuple(objects), architecture, epoch, uuid)
 
+    @property
+    def expected_size(self) -> int:
+        """About how many bytes the SIF will have."""
+        return sum(one.expected_size for one in self.objects)
+
     def write(self, out: BinaryIO) -> list[Placed]:
-        """Writes objects, header and descriptors into an empty file; returns where the partitions are."""
+        """Writes objects, header and descriptors into an empty file.
+
+        Returns:
+            Where the partitions from the cache are.
+        """
         table, places = bytearray(), []
         end = DATA_AT
         for number, one in enumerate(self.objects, 1):
             start = end + -end % one.alignment
-            out.seek(start)
+            size = one.write(out, start)
             if isinstance(one.content, Partition):
-                _copy_partition(one.content, out, start)
                 places.append(Placed(one.content, start))
-            else:
-                out.write(one.content)
-            table += self._descriptor(number, one, start, start + one.size - end)
-            end = start + one.size
+            table += self._descriptor(number, one, start, size, start + size - end)
+            end = start + size
         out.seek(0)
         out.write(self._header(end - DATA_AT))
         out.seek(DESCRIPTORS_AT)
         out.write(table)
         return places
 
-    def _descriptor(self, number: int, one: _Object, start: int, size_with_padding: int) -> bytes:
+    def _descriptor(self, number: int, one: _Object, start: int, size: int, size_with_padding: int) -> bytes:
         descriptor = Descriptor(
             type=one.type,
             used=True,
@@ -272,7 +351,7 @@ class _Contents:
             group=GROUP,
             link=0,
             offset=start,
-            size=one.size,
+            size=size,
             size_with_padding=size_with_padding,
             created=self.epoch,
             modified=self.epoch,

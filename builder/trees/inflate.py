@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import zstandard
 from isal import igzip, isal_zlib
@@ -25,18 +26,30 @@ _CHUNKS_AHEAD = 16
 _DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
 
-def inflate(path: Path) -> Iterator[bytes]:
+class Hash(Protocol):
+    """A hash of :mod:`hashlib`."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Adds bytes."""
+
+
+def inflate(path: Path, hashed: Hash | None = None) -> Iterator[bytes]:
     """The tar of a layer blob, in chunks.
 
     The magic number decides: gzip (any number of gzip members), zstd (any number of frames), or uncompressed.
+
+    Args:
+        path: the blob.
+        hashed: receives the bytes of the blob, all of them at the end of the iteration.
 
     Raises:
         ImageError: the blob is damaged.
     """
     try:
-        with path.open("rb") as f:
-            magic = f.read(4)
-            f.seek(0)
+        with path.open("rb") as blob:
+            magic = blob.read(4)
+            blob.seek(0)
+            f: Any = blob if hashed is None else _HashedFile(blob, hashed)
             if magic.startswith(GZIP_MAGIC):
                 with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
                     while data := gz.read(CHUNK):
@@ -49,21 +62,46 @@ def inflate(path: Path) -> Iterator[bytes]:
             else:
                 while data := f.read(CHUNK):
                     yield data
+            while hashed is not None and f.read(CHUNK):  # what the codec did not read
+                pass
     except _DAMAGE as e:
         raise ImageError(f"{path} is damaged: {e}", "build again, or fetch the image again") from None
+
+
+class _HashedFile(io.RawIOBase):
+    """A file whose bytes go into a hash as they are read."""
+
+    def __init__(self, file: BinaryIO, hashed: Hash) -> None:
+        self._file = file
+        self._hashed = hashed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads as many bytes as the buffer has, or fewer at the end; returns their number."""
+        view = memoryview(buffer).cast("B")
+        size: int = self._file.readinto(view)  # type: ignore[attr-defined]
+        self._hashed.update(view[:size])
+        return size
 
 
 class InflatingReader:
     """Reads the tar of a layer blob. A thread decompresses ahead of the reader: the codecs release the GIL.
 
     Call :meth:`close` when done, or use it as a context manager.
+
+    Args:
+        path: the blob.
+        hashed: receives the bytes of the blob; all of them when the reader is at its end.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, hashed: Hash | None = None) -> None:
         self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(_CHUNKS_AHEAD)
         self._stop = False
         self._data = memoryview(b"")
         self._path = path
+        self._hashed = hashed
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -75,7 +113,7 @@ class InflatingReader:
 
     def _run(self) -> None:
         try:
-            for data in inflate(self._path):
+            for data in inflate(self._path, self._hashed):
                 self._queue.put(data)
                 if self._stop:
                     return

@@ -19,14 +19,19 @@ Stream = Iterator[tuple[Member, Content]]
 Source = Callable[[], Stream]
 
 
-def layer_source(layer: Layer, store: Store) -> Source:
+def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
     """The members of a layer, without device nodes.
+
+    Args:
+        layer: its blob is on this machine.
+        store: knows which blobs are verified.
+        rehash: see :func:`~builder.trees.layer.read_layer`.
 
     The stream raises ImageError when the layer is damaged, hostile or not on this machine.
     """
 
     def stream() -> Stream:
-        with closing(read_layer(layer, store)) as members:
+        with closing(read_layer(layer, store, rehash=rehash)) as members:
             for raw, content in members:
                 member = _cleaned(raw)
                 if member is not None:

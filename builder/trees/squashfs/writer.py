@@ -42,8 +42,9 @@ from builder.trees.squashfs.format import (
 )
 from builder.trees.squashfs.tables import LookupTable, Node, TreeTables
 
-#: Compression levels: nearly as small as slow levels, and fast enough to build with.
-LEVELS: dict[Compression, int] = {"zstd": 3, "gzip": 6}
+#: Compression levels: nearly as small as slow levels, and fast enough to build with. On 6.4 GB of CUDA
+#: libraries, zstd 3 takes 1.2 times as long as 2 for 0.9 % less; 1 takes 0.9 times as long for 1.6 % more.
+LEVELS: dict[Compression, int] = {"zstd": 2, "gzip": 6}
 #: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
 #: the same members.
 FORMAT = 1
@@ -58,6 +59,8 @@ _NODE_KINDS = {
     Kind.WHITEOUT: InodeType.CHARACTER_DEVICE,
 }
 _DO_NOT_USE = "do not use this image"
+#: The content of a block. Nobody changes it after it is submitted.
+Block = bytes | bytearray | memoryview
 
 
 class _Tables(NamedTuple):
@@ -76,7 +79,7 @@ class SquashfsWriter:
     """Writes one file system. Use it as a context manager; the file is not complete before :meth:`finish`.
 
     Args:
-        out: an empty file that can seek, open for writing.
+        out: a file that can seek, open for writing. The file system begins at its current position.
         compression: of data, fragments and tables.
         jobs: threads to compress with. The bytes do not depend on it.
         time: of the file system's creation, and of directories that are not added explicitly, in seconds
@@ -85,6 +88,7 @@ class SquashfsWriter:
 
     def __init__(self, out: BinaryIO, compression: Compression, jobs: int, time: int) -> None:
         self._out = out
+        self._start = out.tell()
         self._compression = compression
         self._time = time
         self._root = Node(InodeType.DIRECTORY, mtime=time)
@@ -101,7 +105,7 @@ class SquashfsWriter:
         self._pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="squashfs")
         #: Blocks that are being compressed, and the file of each (None for a fragment), in the order of the
         #: output.
-        self._pending: deque[tuple[Future[tuple[bytes, int]], Node | None]] = deque()
+        self._pending: deque[tuple[Future[tuple[Block, int]], Node | None]] = deque()
         self._local = threading.local()
         self._position = SUPERBLOCK.size
         out.write(bytes(SUPERBLOCK.size))
@@ -169,7 +173,7 @@ class SquashfsWriter:
         size = ids_at + len(ids.data)
         padding = -size % _PADDING
         self._out.write(inodes + directories + fragments.data + ids.data + bytes(padding))
-        self._out.seek(0)
+        self._out.seek(self._start)
         tables = _Tables(inode_table, directory_table, fragments.index, ids.index, size)
         self._out.write(SUPERBLOCK.pack(*self._superblock(tree, tables)))
         return size + padding
@@ -247,16 +251,24 @@ class SquashfsWriter:
         buffer = bytearray()
         for data in content:
             left -= len(data)
-            buffer += data
-            while len(buffer) >= BLOCK_SIZE:
-                self._submit(bytes(buffer[:BLOCK_SIZE]), node)
-                del buffer[:BLOCK_SIZE]
+            view = memoryview(data)
+            if buffer:
+                missing = BLOCK_SIZE - len(buffer)
+                buffer += view[:missing]
+                view = view[missing:]
+            if len(buffer) == BLOCK_SIZE:
+                self._submit(buffer, node)
+                buffer = bytearray()
+            while len(view) >= BLOCK_SIZE:  # the block is not copied
+                self._submit(view[:BLOCK_SIZE], node)
+                view = view[BLOCK_SIZE:]
+            buffer += view
         if left:
             raise ImageError(f"the content of {member.path!r} does not have {member.size} bytes", _DO_NOT_USE)
         if not buffer:
             return
         if node.size >= BLOCK_SIZE:
-            self._submit(bytes(buffer), node)
+            self._submit(buffer, node)
             return
         if len(self._fragment) + len(buffer) > BLOCK_SIZE:
             self._flush_fragment()
@@ -265,23 +277,23 @@ class SquashfsWriter:
 
     def _flush_fragment(self) -> None:
         if self._fragment:
-            self._submit(bytes(self._fragment), None)
-            self._fragment.clear()
+            self._submit(self._fragment, None)
+            self._fragment = bytearray()
             self._fragment_count += 1
 
-    def _submit(self, block: bytes, node: Node | None) -> None:
+    def _submit(self, block: Block, node: Node | None) -> None:
         """Compresses a block in a thread; ``node`` is the file that it belongs to, None for a fragment."""
         self._pending.append((self._pool.submit(self._compress_block, block), node))
         self._write_pending(4 * self._jobs)
 
-    def _compress_block(self, block: bytes) -> tuple[bytes, int]:
+    def _compress_block(self, block: Block) -> tuple[Block, int]:
         """What to store for a block, and its stored length as tables hold it."""
         packed = self._compress(block)
         if len(packed) < len(block):
             return packed, len(packed)
         return block, len(block) | UNCOMPRESSED_BLOCK
 
-    def _compress(self, data: bytes) -> bytes:
+    def _compress(self, data: Block) -> bytes:
         if self._compression == "gzip":
             return bytes(deflate.zlib_compress(data, LEVELS["gzip"]))
         if not hasattr(self._local, "zstd"):

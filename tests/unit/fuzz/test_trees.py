@@ -31,8 +31,8 @@ from tests.support.sif_place import Place
 class Stored(SquashfsWriter):
     """Compresses nothing: so a changed byte is a changed field, and not only a damaged block."""
 
-    def _compress(self, data: bytes) -> bytes:
-        return data + b"."
+    def _compress(self, data: bytes | memoryview) -> bytes:
+        return bytes(data) + b"."
 
 
 def squashfs(path: Path, kind: type[SquashfsWriter]) -> bytes:

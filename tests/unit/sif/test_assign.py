@@ -31,6 +31,10 @@ def numbers(assigned: Assignment) -> dict[str, list[int]]:
 BUILT = ["FROM x", "RUN y", "builder: environment prefix", "builder: pip numpy 1.0", "builder: entry point"]
 
 
+#: The kinds of partitions, from the bottom up.
+ORDER = ["bottom", "packages", "bytecode", "top"]
+
+
 def test_base_bottom_packages_top() -> None:
     """Base layers, layers before the packages, packages, and the rest have partitions of their own."""
     assigned = assign_layers(image(BUILT), base_is_sif=False, most=MAX_OVERLAYS)
@@ -61,6 +65,42 @@ def test_large_packages_are_separate() -> None:
     sizes = [1, 1, 1, LARGE, 1]
     found = numbers(assign_layers(image(BUILT, sizes), base_is_sif=False, most=MAX_OVERLAYS))
     assert found["packages-large-1"] == [3]
+
+
+def test_compiled_modules_are_above_packages() -> None:
+    """Compiled modules have partitions of their own, above all packages; these stay in theirs. The version
+    plays no part.
+    """
+    below = [*BUILT[:4], "builder: pip torch 2.0"]
+    without = numbers(assign_layers(image([*below, BUILT[-1]]), base_is_sif=False, most=MAX_OVERLAYS))
+    for version in ("1.0", "2.0"):
+        pycs = [f"builder: bytecode of pip {name} {version}" for name in ("numpy", "torch", "six")]
+        titles = [*below, *pycs, BUILT[-1]]
+        assigned = assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS)
+        found = numbers(assigned)
+        compiled = [number for name, layers in found.items() if "bytecode" in name for number in layers]
+        assert found["top"] == [8] and sorted(compiled) == [5, 6, 7]
+        assert all(found[name] == layers for name, layers in without.items() if name != "top")
+        names = [group.name for group in assigned.overlays]
+        assert names == sorted(names, key=lambda name: ORDER.index(name.partition("-")[0]))
+        assert all(group.packages for group in assigned.overlays[1:-1])
+
+
+def test_compiled_modules_without_packages() -> None:
+    """Layers that only look like those of builder keep their order, in the top partition."""
+    titles = [*BUILT[:3], "builder: bytecode of pip numpy 1.0", BUILT[-1]]
+    found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
+    assert found["top"] == [2, 3, 4]
+
+
+def test_as_many_partitions_as_there_may_be() -> None:
+    """Above a SIF with four overlays, all kinds of layers still have their partitions."""
+    titles = [f"builder: pip p{number} 1" for number in range(20)]
+    titles = ["builder: prefix", *titles, *(t.replace("pip", "bytecode of pip") for t in titles), BUILT[-1]]
+    sizes = [1, *([1, LARGE] * 10), *([1] * 21)]
+    for most in (6, 8, MAX_OVERLAYS):
+        assigned = assign_layers(image(titles, sizes), base_is_sif=True, most=most)
+        assert len(assigned.overlays) == most
 
 
 def test_other_layers_between_packages() -> None:

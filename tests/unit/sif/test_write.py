@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -35,6 +36,7 @@ from builder.store.files import write_atomic
 from builder.trees.compare import compare_trees
 from builder.trees.member import Kind
 from builder.trees.squashfs.reader import Squashfs
+from builder.trees.squashfs.writer import SquashfsWriter
 from tests.support import image_kit as kit
 from tests.support.disk import flip
 from tests.support.layers import random_layers
@@ -219,9 +221,83 @@ def test_partition_that_stays_corrupt(place: Place, monkeypatch: pytest.MonkeyPa
     """When the disk damages what is written, no SIF appears."""
     monkeypatch.setattr(builder.sif.check, "_digest_of_range", lambda *a: "sha256:" + "0" * 64)
     monkeypatch.setattr(Store, "was_hashed", lambda *a: False)
-    with pytest.raises(ImageError, match="partition root does not match its digest"):
-        place.sif(place.image())
+    with pytest.raises(ImageError, match="partition base does not match its digest"):
+        place.sif(place.image(), layout="layered")
     assert [p.name for p in place.folder.iterdir()] == ["cache"]
+
+
+def test_flat_sif_in_the_cache(place: Place) -> None:
+    """The cache holds a flat SIF without a copy; another SIF of the image is a copy, not a link."""
+    image = place.image()
+    one = place.sif(image)
+    (record,) = place.partition_records().values()
+    assert place.store.path(record["digest"]).samefile(one.path)
+    data, made = one.path.read_bytes(), one.path.stat().st_ino
+    two = place.sif(image, "b.sif")
+    assert two.path.stat().st_ino != made and two.path.read_bytes() == data
+    assert two.digest == one.digest == sif_digest(two.path, place.store)
+
+
+def test_flat_sif_changed_in_place(place: Place) -> None:
+    """A SIF that another program has changed, as ``apptainer sign`` does, is not copied from the cache."""
+    image = place.image()
+    one = place.sif(image)
+    data = one.path.read_bytes()
+    with one.path.open("ab") as f:
+        f.write(b"signature")
+    assert place.sif(image, "b.sif").path.read_bytes() == data
+    assert one.path.read_bytes() == data + b"signature"
+    assert place.sif(image).path.read_bytes() == data
+
+
+def test_flat_sif_without_hard_links(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cache cannot link to the SIF, it does not hold it, and another one has the same bytes."""
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    image = place.image()
+    data = place.sif(image).path.read_bytes()
+    assert place.partition_records() == {}
+    assert place.sif(image, "b.sif").path.read_bytes() == data
+
+
+def test_flat_sif_that_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When writing the squashfs fails, neither the SIF nor an entry of the cache appears."""
+
+    def fail(self: SquashfsWriter) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    image = place.image()
+    monkeypatch.setattr(SquashfsWriter, "finish", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        place.sif(image)
+    assert [p.name for p in place.folder.iterdir()] == ["cache"]
+    assert place.partition_records() == {}
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_flipped_bit_without_checksum(place: Place, layout: Layout) -> None:
+    """A flipped bit that no checksum of gzip covers (its time stamp) is refused too."""
+    content = bytes(range(256)) * 50
+    one = write_layer(
+        place.store,
+        [Entry("etc/file", "file", size=len(content), content=Inline(content))],
+        compression="gzip",
+        mtime=0,
+    )
+    image = place.image(one)
+    assert one.path is not None
+    looks = one.path.stat()
+    data = bytearray(one.path.read_bytes())
+    data[5] ^= 1
+    one.path.write_bytes(data)
+    os.utime(one.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
+    place.store = Store(place.store.root)
+    with pytest.raises(ImageError, match=f"{one.path.name} is corrupt"):
+        place.sif(image, layout=layout)
+    assert not one.path.exists() and not (place.folder / "a.sif").exists()
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
@@ -267,6 +343,20 @@ def test_overlays_hide(place: Place) -> None:
         with Squashfs(sif.path, part.offset) as squashfs:
             hidden += sum(m.kind is Kind.WHITEOUT for m, _ in squashfs.members())
     assert hidden > 20
+
+
+def test_compiled_modules_replace_records(place: Place) -> None:
+    """A layer of compiled modules replaces files of packages, in whatever partition these are."""
+    names = ("numpy", "scipy", "six", "torch")
+    packages = [place.package(f"pip {name} 1.0", name) for name in names]
+    pycs = [place.package(f"bytecode of pip {name} 1.0", name, b"new") for name in names]
+    image = place.image(*packages, *pycs)
+    sif = place.sif(image, layout="layered")
+    assert {"bytecode-1", "bytecode-2"} & set(partition_names(sif))
+    found = image_tree(sif, place.store)
+    assert compare_trees(image_tree(image, place.store), found) == []
+    older = place.image(*packages)
+    assert compare_trees(image_tree(older, place.store), found) != [], "the records differ"
 
 
 def test_overlay_limit(place: Place) -> None:

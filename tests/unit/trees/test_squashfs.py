@@ -378,3 +378,23 @@ def test_long_symlinks(tmp_path: Path) -> None:
         path = write(tmp_path / "a", [other("link", Kind.SYMLINK, target)])
         with pytest.raises(ImageError, match="a link target of"):
             read(path)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+def test_chunks(tmp_path: Path, compression: Compression) -> None:
+    """The bytes do not depend on how the content of a file is cut, nor on where the file system begins."""
+    data = random.Random(3).randbytes(BLOCK_SIZE) + bytes(3 * BLOCK_SIZE + 100)
+    results = set()
+    for size in (1000, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1, 2 * BLOCK_SIZE + 7, len(data)):
+        with (tmp_path / "file").open("w+b") as out:
+            out.write(bytes(size))
+            with SquashfsWriter(out, compression, 2, EPOCH) as writer:
+                chunks = [data[i : i + size] for i in range(0, len(data), size)]
+                writer.add(file("a", data)[0], chunks)
+                writer.add(file("b", data[-100:])[0], [data[-100:]])
+                writer.finish()
+            out.seek(size)
+            results.add(out.read())
+    (squashfs,) = results
+    (tmp_path / "alone").write_bytes(squashfs)
+    assert read(tmp_path / "alone")["a"][1] == data
