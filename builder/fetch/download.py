@@ -26,7 +26,7 @@ _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def open_partial(path: Path, package: LockedPackage) -> PartialFile:
-    """Opens what was downloaded of a package so far. The caller holds the lock of the package."""
+    """Opens what was downloaded of a package so far. The caller has claimed the file."""
     return PartialFile(path, ("sha256",) if package.sha256 else ("md5", "sha256"))
 
 

@@ -9,22 +9,26 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import httpx
+from typing import TYPE_CHECKING
 
 from builder.errors import HashMismatch
-from builder.fetch.download import TASK, Downloader, open_partial, received_key
 from builder.fetch.failure import NotAvailable, first_line, not_found
 from builder.fetch.places import Places, Url
 from builder.fetch.verify import Verifier
 from builder.model import Fetched, LockedPackage
-from builder.net.download import PartialFile
-from builder.net.http import make_client
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.store.files import space_errors
+from builder.store.temporary import claimed
+
+if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are on this machine
+    import httpx
+
+    from builder.fetch.download import Downloader
+    from builder.net.download import PartialFile
 
 
 def fetch_packages(
@@ -114,6 +118,9 @@ class _Fetcher:
         """Downloads packages; returns them in their order. The first failure stops all downloads."""
         if not packages:
             return []
+        from builder.fetch.download import TASK, Downloader
+        from builder.net.http import make_client
+
         with working(self._reporter, TASK), make_client(jobs) as client:
             downloader = Downloader(client, len(packages), self._reporter, self._stop)
 
@@ -156,7 +163,15 @@ class _Fetcher:
     def _from_web(self, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
         """Downloads a package; content that does not match is deleted and requested once more."""
         self._check_reachable(place)
-        path = self._store.folders.partial / package.key.replace(":", "-")
+        with (
+            space_errors(self._store.root),
+            claimed(self._store.folders.partial / package.key.replace(":", "-")) as path,
+        ):
+            return self._stream_to(path, package, place, downloader)
+
+    def _stream_to(self, path: Path, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
+        from builder.fetch.download import open_partial, received_key
+
         received = ""
         for _ in range(2):
             with open_partial(path, package) as part:
@@ -187,6 +202,8 @@ class _Fetcher:
 
     def _stream(self, package: LockedPackage, place: Url, downloader: Downloader, part: PartialFile) -> None:
         """Downloads into the partial file; a failing server counts as a place without the package."""
+        import httpx
+
         try:
             downloader.download(package, place.url, part)
         except (httpx.HTTPError, httpx.InvalidURL) as e:

@@ -15,9 +15,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import httpx
 
 from builder.errors import FetchError
 from builder.model import BASE_PYTHON, DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
@@ -28,6 +27,9 @@ from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders
+
+if TYPE_CHECKING:
+    import httpx
 
 
 @dataclass(frozen=True, slots=True)

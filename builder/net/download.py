@@ -46,7 +46,7 @@ class WrongRange(httpx.RemoteProtocolError):
 class PartialFile:
     """A file that a download appends to, with the digests of its content. Use as a context manager.
 
-    Only one process at a time may open it; the caller holds the lock.
+    Only one process at a time may open it, see :func:`builder.store.temporary.claimed`.
 
     Args:
         path: the file; its content, if any, counts as downloaded.

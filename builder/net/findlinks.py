@@ -7,13 +7,16 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
-import httpx
 from packaging.utils import canonicalize_name
 
 from builder.net.pipconfig import pip_configuration
 from builder.settings import expand_home
+
+if TYPE_CHECKING:
+    import httpx
 
 #: Bytes of a page of links. The largest of PyPI have some MB.
 MAX_PAGE = 64 << 20
@@ -74,6 +77,8 @@ class FindLinks:
         return [target for target in targets if target is not None]
 
     def _links_on_web(self, page: str, client: httpx.Client) -> list[str]:
+        import httpx  # slow: not for folders
+
         if page not in self._pages:
             try:
                 self._pages[page] = _links(*_downloaded(page, client))

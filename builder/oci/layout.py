@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from builder.errors import ImageError
-from builder.model import OCI_INDEX, Descriptor, Image, Layer, canonical_json
+from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.oci.digest import hex_of, sha256
 from builder.oci.documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
 from builder.oci.manifest import (
@@ -35,6 +33,7 @@ from builder.store.blobs import Store
 from builder.store.durable import sync_files, sync_folder
 from builder.store.files import OUTPUT_HINT, space_errors, write_atomic
 from builder.store.leftovers import remove_left_behind
+from builder.store.locks import writer_lock
 from builder.store.temporary import temporary_beside
 
 OCI_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
@@ -163,6 +162,27 @@ def move_layout_tag(
         new = index_with(read_index(folder), descriptor, tag)
         _write_if_changed(folder / "index.json", canonical_json(new), durable=True)
         return before, descriptor.digest
+
+
+def restore_tag(folder: Path, tag: str, digest: str) -> None:
+    """Points a tag at an image that was written into the layout, if ``index.json`` does not list it.
+
+    Writers on hosts whose locks do not exclude each other (Lustre with ``-o localflock``) may lose the tags
+    of others. Afterwards, one process calls this for each of them.
+
+    Raises:
+        ImageError: the layout does not have the image's manifest.
+        SpaceError: the disk is full or the folder cannot be written.
+    """
+    if list_tags(folder).get(tag) == digest:
+        return
+    path = blob_path(folder, digest)
+    if not path.exists():
+        raise ImageError(f"{folder}: the manifest {digest} is missing", _DAMAGED)
+    found = Descriptor("", digest, path.stat().st_size)
+    document = parse_json(read_blob(folder, found), str(path))
+    descriptor = replace(found, media_type=str(document.get("mediaType") or OCI_MANIFEST))
+    move_layout_tag(folder, tag, descriptor, lambda before: True)
 
 
 def prune_layout(folder: Path) -> int:
@@ -393,5 +413,5 @@ def _layer_file(folder: Path, layer: Layer) -> Path:
 def _locked(folder: Path) -> Iterator[None]:
     if not folder.is_dir():
         raise ImageError(f"{folder}: no such folder", "name the folder of an OCI layout")
-    with filelock.FileLock(folder / ".lock"):
+    with writer_lock(folder / ".lock"):
         yield

@@ -22,6 +22,7 @@ from builder.registry.transport import TRIES, Transport, push_scopes
 from builder.registry.upload import UNKNOWN, Blob, ChunkSize, Upload
 from builder.store.blobs import Store
 from builder.store.files import space_errors
+from builder.store.temporary import claimed
 from builder.text import human_bytes
 
 _DAMAGED = "the registry's copy is damaged, or a proxy changes it"
@@ -150,9 +151,9 @@ class Blobs:
             if found:
                 meter.at(size)
                 return found
-            partial = store.folders.partial / f"blob-{path.name}"
-            self._download(repository, descriptor, partial, meter)
-            return store.adopt(partial, digest)
+            with claimed(store.folders.partial / f"blob-{path.name}") as partial:
+                self._download(repository, descriptor, partial, meter)
+                return store.adopt(partial, digest)
 
     def download_to_file(
         self, repository: str, descriptor: Descriptor, partial: Path, progress: Progress | None = None

@@ -109,6 +109,10 @@ class RegistryClient:
         """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer."""
         return self._manifests.put_referrer(repo, data, media_type)
 
+    def delete_manifest(self, repo: str, digest: str) -> None:
+        """Deletes a manifest, with all tags that name it."""
+        self._manifests.delete(repo, digest)
+
     def get_referrers(self, repo: str, digest: str) -> list[Descriptor] | None:
         """The registry's list of artifacts attached to a manifest; None when it has no such lists."""
         return self._manifests.get_referrers(repo, digest)

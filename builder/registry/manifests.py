@@ -201,6 +201,25 @@ class Manifests:
         self._check_stored(answer, repository, digest, data)
         return "OCI-Subject" in answer.headers
 
+    def delete(self, repository: str, digest: str) -> None:
+        """Deletes a manifest, with all tags that name it. One that does not exist is no error.
+
+        Raises:
+            RegistryError: the registry does not delete manifests, refuses, or cannot be reached.
+        """
+        scopes = frozenset({f"repository:{repository}:delete,pull"})
+        answer = self._transport.ask(Request("DELETE", self._url(repository, digest), scopes, repository))
+        if answer.status in (200, 202, 204, 404):
+            return
+        refused = self._transport.refusal(answer, f"delete {self._name(repository, digest)}")
+        if answer.status == 405 or "UNSUPPORTED" in answer.codes():
+            refused.hint = (
+                "this registry deletes nothing by the OCI API, or its owner has disabled that: set a "
+                "retention rule there (GitHub, GitLab, Amazon ECR, Docker Hub), or enable deletion "
+                "(distribution: storage.delete.enabled)"
+            )
+        raise refused
+
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
         """The artifacts attached to a manifest (listing referrers); None when the registry has no such list.
 

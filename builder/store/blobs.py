@@ -13,13 +13,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NoReturn
-
-import filelock
+from typing import Any, BinaryIO, NoReturn
 
 from builder.errors import BuilderError, ImageError
 from builder.store.durable import durable_file, start_writing, sync_files
@@ -27,6 +25,9 @@ from builder.store.files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_fi
 from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import remove_left_behind
+from builder.store.locks import file_lock
+from builder.store.records import read_record
+from builder.store.shared import SharedCache
 from builder.store.temporary import temporary_name
 
 
@@ -89,6 +90,8 @@ class Store:
         self.folders = CacheFolders(root)
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
+        self.shared: SharedCache | None = None
+        """Where :meth:`recall` looks for records that this cache lacks."""
         self._hashed: dict[_Identity, str] = {}
         """The digests of files that this object has written or hashed: a command hashes no file twice."""
 
@@ -149,13 +152,19 @@ class Store:
     def adopt(self, temporary: Path, digest: str) -> Path:
         """Moves a finished file of the same file system into the store; returns its new path.
 
-        The caller has hashed the file: ``digest`` is not checked.
+        The caller has hashed the file: ``digest`` is not checked. A blob that another build has stored
+        meanwhile stays: on NFS, replacing it would fail the processes of other hosts that read it.
         """
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
-        looks = fingerprint(temporary)
-        self.remember(temporary, digest)
-        temporary.replace(path)
+        looks = _fingerprint_if_whole(path, digest)
+        if looks:
+            self.remember(path, digest)
+            temporary.unlink()
+        else:
+            looks = fingerprint(temporary)
+            self.remember(temporary, digest)
+            temporary.replace(path)
         write_atomic(_seen_beside(path), looks.encode())
         return path
 
@@ -164,6 +173,22 @@ class Store:
         path = self.path(digest)
         path.unlink(missing_ok=True)
         _seen_beside(path).unlink(missing_ok=True)
+
+    # records
+
+    def recall(self, record: Path) -> Any:
+        """The value of a record as :func:`builder.store.records.read_record` returns it.
+
+        One that this cache lacks comes from the shared cache, with its blobs, if there is a shared cache and
+        it has the record.
+        """
+        self.prefetch([record])
+        return read_record(record)
+
+    def prefetch(self, records: Sequence[Path]) -> None:
+        """Looks up many records in the shared cache at once, before each is read with :meth:`recall`."""
+        if self.shared is not None:
+            self.shared.find(records)
 
     # files that are published
 
@@ -301,12 +326,14 @@ class Store:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Holds a lock of this cache, so that two builds do not do the same work at the same time."""
+        """Holds a lock of this cache, so that two builds do not do the same work at the same time.
+
+        Where the file system has no locks, they may: the ``with`` block is right without the lock, too.
+        """
         with space_errors(self.root):
             folder = self.folders.locks
             folder.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock")
-        with lock:
+        with file_lock(folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock"):
             yield
 
 
@@ -324,6 +351,15 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except FileNotFoundError:
         return False
+
+
+def _fingerprint_if_whole(blob: Path, digest: str) -> str:
+    """The fingerprint of a blob whose content matches its digest, which is read; else an empty text."""
+    try:
+        looks = fingerprint(blob)
+        return looks if sha256_file(blob) == digest else ""
+    except OSError:
+        return ""
 
 
 def _seen_beside(blob: Path) -> Path:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,9 @@ _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
 def sha256_file(path: Path) -> str:
-    """The ``sha256:...`` digest of a file, read in chunks of 1 MiB."""
-    digest = hashlib.sha256()
-    with path.open("rb") as f:
-        while chunk := f.read(CHUNK):
-            digest.update(chunk)
-    return f"sha256:{digest.hexdigest()}"
+    """The ``sha256:...`` digest of a file, read into one buffer."""
+    with path.open("rb", buffering=0) as f:
+        return f"sha256:{hashlib.file_digest(f, 'sha256').hexdigest()}"
 
 
 def copy_hashed(source: Path, target: Path) -> str:
@@ -131,6 +129,24 @@ def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
             path.write_bytes(data)
     else:
         write_atomic(path, data, mode)
+
+
+def read_foreign(path: Path, most: int) -> bytes:
+    """Returns at most the last ``most`` bytes of a file that a container left; nothing if it is no file.
+
+    The container may have put a symlink to a file of the host there, a folder or a pipe.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(fd)
+        return b""
+    with os.fdopen(fd, "rb") as file:
+        file.seek(max(0, info.st_size - most))
+        return file.read(most)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

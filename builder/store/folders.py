@@ -6,6 +6,8 @@ Every module takes the path of its folder from :class:`CacheFolders`, and prunin
 
 from __future__ import annotations
 
+import hashlib
+import os
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -36,6 +38,7 @@ class CacheFolder:
 FOLDERS = (
     CacheFolder("blobs", "packages, layers and base images, by digest", PruneRule.BLOBS),
     CacheFolder("layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS),
+    CacheFolder("bytecode", "records: the compiled modules of which packages", PruneRule.RECORDS),
     CacheFolder("wheels", "records: which wheel was built from which source", PruneRule.RECORDS),
     CacheFolder("index", "records: which files are in each package", PruneRule.FILES),
     CacheFolder("seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES),
@@ -70,6 +73,10 @@ class CacheFolders:
     @property
     def layers(self) -> Path:
         return self.root / "layers"
+
+    @property
+    def bytecode(self) -> Path:
+        return self.root / "bytecode"
 
     @property
     def wheels(self) -> Path:
@@ -118,6 +125,10 @@ class CacheFolders:
     @property
     def uv(self) -> Path:
         return self.root / "uv"
+
+    def sif_record(self, path: Path) -> Path:
+        """The record of a SIF's digest. Its modification time is when the SIF was last used."""
+        return self.seen / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"
 
     @property
     def git(self) -> Path:

@@ -40,6 +40,7 @@ def _is_left_behind(path: Path) -> bool:
     writer = writer_of(path.name)
     if writer is None:
         return False
-    if writer.is_here() and not writer.is_running():
+    if writer.has_ended():
         return True
-    return path.lstat().st_mtime < time.time() - ABANDONED_S
+    info = path.lstat()  # unpacking sets the time of a folder to the one in an archive, but not st_ctime
+    return max(info.st_mtime, info.st_ctime) < time.time() - ABANDONED_S

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +17,9 @@ from pathlib import Path
 
 from builder.store.blobs import Store
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
+from builder.store.shared import blobs_in
 from builder.store.unpacked import KEPT_DAYS, prune_unpacked
 from builder.store.walk import bottom_up, remove_tree
-
-_BLOB = re.compile(rb'"digest":"sha256:([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,12 @@ def usage(cache: Path) -> list[Usage]:
     found = []
     for folder in sorted(p for p in cache.iterdir() if p.is_dir()):
         # a file with several names (unpacked images share files) takes its space once
-        sizes = {(info.st_dev, info.st_ino): info.st_size for _, _, info in _files_below(folder)}
+        sizes = {(info.st_dev, info.st_ino): info.st_size for _, _, info in files_below(folder)}
         found.append(Usage(folder.name, len(sizes), sum(sizes.values())))
     return found
 
 
-def _files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
+def files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
     """Everything in a tree that is no folder: the open folder that it is in, its name, and its properties."""
     for level in bottom_up(folder):
         for name in level.files:
@@ -100,26 +98,28 @@ def _prune_old(cache: Path, oldest: float) -> None:
 
 def _prune_blobs(folder: Path, oldest: float) -> None:
     for blob in folder.glob("*/*"):
-        if blob.suffix != ".seen" and _last_used(blob) < oldest:
+        if blob.suffix != ".seen" and last_used(blob) < oldest:
             blob.unlink(missing_ok=True)
             blob.with_name(blob.name + ".seen").unlink(missing_ok=True)
 
 
-def _last_used(blob: Path) -> float:
+def last_used(blob: Path) -> float:
+    """When a blob was last used, in seconds since 1970."""
     seen = blob.with_name(blob.name + ".seen")
     return max(p.stat().st_mtime for p in (blob, seen) if p.exists())
 
 
-def _prune_records(folder: Path, oldest: float) -> None:
-    blobs = CacheFolders(folder.parent).blobs
+def prune_records(folder: Path, oldest: float) -> None:
+    """Removes the records that name a blob which the cache does not have."""
+    store = Store(folder.parent)
     for record in folder.glob("*.json"):
-        named = _BLOB.findall(record.read_bytes())
-        if not all((blobs / name.decode()).exists() for name in named):
-            record.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
+            if not all(store.path(digest).exists() for digest in blobs_in(record.read_bytes())):
+                record.unlink()
 
 
 def _prune_files(folder: Path, oldest: float) -> None:
-    for fd, name, info in _files_below(folder):
+    for fd, name, info in files_below(folder):
         if stat.S_ISREG(info.st_mode) and info.st_mtime < oldest:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=fd)
@@ -144,7 +144,7 @@ def _remove(folder: Path) -> None:
         remove_tree(folder)
 
 
-def _prune_uv(folder: Path, oldest: float) -> None:
+def prune_uv(folder: Path, oldest: float) -> None:
     """Empties uv's cache unless uv runs now, that is, holds the lock of its cache."""
     try:
         if (folder / "CACHEDIR.TAG").stat().st_mtime >= oldest:
@@ -161,9 +161,9 @@ def _prune_uv(folder: Path, oldest: float) -> None:
 
 _RULES: dict[PruneRule, Callable[[Path, float], None]] = {
     PruneRule.BLOBS: _prune_blobs,
-    PruneRule.RECORDS: _prune_records,
+    PruneRule.RECORDS: prune_records,
     PruneRule.FILES: _prune_files,
     PruneRule.ENTRIES: _prune_entries,
     PruneRule.UNPACKED: _prune_unpacked,
-    PruneRule.UV: _prune_uv,
+    PruneRule.UV: prune_uv,
 }

@@ -14,11 +14,14 @@ two hosts that share a cache, have different places. No lock is needed, which ne
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,6 +41,10 @@ class Writer:
     def is_here(self) -> bool:
         """Whether its process ID means something to this process."""
         return self.place == _place()
+
+    def has_ended(self) -> bool:
+        """Whether it was a process of this place, and no longer runs."""
+        return self.is_here() and not self.is_running()
 
     def is_running(self) -> bool:
         """Whether it still runs; it :meth:`is_here`."""
@@ -59,6 +66,35 @@ def temporary_beside(path: Path) -> Path:
     """A unique hidden name in the folder of ``path``: write there, then rename to ``path``."""
     name = os.fsdecode(os.fsencode(path.name)[:_KEPT])
     return path.parent / f".{name}.{temporary_name()}.tmp"
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[Path]:
+    """A name for an incomplete file that only this process writes to, with what earlier processes left of it.
+
+    Renaming decides which process gets the file: two never append to it, also without locks. At the end the
+    file has its name ``path`` again, unless it was moved elsewhere. That of a killed process is taken over by
+    the next one in the same place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.parent / f"{path.name}.{temporary_name()}"
+    for left in (path, *_left_claims(path)):
+        with contextlib.suppress(FileNotFoundError):  # there is none, or another process was faster
+            left.rename(mine)
+            os.utime(mine)  # it is in use now: builder cache prune leaves it
+            break
+    try:
+        yield mine
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            mine.rename(path)
+
+
+def _left_claims(path: Path) -> Iterator[Path]:
+    for other in path.parent.glob(f"{path.name}.blob-*"):
+        writer = writer_of(other.name)
+        if writer is not None and writer.has_ended():
+            yield other
 
 
 def writer_of(name: str) -> Writer | None:

@@ -89,8 +89,8 @@ def _blobs(store: Store) -> Iterator[_Item]:
 
 
 def _records(store: Store) -> Iterator[_Item]:
-    folders = store.folders
-    for folder in (folders.layers, folders.index, folders.names, folders.bases, folders.smoke, folders.sif):
+    f = store.folders
+    for folder in (f.layers, f.bytecode, f.wheels, f.index, f.names, f.bases, f.smoke, f.sif):
         for path, size in _files(folder):
             if path.suffix == ".json":
                 yield _Item(path, "", size)

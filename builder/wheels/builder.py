@@ -36,13 +36,11 @@ from builder.model import (
 from builder.progress import QUIET, Reporter, working
 from builder.qemu import emulation
 from builder.redact import redact
-from builder.run.base import Runner
-from builder.run.select import find_runner
-from builder.run.userns import UsernsRunner
+from builder.run.select import build_runner
 from builder.settings import Settings
 from builder.sources import SourceTree, open_source
 from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
+from builder.store.records import write_record
 from builder.wheels.backend import project_name, read_backend
 from builder.wheels.check import CheckedWheel, check_wheel, missing_libraries
 from builder.wheels.environment import (
@@ -190,7 +188,8 @@ class ImageWheelBuilder:
     ) -> BuiltWheel:
         """Builds, checks and stores a wheel."""
         image = self._image(environment)
-        runner = self._runner(image)
+        runs_sif = isinstance(image, SifImage)
+        runner = build_runner(self.settings, self.store, self.reporter, runs_sif=runs_sif)
         version = next(p.version for p in environment.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
         with working(self.reporter, task), built(job, image, runner, self.settings) as folder:
@@ -229,13 +228,6 @@ class ImageWheelBuilder:
             self._images[key] = make_build_image(environment, self.settings, self.store, self.reporter)
         return self._images[key]
 
-    def _runner(self, image: Image | SifImage) -> Runner:
-        userns = UsernsRunner(self.settings, self.store, self.reporter)
-        if userns.available() is None:
-            return userns
-        without = ("docker", "podman-hpc", "podman") if isinstance(image, SifImage) else ()
-        return find_runner(self.settings, self.store, reporter=self.reporter, without=("userns", *without))
-
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
         """uv for the processor of the image."""
         if emulation(self.recipe.architecture) is None:
@@ -271,7 +263,7 @@ class ImageWheelBuilder:
         That one is built again, so that its check reports both names.
         """
         pinned = replace(locked, build=key)
-        record = read_record(self._record(locked, key))
+        record = self.store.recall(self._record(locked, key))
         if record is not None and name not in (None, record["name"]):
             return None
         if record is not None and self.store.get(record["wheel"]) is not None:

@@ -6,13 +6,10 @@ from pathlib import Path
 
 from builder.config.recipe import Recipe
 from builder.errors import FetchError
-from builder.fetch.packages import fetch_packages
-from builder.lock.environment import find_links
 from builder.model import Lock, LockedPackage
 from builder.progress import Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.wheels.builder import ImageWheelBuilder
 
 #: The folder of a project with the wheels that were built for it. Whoever has it need not build them.
 FOLDER = "wheels"
@@ -66,6 +63,8 @@ def build_missing_wheels(
     for package in platform:
         if package.source is None or _is_here(package, recipe, settings, store):
             continue
+        from builder.wheels.builder import ImageWheelBuilder  # slow, and nearly always not needed
+
         builder = ImageWheelBuilder(recipe, settings, store, reporter, lock.base)
         reporter.note(f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source")
         try:
@@ -78,6 +77,9 @@ def build_missing_wheels(
 def _is_here(package: LockedPackage, recipe: Recipe, settings: Settings, store: Store) -> bool:
     if store.get(package.key) is not None:
         return True
+    from builder.fetch.packages import fetch_packages
+    from builder.lock.environment import find_links
+
     try:
         fetch_packages([package], settings, store, find_links=find_links(recipe))
     except FetchError:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from builder.run.base import Mount, Runner, RunOptions
 from builder.run.identity import container_root
 from builder.run.process import Completed
 from builder.settings import DEFAULT_EPOCH, Settings
+from builder.store.files import read_foreign
 from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
@@ -169,7 +169,7 @@ def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
 def _requirements(work: Path, job: Job) -> list[str]:
     """What the backend asks for. The file comes from the container, so it may be anything."""
     try:
-        found = json.loads(_left(work / "requires.json", MAX_REQUIREMENTS))
+        found = json.loads(read_foreign(work / "requires.json", MAX_REQUIREMENTS))
         if not isinstance(found, list):
             raise TypeError
         for text in found:
@@ -187,23 +187,6 @@ def _out(work: Path, job: Job) -> Path:
     if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         raise WheelError(f"{job.name}: its build removed the folder for the wheel")
     return folder
-
-
-def _left(path: Path, most: int) -> bytes:
-    """At most the last ``most`` bytes of a file that a container left; empty if it is none.
-
-    The container may have put a symlink to a file of the host there, or a pipe.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            return b""
-        file.seek(max(0, info.st_size - most))
-        return file.read(most)
 
 
 def _failure(done: Completed, work: Path, job: Job, settings: Settings) -> WheelError:
@@ -224,7 +207,7 @@ def _failure(done: Completed, work: Path, job: Job, settings: Settings) -> Wheel
 
 
 def _log(work: Path) -> str:
-    return _left(work / "log", MAX_LOG).decode(errors="replace")
+    return read_foreign(work / "log", MAX_LOG).decode(errors="replace")
 
 
 def _hint(text: str, job: Job) -> str:

@@ -75,6 +75,7 @@ class FakeRegistry:
         self.put_limit: int | None = None
         self.lists_referrers = False
         self.sends_subject = True
+        self.deletes = True
         self.honours_conditions = False
         self.token_answer: Reply | None = None
         self.patch_status = 202
@@ -181,11 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def scope(self, request: Request) -> str:
         match = re.match(r"/v2/(.+)/(?:blobs|manifests|tags)/", request.path)
-        return (
-            f"repository:{match[1]}:{'pull' if request.method in ('GET', 'HEAD') else 'pull,push'}"
-            if match
-            else ""
-        )
+        actions = {"GET": "pull", "HEAD": "pull"}.get(request.method, "pull,push")
+        if request.method == "DELETE" and "/manifests/" in request.path:
+            actions = "delete"
+        return f"repository:{match[1]}:{actions}" if match else ""
 
     def allowed(self, request: Request) -> bool:
         scopes = self.fake.valid.get(request.headers.get("authorization", "").removeprefix("Bearer "))
@@ -332,6 +332,14 @@ class _Handler(BaseHTTPRequestHandler):
                 else {}
             )
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
+        elif request.method == "DELETE":
+            if not self.fake.deletes:
+                self.error(405, "UNSUPPORTED", "the operation is unsupported")
+                return
+            deleted = there[ref][0] if ref in there else None
+            for name in [name for name, (data, _) in there.items() if data == deleted]:
+                del there[name]
+            self.reply(202 if deleted is not None else 404, b"")
         elif ref in there:
             data, media_type = there[ref]
             digest = sha256(data)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import hashlib
 import shutil
 import signal
@@ -10,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +22,7 @@ import builder.fetch.download
 from builder.errors import FetchError, HashMismatch, SpaceError
 from builder.fetch.packages import fetch_packages
 from builder.net.urlvariables import UrlVariables
+from builder.parallel import in_parallel
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.disk import small_disk
@@ -168,6 +172,21 @@ def test_odd_partial_files(server, settings, store):
         (store.root / "partial" / locked.key.replace(":", "-")).write_bytes(content)
         assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
         assert partials(store) == []
+
+
+def test_two_downloads_without_locks(server, settings, store, monkeypatch):
+    """Two builds that download a package at the same moment do not write into one file."""
+
+    def fail(fd, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    url = server.put("/p.conda")
+    meet = threading.Barrier(2)
+    server.faults["/p.conda"] = [lambda: meet.wait(120)] * 2
+    found = in_parallel(lambda s: fetch_packages([package(url)], settings, s)[0].path, [store] * 2, 2)
+    assert [path.read_bytes() for _, path in found] == [DATA] * 2
+    assert server.gets("/p.conda") == ["", ""] and partials(store) == []
 
 
 def test_transient_errors(server, settings, store, quick):
@@ -482,6 +501,7 @@ from pathlib import Path
 from builder.fetch.packages import fetch_packages
 from builder.model import LockedPackage
 from builder.net.urlvariables import UrlVariables
+from builder.parallel import in_parallel
 from builder.settings import Settings
 from builder.store.blobs import Store
 cache, url, sha256 = sys.argv[1:]

@@ -14,7 +14,15 @@ import pytest
 
 from builder.errors import ImageError, SpaceError
 from builder.model import Image
-from builder.oci.layout import blob_path, list_tags, move_layout_tag, prune_layout, read_layout, write_layout
+from builder.oci.layout import (
+    blob_path,
+    list_tags,
+    move_layout_tag,
+    prune_layout,
+    read_layout,
+    restore_tag,
+    write_layout,
+)
 from builder.store.blobs import Store
 from builder.store.temporary import temporary_beside
 from tests.support.disk import flip
@@ -433,3 +441,20 @@ def test_large_documents(store: Store, tmp_path: Path) -> None:
     os.truncate(dist / "index.json", 1 << 40)
     with pytest.raises(ImageError, match=r"index\.json is too large: 1099\.5 GB"):
         read_layout(dist, "x")
+
+
+def test_restore_tag(store: Store, tmp_path: Path) -> None:
+    """A tag that another writer's index lost is listed again; other tags stay."""
+    folder = tmp_path / "dist"
+    lost, other = (image(store, layer(store, member(name, b"1"))) for name in ("lost", "other"))
+    write_layout(lost, folder, "lost", store)
+    (folder / "index.json").unlink()
+    write_layout(other, folder, "other", store)
+    restore_tag(folder, "lost", lost.digest)
+    assert list_tags(folder) == {"lost": lost.digest, "other": other.digest}
+    before = (folder / "index.json").stat().st_ino
+    restore_tag(folder, "lost", lost.digest)
+    assert (folder / "index.json").stat().st_ino == before
+    assert read_layout(folder, "lost").digest == lost.digest
+    with pytest.raises(ImageError, match="the manifest sha256:0.* is missing"):
+        restore_tag(folder, "lost", f"sha256:{'0' * 64}")

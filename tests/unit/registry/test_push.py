@@ -12,6 +12,7 @@ from builder.errors import RegistryError
 from builder.model import Image
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
+from builder.registry.known import KnownBlobs
 from builder.registry.push import push_image
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -68,6 +69,27 @@ def test_cut_blob_is_not_mounted(fake: FakeRegistry, client: RegistryClient, ima
     fake.blobs["other/repo"] = {layer.descriptor.digest: layer.path.read_bytes()[:50]}
     report = push_image(image, client, "a/b", mount_from=["other/repo"])
     assert fake.has("a/b", layer.path.read_bytes()) and (report.blobs_mounted, report.blobs_sent) == (0, 6)
+
+
+def test_known_blobs(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+    """What was pushed to one repository is mounted in the next; one mount is tried for each blob."""
+    known = KnownBlobs()
+    push_image(image, client, "a/b", known=known)
+    fake.requests.clear()
+    report = push_image(image, client, "c/d", known=known)
+    assert fake.blobs["c/d"] == fake.blobs["a/b"]
+    assert (report.blobs_mounted, report.blobs_sent, report.bytes_sent) == (6, 0, 0)
+    assert sum(r.method == "POST" for r in fake.requests) == 6
+    assert known.repositories("other:5000", image.config_descriptor.digest) == ()
+
+
+def test_known_blob_is_gone(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+    """A blob that the other repository has lost is sent."""
+    known = KnownBlobs()
+    push_image(image, client, "a/b", known=known)
+    del fake.blobs["a/b"][image.layers[0].descriptor.digest]
+    report = push_image(image, client, "c/d", known=known)
+    assert (report.blobs_mounted, report.blobs_sent) == (5, 1) and len(fake.blobs["c/d"]) == 6
 
 
 @pytest.mark.parametrize("harm", ["flipped", "short", "gone"])

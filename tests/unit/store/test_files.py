@@ -9,7 +9,7 @@ import pytest
 
 from builder.errors import BuilderError, SpaceError
 from builder.store.durable import durable_file
-from builder.store.files import require_space, space_errors, write_atomic, write_output
+from builder.store.files import read_foreign, require_space, space_errors, write_atomic, write_output
 
 
 def test_write_atomic(tmp_path):
@@ -76,3 +76,17 @@ def test_require_space(tmp_path):
     require_space(tmp_path / "not" / "yet" / "there", 1, "a thing")
     with pytest.raises(SpaceError, match=r"a thing needs about 1000000000\.0 GB in .*/there, .* GB are free"):
         require_space(tmp_path / "not" / "yet" / "there", 10**18, "a thing")
+
+
+def test_read_foreign(tmp_path):
+    """Only a file is read, and of that at most its end; no link is followed, and no pipe waited for."""
+    (tmp_path / "file").write_bytes(b"0123456789")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert read_foreign(tmp_path / "file", 100) == b"0123456789"
+    assert read_foreign(tmp_path / "file", 3) == b"789"
+    before = os.listdir("/proc/self/fd")
+    for name in ("link", "folder", "pipe", "missing"):
+        assert read_foreign(tmp_path / name, 100) == b""
+    assert os.listdir("/proc/self/fd") == before

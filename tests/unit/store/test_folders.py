@@ -64,9 +64,10 @@ def test_rule_records(tmp_path, folder):
     """A record goes with the blob that it names, whatever its own age."""
     store = Store(tmp_path)
     there, gone = store.add(b"there"), store.add(b"gone")
+    key = "wheel" if folder == "wheels" else "digest"
     for name, digest in (("there", there), ("gone", gone)):
         record = write(tmp_path / folder / f"{name}.json", OLD)
-        record.write_text(f'{{"digest":"{digest}"}}')
+        record.write_text(f'{{"{key}":"{digest}"}}')
     store.drop(gone)
     prune(tmp_path, 5)
     assert [p.name for p in (tmp_path / folder).iterdir()] == ["there.json"]

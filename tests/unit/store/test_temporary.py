@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import builder.store.temporary
-from builder.store.temporary import temporary_beside, temporary_name, writer_of
+from builder.store.temporary import claimed, temporary_beside, temporary_name, writer_of
 from tests.support.parts import part_missing
 
 ROOT = Path(__file__).parents[3]
@@ -68,3 +68,34 @@ def test_system_without_proc(monkeypatch):
 
 def no_such_file(path: Path) -> Path:
     raise FileNotFoundError(2, "No such file or directory", str(path))
+
+
+def test_claimed(tmp_path):
+    """One process writes to an incomplete file; the next finds what it left."""
+    path = tmp_path / "partial" / "file"
+    with claimed(path) as first:
+        first.write_bytes(b"begun")
+        with claimed(path) as second:
+            assert second != first and not second.exists()
+        assert not path.exists()
+    os.utime(path, (1, 1))
+    with claimed(path) as third:
+        assert third.read_bytes() == b"begun" and not path.exists()
+        assert third.stat().st_mtime > 1, "pruning would remove it"
+        third.unlink()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_claim_of_a_killed_process(tmp_path):
+    """It is taken over in the same place, and that of a process that runs or of another host is not."""
+    script = "import os, sys; from builder.store.temporary import temporary_name; print(temporary_name())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (tmp_path / f"file.{done.stdout.strip()}").write_bytes(b"left")
+    others = [tmp_path / f"file.{name}" for name in (temporary_name(), f"blob-{'0' * 16}-1-{'0' * 16}")]
+    for other in others:
+        other.write_bytes(b"in use")
+    with claimed(tmp_path / "file") as mine:
+        assert mine.read_bytes() == b"left"
+    assert {p.name for p in tmp_path.iterdir()} == {"file", *(other.name for other in others)}

@@ -23,7 +23,7 @@ def store(tmp_path):
     store = Store(tmp_path / "cache")
     for data in (b"first", b"second"):
         store.add(data)
-    for name in ("layers", "index", "names", "bases", "smoke", "sif"):
+    for name in ("layers", "bytecode", "wheels", "index", "names", "bases", "smoke", "sif"):
         write_record(store.root / name / "record.json", {"a": 1})
     (store.blobs / ".blob.tmp").write_bytes(b"being written")
     (store.root / "logs").mkdir()
@@ -37,7 +37,7 @@ def test_nothing_corrupt(store):
     for path in store.root.rglob("*"):
         os.utime(path, (old, old))
     found = verify_cache(store, jobs=2)
-    assert (found.files, found.corrupt) == (8, ()) and found.size > len(b"firstsecond")
+    assert (found.files, found.corrupt) == (10, ()) and found.size > len(b"firstsecond")
     assert all(p.stat().st_mtime < old + 1 for p in store.root.rglob("*"))
 
 

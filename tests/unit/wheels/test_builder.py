@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,26 @@ def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     known = wheels._known(found, "2" * 64, "tool", None)
     assert known is not None and (known.filename, known.sha256, known.locked) == (name, digest, source)
     assert known.path.read_bytes() == data
+
+
+def test_wheel_of_the_shared_cache(tmp_path: Path) -> None:
+    """The record of another machine's build names the wheel, which comes with it."""
+    wheels = wheel_builder(tmp_path)
+    source = LockedSource("local", ".", tree="1" * 64)
+
+    class Shared:
+        def find(self, records: Sequence[Path]) -> None:
+            found = {"filename": "tool-1.0-py3-none-any.whl", "name": "tool", "version": "1.0"}
+            for record in records:
+                write_record(record, {**found, "wheel": wheels.store.add(b"a wheel")})
+
+        def note(self, records: Sequence[Path]) -> None: ...
+
+        def send(self) -> None: ...
+
+    wheels.store.shared = Shared()
+    known = wheels._known(source, "2" * 64, "tool", None)
+    assert known is not None and known.path.read_bytes() == b"a wheel"
 
 
 def test_record_of_another_name(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from builder.model import WHEELS, Lock, LockedPackage, LockedSource
 from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.wheels import locked
+from builder.wheels import builder
 from builder.wheels.locked import build_missing_wheels, place_wheels
 
 NAME = "demo-1.0-py3-none-any.whl"
@@ -62,7 +62,7 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         def rebuild(self, package: LockedPackage, packages: list[LockedPackage]) -> None:
             built.append(package.filename)
 
-    monkeypatch.setattr(locked, "ImageWheelBuilder", Builder)
+    monkeypatch.setattr(builder, "ImageWheelBuilder", Builder)
     monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     recipe = Recipe.model_validate(
@@ -92,7 +92,7 @@ def test_source_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         def rebuild(self, package: LockedPackage, packages: list[LockedPackage]) -> None:
             raise HashMismatch("the server does not answer", "check the address")
 
-    monkeypatch.setattr(locked, "ImageWheelBuilder", Builder)
+    monkeypatch.setattr(builder, "ImageWheelBuilder", Builder)
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
     recipe = Recipe.model_validate(
