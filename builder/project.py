@@ -3,62 +3,56 @@
     recipe + environment -> lock -> build -> dist/ -> smoke test
 
 Publishing comes after, in :mod:`builder.publishing`.
+
+Functions import what only they need: a build with nothing changed imports no solver, no builder of wheels and
+no smoke test (docs/performance.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from builder.bases.python import base_python
 from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
-from builder.channel.venv import locked_base_python
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
-from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
 from builder.layers.entry import Entry
 from builder.lock.basepython import check_base_python, has_base_python
-from builder.lock.condalock import conda_lock_target
-from builder.lock.date import dated
+from builder.lock.date import replace_lock
 from builder.lock.environment import recipe_environment
-from builder.lock.file import read_lock, write_lock
+from builder.lock.file import packages_in, read_lock, write_lock
 from builder.lock.groups import chosen_groups, left_out
-from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
 from builder.lock.reach import all_silent_named
-from builder.lock.request import LockRequest
-from builder.lock.solve import check_environment, lock_target
+from builder.lock.request import LockRequest, WheelBuilder
+from builder.lock.solve import check_environment
+from builder.lock.solvers import Solver, choose_solver
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.site.pulled import forget_pull
-from builder.smoke.evidence import BuiltImage
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan, plan_smoke
-from builder.smoke.run import SmokeReport, smoke
-from builder.smoke.slurm import smoke_on_slurm
-from builder.steps.apt_solve import solve_os_packages
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
-from builder.wheels.builder import ImageWheelBuilder
 from builder.wheels.locked import build_missing_wheels, place_wheels
+
+if TYPE_CHECKING:
+    from builder.bytecode.imports import Imported
+    from builder.smoke.run import SmokeReport
 
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
-
-
-#: What solves the conda packages of an environment.
-Solver = Literal["rattler", "conda-lock"]
 
 
 def _refuse_unchanged(recipe: Recipe) -> None:
@@ -68,27 +62,6 @@ def _refuse_unchanged(recipe: Recipe) -> None:
             f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
             "remove 'lock:' from the recipe to let builder lock",
         )
-
-
-def _packages_in(path: Path) -> tuple[LockedPackage, ...]:
-    """The packages of a lock file; none if there is no file, or if it is damaged."""
-    try:
-        return read_lock(path).packages if path.exists() else ()
-    except LockError:
-        return ()
-
-
-def _solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
-    """The function that makes the lock of a target."""
-    if recipe.imported_lock is not None:
-        return import_lock
-    if solver == "conda-lock" and recipe.uses_base_python:
-        raise UsageError(
-            f"--solver conda-lock: {recipe.source} has python: {recipe.python}, and no conda packages "
-            "to solve",
-            f"builder lock {recipe.name}",
-        )
-    return conda_lock_target if solver == "conda-lock" else lock_target
 
 
 @dataclass(frozen=True)
@@ -232,10 +205,8 @@ class Project:
             base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
             if previous and not update and has_base_python(previous, base):  # only OS packages change
                 lock = replace(previous, base=base or self._resolve_base(recipe))
-                return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
-            locked = previous.packages if previous else _packages_in(path)
-            tools = (self.settings, self.store, self.reporter)
-            wheels = ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
+                return replace_lock(self._with_os_packages(recipe, lock), path)
+            locked = previous.packages if previous else packages_in(path)
             request = LockRequest(
                 recipe,
                 self.settings,
@@ -243,18 +214,46 @@ class Project:
                 previous=previous,
                 update=update,
                 exclude_newer=exclude_newer,
-                wheel_builder=wheels,
+                wheel_builder=self._wheel_builder(recipe, base, exclude_newer, locked),
                 reporter=self.reporter,
             )
-            lock = _solver(recipe, solver)(request)
+            lock = choose_solver(recipe, solver)(request)
             place_wheels(lock, self.root, self.store)
             if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
                 lock = replace(lock, base=self._resolve_base(recipe))
             lock = self._with_os_packages(recipe, lock, None if only_os else previous)
-            return write_lock(dated(lock, path), path)
+            return replace_lock(lock, path)
+
+    def lock_imports(self, recipe: Recipe) -> tuple[Lock, Imported]:
+        """Runs the imports of the smoke test in the image, and lists in the lock file what they read."""
+        from builder.bytecode.imports import Imports, image_for_imports, import_modules
+        from builder.bytecode.modules import with_modules
+
+        _refuse_unchanged(recipe)
+        lock, path = self.ensure_lock(recipe)
+        result = self.build(image_for_imports(recipe), engine="layered")
+        plan, tools = self.smoke_plan(result), (self.settings, self.store, self.reporter)
+        wanted = Imports(plan.modules, plan.packages)
+        imported = import_modules(result.image or result.artifact, recipe, wanted, *tools)
+        return write_lock(with_modules(recipe, lock, imported.files), path), imported
+
+    def _wheel_builder(
+        self,
+        recipe: Recipe,
+        base: LockedBase | None,
+        exclude_newer: str | None,
+        locked: tuple[LockedPackage, ...],
+    ) -> WheelBuilder:
+        from builder.wheels.builder import ImageWheelBuilder
+
+        tools = (self.settings, self.store, self.reporter)
+        return ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
 
     def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
         """The base, with the package of its Python if the recipe uses that; None if it is made later."""
+        from builder.bases.python import base_python
+        from builder.channel.venv import locked_base_python
+
         if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
             base = self._resolve_base(recipe)
         if base is None or not recipe.uses_base_python:
@@ -268,6 +267,8 @@ class Project:
 
         Those of an earlier lock stay while base and ``base_packages`` are the same.
         """
+        from builder.steps.apt_solve import solve_os_packages
+
         custom = {key: text for key, text in lock.custom.items() if key != OS_PACKAGES}
         if not recipe.base_packages or is_made_here(recipe.base) or lock.base is None:
             return replace(lock, custom=custom)
@@ -354,9 +355,14 @@ class Project:
             rebuild=rebuild,
             check_steps=check_steps,
         )
-        if warning := secret_warning(recipe, entries):
-            self.reporter.warn(warning)
+        if entries:
+            from builder.image.ignore import secret_warning
+
+            if warning := secret_warning(recipe, entries):
+                self.reporter.warn(warning)
         result = run_engine(find_engine(engine or recipe.engine), request)
+        if self.store.shared is not None:
+            self.store.shared.send()
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
@@ -465,6 +471,10 @@ class Project:
             options: how the benchmark runs; ``plan`` is set here.
             job: the Slurm job that runs it, see :func:`builder.smoke.slurm.complete_job`; None: this host.
         """
+        from builder.smoke.evidence import BuiltImage
+        from builder.smoke.run import smoke
+        from builder.smoke.slurm import smoke_on_slurm
+
         options = replace(options, plan=self.smoke_plan(result))
         if job is not None:
             return smoke_on_slurm(

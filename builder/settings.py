@@ -13,6 +13,9 @@ from builder.errors import UsageError
 VARIABLES = {
     "BUILDER_CACHE": "the cache; default: ``$XDG_CACHE_HOME/builder`` or ``~/.cache/builder``",
     "BUILDER_TMPDIR": "the folder for temporary files; default: ``tmp`` in the cache",
+    "BUILDER_CACHE_FROM": "as ``--cache-from`` of ``builder build`` and ``publish``: a shared cache to read",
+    "BUILDER_CACHE_TO": "as ``--cache-to``: a shared cache to write",
+    "BUILDER_CACHE_KEY": "the secret of a shared cache, at least 32 characters",
     "BUILDER_JOBS": "number of threads; default: the cores that this process may use",
     "BUILDER_OFFLINE": "1: use only the cache and local files",
     "BUILDER_MIRRORS": "``FROM=TO`` URL prefixes, separated by blanks; TO may be a folder",

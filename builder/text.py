@@ -34,6 +34,17 @@ def human_bytes(n: float) -> str:
     return f"{n / 1000:.1f} GB"
 
 
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?) ?([kKMGT]?)(i?)B?")
+
+
+def parse_bytes(text: str) -> int | None:
+    """The bytes of ``50G``, ``50 GB`` (powers of 1000), ``50GiB`` (of 1024) or ``500``; None for others."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        return None
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " "))
+
+
 def human_seconds(seconds: float) -> str:
     """A duration with units: ``75`` as ``1 min 15 s``."""
     whole = max(0, round(seconds))

@@ -22,6 +22,7 @@ from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
 from builder.redact import redact
 from builder.settings import Settings
+from builder.store.running import mark_running
 from builder.version import __version__
 
 #: Where each command is defined: ``builder.cli.<module>``, under the command's name with ``_`` for ``-``.
@@ -45,6 +46,7 @@ MODULES = {
     "diff": "convert",
     "ci": "ci",
     "channel": "channel",
+    "registry": "registry",
     "doctor": "doctor",
     "cache": "cache",
     "completion": "completion",
@@ -138,6 +140,7 @@ def cli(
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
     start_logging(settings.cache, log_file, verbose)
     output = Output(as_json=as_json, quiet=quiet)
+    ctx.call_on_close(mark_running(settings.cache))
     ctx.call_on_close(output.close)  # before an error is printed
     ctx.obj = Context(output, settings, project or Path())
 

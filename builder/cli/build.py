@@ -18,6 +18,7 @@ from builder.cli.context import (
     wishes_options,
 )
 from builder.cli.joboptions import default_account, require_no_job_options
+from builder.cli.sharedcache import refuse_shared_cache_options, shared_cache_options
 from builder.cli.slurmoptions import queue_options, take_queue_request
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.model import Image
+    from builder.site.build_array import BuildTask
     from builder.site.request import SlurmRequest
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -86,6 +88,7 @@ class BuildOptions:
     shell_complete=complete_target,
     help="A target, like the argument.",
 )
+@click.option("--all", "all_targets", is_flag=True, help="Build all targets of the project.")
 @click.option(
     "--lock",
     "lock_file",
@@ -100,7 +103,8 @@ class BuildOptions:
 @click.option(
     "--on",
     type=click.Choice(["slurm"]),
-    help="Build in a job on a compute node, with the settings of the recipe's site.",
+    help="Build in a job on a compute node, with the settings of the recipe's site; several targets in a "
+    "job array.",
 )
 @click.option("--account", help="Account that pays for the job (with --on). Default: $SBATCH_ACCOUNT.")
 @click.option("--time", metavar="H:MM:SS", help="Time limit of the job, instead of the site's (with --on).")
@@ -125,21 +129,46 @@ class BuildOptions:
 @wishes_options
 @common_options
 @pass_context
-def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **values: Any) -> None:
+@shared_cache_options
+def build(
+    context: Context,
+    /,
+    names: tuple[str, ...],
+    more: tuple[str, ...],
+    all_targets: bool,
+    **values: Any,
+) -> None:
     """Build images from locks. A target without a lock is locked first.
 
-    Without TARGET it builds the only target of the project.
+    Without TARGET it builds the only target of the project; --all builds all of them.
     """
     asked = take_queue_request(values)
     options = BuildOptions(**values, asked=asked)
-    recipes = context.chosen_recipes([*names, *more])
+    if options.on:
+        refuse_shared_cache_options("--on slurm")
+    recipes = _chosen(context, [*names, *more], all_targets=all_targets)
     if options.on and context.project.only:
         raise UsageError(
             "--on slurm needs a recipe, and --env has none", "write one: builder init --env FILE"
         )
     options.check(recipes)
+    if options.on and len(recipes) > 1:
+        from builder.cli.build_array import build_in_array
+
+        folder = options.layout or context.project.layout
+        build_in_array(context, recipes, lambda recipe: _array_task(context, recipe, options), folder)
+        return
     build_one = _build_in_job if options.on == "slurm" else _build_here
     context.each(recipes, lambda recipe: build_one(context, recipe, options))
+
+
+def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Recipe]:
+    """The targets. Raises UsageError: names and ``--all`` together."""
+    if not all_targets:
+        return context.chosen_recipes(names)
+    if names:
+        raise UsageError(f"--all builds all targets, and {', '.join(names)} is named", "omit one of them")
+    return [context.announced(recipe) for recipe in context.project.recipes(())]
 
 
 # on this host ---------------------------------------------------------------------------------------------
@@ -263,6 +292,8 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
 
 def _write_other_forms(context: Context, image: Image, name: str, options: BuildOptions) -> dict[str, str]:
     """Writes archives and loads the image into Docker, as the options say; returns more of the JSON."""
+    if not (options.oci_archive or options.docker_archive or options.load):
+        return {}
     from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
     from builder.oci.reference import local_name
 
@@ -289,15 +320,12 @@ def _build_in_job(context: Context, recipe: Recipe, options: BuildOptions) -> di
 
     Locks and downloads on this host, because compute nodes may have no network.
     """
-    from builder.engines.prepare import download_inputs
     from builder.site.build_job import build_job, run_build_job
 
     command = _job_command(context, recipe, options)
     account = options.account or default_account()
     job = build_job(recipe, command, account=account, time=options.time or "", asked=options.asked)
-    request = replace(context.project, says_left_out=True).request(recipe, options.lock_file)
-    if (options.engine or recipe.engine) != "cotainr":  # there, conda and pip download the packages
-        download_inputs(request)
+    _prepare(context, recipe, options)
     answer = run_build_job(recipe, job, context.output)
     place = answer.get("sif") or f"oci:{answer.get('layout')}:{answer.get('tag')}"
     context.output.text(
@@ -306,6 +334,26 @@ def _build_in_job(context: Context, recipe: Recipe, options: BuildOptions) -> di
         f"  {place}"
     )
     return answer
+
+
+def _array_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildTask:
+    """The build of one of several targets, whose packages are on this machine then."""
+    from builder.site.build_array import build_task
+
+    command = _job_command(context, recipe, options)
+    account = options.account or default_account()
+    task = build_task(recipe, command, account=account, time=options.time or "", asked=options.asked)
+    _prepare(context, recipe, options)
+    return task
+
+
+def _prepare(context: Context, recipe: Recipe, options: BuildOptions) -> None:
+    """Locks a target if it has no lock, and downloads what its build needs."""
+    from builder.engines.prepare import download_inputs
+
+    request = replace(context.project, says_left_out=True).request(recipe, options.lock_file)
+    if (options.engine or recipe.engine) != "cotainr":  # there, conda and pip download the packages
+        download_inputs(request)
 
 
 def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:

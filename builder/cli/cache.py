@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 
 import click
+from click.core import ParameterSource
 from rich.table import Table
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
-from builder.errors import BuilderError, ConfigError
+from builder.errors import BuilderError, ConfigError, UsageError
 from builder.progress import working
-from builder.text import human_bytes
+from builder.text import human_bytes, parse_bytes
 
 
 @click.group()
@@ -87,6 +89,12 @@ def cache_verify(context: Context) -> None:
     help="Days since the last use.",
 )
 @click.option(
+    "--max-size",
+    metavar="SIZE",
+    help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
+)
+@click.option("--dry-run", is_flag=True, help="With --max-size: show what would be removed.")
+@click.option(
     "--all",
     "everything",
     is_flag=True,
@@ -94,23 +102,100 @@ def cache_verify(context: Context) -> None:
 )
 @common_options
 @pass_context
-def cache_prune(context: Context, days: float, everything: bool) -> None:
+def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bool, everything: bool) -> None:
     """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/.
 
     Unpacked images are removed after a day: they take most space, and are made again in seconds. What a
     container uses stays. What killed commands left in the storage of docker and podman is removed, too.
+
+    With --max-size, what dist/ links to stays, and what was used since the oldest running command began.
     """
     from builder.run.select import remove_engine_leftovers
     from builder.store.prune import prune, usage
 
+    limit = _limit(max_size, dry_run=dry_run, everything=everything)
+    if limit is not None and dry_run:
+        _show_removal(context, limit)
+        return
     freed = 0
     with working(context.output, "pruning the cache"):
         with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
             freed = context.project.prune_layout()
-        freed += prune(context.settings.cache, None if everything else days)
+        if limit is None:
+            freed += prune(context.settings.cache, None if everything else days)
+        else:
+            freed += _prune_to(context, limit)
         remove_engine_leftovers()
         left = sum(folder.size for folder in usage(context.settings.cache))
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {context.settings.cache}"
-    if left and not everything:
+    if limit is not None and left > limit:
+        context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
+    elif left and not everything and limit is None:
         text += "; to remove all of it: builder cache prune --all"
     context.output.result({"freed": freed, "left": left}, text)
+
+
+_TOO_LARGE = (
+    "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, or too small to count"
+)
+
+
+def _limit(text: str | None, *, dry_run: bool, everything: bool) -> int | None:
+    """The bytes of ``--max-size``; None without it.
+
+    Raises:
+        UsageError: it is no size, or the options contradict each other.
+    """
+    days_given = click.get_current_context().get_parameter_source("days") == ParameterSource.COMMANDLINE
+    if text is None:
+        if dry_run:
+            raise UsageError(
+                "--dry-run needs --max-size", "write --max-size 50G --dry-run, or see: builder cache info"
+            )
+        return None
+    if everything or days_given:
+        other = "--all" if everything else "--older-than"
+        raise UsageError(f"--max-size and {other} contradict each other", "name one of them")
+    size = parse_bytes(text)
+    if size is None:
+        raise UsageError(f"--max-size {text!r} is not a size", "write --max-size 50G, 50GiB or 500M")
+    return size
+
+
+def _prune_to(context: Context, limit: int) -> int:
+    """Removes leftovers and what was used least recently; returns the bytes freed."""
+    from builder.store.blobs import Store
+    from builder.store.limit import plan_removal, remove_items
+
+    cache = context.settings.cache
+    swept = Store(cache).sweep()
+    return swept + remove_items(cache, plan_removal(cache, limit))
+
+
+def _show_removal(context: Context, limit: int) -> None:
+    from builder.store.limit import plan_removal
+
+    with working(context.output, "measuring the cache"):
+        removal = plan_removal(context.settings.cache, limit)
+    table = Table("folder", "entries", "size", "last used", box=None)
+    for kind in dict.fromkeys(item.kind for item in removal.items):
+        items = [item for item in removal.items if item.kind == kind]
+        days = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in items]
+        size = human_bytes(sum(item.size for item in items))
+        table.add_row(kind, str(len(items)), size, f"{min(days)} to {max(days)}")
+    if removal.items:
+        context.output.table(table)
+    if removal.left > limit:
+        context.output.warn(_TOO_LARGE.format(size=human_bytes(removal.left)))
+    context.output.result(
+        {
+            "would_free": removal.freed,
+            "would_leave": removal.left,
+            "items": [
+                {"path": str(item.paths[0]), "bytes": item.size, "last_used": int(item.last_used)}
+                for item in removal.items
+            ],
+        },
+        f"would free {human_bytes(removal.freed)}; {human_bytes(removal.left)} would be left in "
+        f"{context.settings.cache}",
+    )

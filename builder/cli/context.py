@@ -78,13 +78,12 @@ class Context:
         """
         from builder.project import Project
 
-        wishes = self.wishes
-        if wishes.env is None:
+        if self.options.get("env") is None:
             if self.options:
                 options = ", ".join(f"--{name}" for name in self.options)
                 raise UsageError(f"{options}: only with --env FILE", "write it into the recipe instead")
             return Project.find(self.start, self.settings, self.output)
-        return self._quick_project(wishes)
+        return self._quick_project(self.wishes)
 
     def _quick_project(self, wishes: Wishes) -> Project:
         from builder.project import Project

@@ -24,7 +24,7 @@ from builder.version import __version__
 #: How many logs stay in the cache.
 _LOGS = 50
 #: Libraries whose own messages help: their warnings, and everything at ``-vv`` and in the log file.
-_LIBRARIES = ("httpx", "docker", "filelock")
+_LIBRARIES = ("httpx", "docker")
 
 log = logging.getLogger("builder")
 log.addHandler(logging.NullHandler())  # what is logged before start_logging is not for stderr

@@ -46,8 +46,9 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     from rich.markup import escape
     from rich.table import Table
 
+    from builder.bytecode.layers import layers_for_packages
     from builder.cli.markdown import plan_page
-    from builder.engines.layered import MAX_LAYERS, OVERHEAD
+    from builder.engines.layered import layer_budget
     from builder.engines.prepare import ordered_packages
     from builder.fetch.sizes import head_sizes
     from builder.layers.plan import likely_parts, plan_lock
@@ -66,12 +67,14 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
             find_links=find_links(recipe),
             variables=url_variables(recipe),
         )
-    budget = MAX_LAYERS - OVERHEAD - 1 - recipe.step_count
+    budget = layers_for_packages(layer_budget(1, recipe.step_count))
     plans = plan_lock(packages, sizes, recipe.layers, budget=budget, parts=likely_parts(sizes))
 
     unknown = sum(sizes.get(p.key) is None for p in packages)
     rows = [_row(layer, sizes) for layer in plans]
     result = {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown}
+    if recipe.bytecode != "none":
+        result["bytecode"] = recipe.bytecode
     if system := _os_packages(recipe, lock):
         result["os_packages"] = system
     if recipe.step_count:
@@ -90,11 +93,19 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
             f"{unknown} archives have an unknown size: they are not in the cache, and their servers do not "
             "report it. They count as small here; in a build, each large one gets a separate layer"
         )
+    _note_what_a_build_knows(context, recipe, plans)
+    context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
+
+
+def _note_what_a_build_knows(context: Context, recipe: Recipe, plans: Sequence[LayerPlan]) -> None:
+    if recipe.bytecode != "none":
+        context.output.note(
+            f"bytecode: {recipe.bytecode} adds layers of compiled modules: only a build knows their number"
+        )
     if any(layer.parts > 1 for layer in plans):
         context.output.note(
             "the parts of a package (1/2) are an estimate: only a build knows the sizes of the files"
         )
-    context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
 
 
 def _print_system_and_steps(

@@ -20,6 +20,7 @@ from builder.cli.context import (
     wishes_options,
 )
 from builder.cli.joboptions import job_options, take_job_options
+from builder.cli.sharedcache import shared_cache_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
@@ -98,6 +99,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @wishes_options
 @common_options
 @pass_context
+@shared_cache_options
 def publish(
     context: Context,
     /,
@@ -174,11 +176,12 @@ def publish_one(
     """
     from builder.publishing.publish import can_build_without_base
     from builder.publishing.publish import publish as publish_image
-    from builder.smoke.slurm import check_smoke_job
 
     project = context.project
     where = options.place_of(recipe)  # an error here comes before the build
     if options.job is not None:
+        from builder.smoke.slurm import check_smoke_job
+
         check_smoke_job(recipe, options.job, options.smoke)
     result = project.build(
         recipe,

@@ -1,6 +1,6 @@
 """Solves environment files, and reads and writes lock files in conda-lock's format.
 
-No solver is imported before one is needed: reading and checking a lock is fast.
+This module imports nothing: reading and checking a lock is fast.
 
 What is asked for:
 
@@ -23,6 +23,7 @@ How it becomes a lock:
 =================  ==============================================================================
 module             what it does
 =================  ==============================================================================
+``solvers``        :func:`choose_solver`: which of the next three makes a lock
 ``solve``          :func:`lock_target`: from a recipe to a lock
 ``imported``       :func:`import_lock`: the same, from the lock of another tool
 ``condalock``      :func:`conda_lock_target`: the same, with conda-lock
@@ -58,23 +59,3 @@ module             what it does
 ``changes``        what differs between two locks
 =================  ==============================================================================
 """
-
-from __future__ import annotations
-
-from builder.lock.environment import find_links, read_environment
-from builder.lock.file import parse_lock, read_lock, write_lock
-from builder.lock.inputs import stale_reasons
-from builder.lock.solve import lock_target
-from builder.lock.spec import Environment, Spec
-
-__all__ = [
-    "Environment",
-    "Spec",
-    "find_links",
-    "lock_target",
-    "parse_lock",
-    "read_environment",
-    "read_lock",
-    "stale_reasons",
-    "write_lock",
-]

@@ -6,6 +6,7 @@ import hashlib
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ import yaml
 
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
+from builder.lock.modules import MODULES
 from builder.lock.othertools import other_file
 from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
 from builder.model import MAIN, Lock, LockedBase, LockedPackage, LockedSource
@@ -308,6 +310,25 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     return parse_lock(raw, path)
 
 
+def packages_in(path: Path) -> tuple[LockedPackage, ...]:
+    """The packages of a lock file; none if there is no file, or if it is damaged."""
+    try:
+        return read_lock(path).packages if path.exists() else ()
+    except LockError:
+        return ()
+
+
+def with_list_of(lock: Lock, path: Path) -> Lock:
+    """A new lock with the list of the lock file that it replaces, if that has one."""
+    if MODULES in lock.custom:
+        return lock
+    try:
+        text = read_lock(path).custom.get(MODULES)
+    except LockError:
+        return lock  # there is none, or it is damaged and will be replaced
+    return lock if text is None else replace(lock, custom={**lock.custom, MODULES: text})
+
+
 def digest_of(lock: Lock, path: Path) -> str:
     """The digest that a lock would have as a file at the path: ``sha256:...``. Writes nothing."""
     return f"sha256:{hashlib.sha256(_rendered(lock, path)).hexdigest()}"
@@ -327,7 +348,9 @@ def _rendered(lock: Lock, path: Path) -> bytes:
         "sources": list(lock.sources),
     }
     if custom:
-        metadata["custom_metadata"] = dict(sorted(custom.items()))
+        metadata["custom_metadata"] = {
+            key: _Lines(text) if key == MODULES else text for key, text in sorted(custom.items())
+        }
     packages = sorted(lock.packages, key=lambda p: (p.manager, p.name, p.platform, p.category))
     data = {"version": 1, "metadata": metadata, "package": [_item(package) for package in packages]}
     # PyYAML's writer in Python, not the one in C: the lock's digest goes into the image, and no version of
@@ -344,9 +367,20 @@ def _header(path: Path) -> str:
     return _HEADER.format(target=target).replace(" \n", "\n")
 
 
+class _Lines(str):
+    """A text of several lines, written as these lines."""
+
+    __slots__ = ()
+
+
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+_Dumper.add_representer(
+    _Lines, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+)
 
 
 def _item(package: LockedPackage) -> Mapping[str, Any]:

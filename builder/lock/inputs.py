@@ -24,7 +24,6 @@ from builder.lock.spec import Environment, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
-from builder.trees.project import project_tree
 
 _PREFIX = "builder."
 #: The value of exclude_newer for the start of the month in which is locked.
@@ -223,6 +222,8 @@ def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
         source = package.source
         if source is None or source.kind != "local":
             continue
+        from builder.trees.project import project_tree  # pathspec is slow to import
+
         folder = recipe.root / source.url
         if not folder.is_dir():
             reasons.append(f"{package.name}: the folder {folder} does not exist")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
@@ -151,8 +153,14 @@ class PipSection:
         return replace(found, text=_plain(text))
 
     def _place(self, where: str, chain: tuple[Path, ...]) -> Place:
-        folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
+        folder, root = self._folders
         return Place(where, folder, root, chain[-1].parent.absolute() if chain else None)
+
+    @cached_property
+    def _folders(self) -> tuple[Path, Path]:
+        """The absolute folders of the environment file and of the project."""
+        folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
+        return folder, root
 
     def _requirement(self, text: str, place: Place) -> Spec | SourceSpec:
         bare = re.split(r"\s#", text)[0]
@@ -176,16 +184,16 @@ class PipSection:
         if names_source(text):
             return read_location(text, place)
         try:
-            requirement = Requirement(text)
+            name, url = _name_and_url(text)
         except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
             problem = redact(str(e).splitlines()[0])
             raise ConfigError(
                 f"{place.where}: {redact(text)!r} is not a pip requirement: {problem}",
                 _requirement_hint(text),
             ) from None
-        if requirement.url and not is_wheel_on_web(requirement.url):
-            return read_named(requirement, text, place)
-        return Spec(text, canonicalize_name(requirement.name), place.where)
+        if url and not is_wheel_on_web(url):
+            return read_named(Requirement(text), text, place)
+        return Spec(text, name, place.where)
 
     def _read_file(self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
         """Reads the file that ``-r`` or ``-c`` names."""
@@ -214,6 +222,17 @@ class PipSection:
         check_inside(path, (self.root, self.path.parent), shown)
         for number, line in requirement_lines(read_text(path, what.removeprefix("a "))):
             self.read(line, f"{path}:{number}", (*chain, path), limits=limits)
+
+
+@functools.lru_cache(maxsize=4096)
+def _name_and_url(text: str) -> tuple[NormalizedName, str | None]:
+    """The name and the URL of a requirement. A build reads its environment file several times.
+
+    Raises:
+        InvalidRequirement, RecursionError: it is no requirement.
+    """
+    requirement = Requirement(text)
+    return canonicalize_name(requirement.name), requirement.url
 
 
 def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:

@@ -9,9 +9,7 @@ from urllib.parse import urlsplit
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, FetchError, RegistryError
-from builder.lock.channels import probe_channels
 from builder.lock.environment import recipe_environment
-from builder.lock.indexes import mirrored_indexes, probe_indexes
 from builder.lock.request import SolveRequest
 from builder.redact import redact
 from builder.settings import Settings
@@ -82,6 +80,10 @@ def silent_sources(recipe: Recipe, settings: Settings) -> list[Silent]:
     Raises:
         ConfigError: the environment, or the name of a channel or index, is not valid.
     """
+    # imported here: with the HTTP client, which most commands do not need
+    from builder.lock.channels import probe_channels
+    from builder.lock.indexes import mirrored_indexes, probe_indexes
+
     request = SolveRequest(recipe, recipe_environment(recipe), settings)
     found = []
     if not recipe.uses_base_python and not recipe.lock and recipe.conda.fallback is None:

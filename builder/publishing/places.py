@@ -27,6 +27,7 @@ from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import Credentials
+from builder.registry.known import KnownBlobs
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
 from builder.registry.profile import named_credentials
@@ -127,6 +128,7 @@ class RegistryPlace:
         repository: in that registry.
         store: receives what is pulled.
         mount_from: repositories of the same registry that may have some of the blobs.
+        known: where blobs are that this command has pushed; receives those of further pushes.
         reporter: receives progress.
     """
 
@@ -137,12 +139,14 @@ class RegistryPlace:
         store: Store,
         *,
         mount_from: Sequence[str] = (),
+        known: KnownBlobs | None = None,
         reporter: Reporter = QUIET,
     ) -> None:
         self.client = client
         self.repository = repository
         self._store = store
         self._mount_from = tuple(mount_from)
+        self._known = KnownBlobs() if known is None else known
         self._reporter = reporter
 
     @property
@@ -185,8 +189,9 @@ class RegistryPlace:
     def has_base(self, image: Image) -> bool:
         """Whether this user can read all base layers that are not on this machine in the registry.
 
-        They are in this repository, in one of ``mount_from``, or in the base's repository of the same
-        registry; the push mounts them. A repository that this user cannot read (401, 403) does not count.
+        They are in this repository, in one that this command has pushed them to, in one of ``mount_from``, or
+        in the base's repository of the same registry; the push mounts them. A repository that this user
+        cannot read (401, 403) does not count.
         """
         missing = [layer for layer in image.layers if layer.path is None]
         return all(found for _, found in in_parallel(self._has_layer, missing, CHECKS))
@@ -194,9 +199,11 @@ class RegistryPlace:
     def _has_layer(self, layer: Layer) -> bool:
         host, _, origin = layer.origin.partition("/")
         same_registry = [origin] if origin and host == self.client.host else []
+        digest = layer.descriptor.digest
+        known = self._known.repositories(self.client.host, digest)
         return any(
-            self._has_blob(repository, layer.descriptor.digest)
-            for repository in (self.repository, *same_registry, *self._mount_from)
+            self._has_blob(repository, digest)
+            for repository in (self.repository, *known, *same_registry, *self._mount_from)
         )
 
     def _has_blob(self, repository: str, digest: str) -> bool:
@@ -210,7 +217,12 @@ class RegistryPlace:
     def push(self, image: Image) -> PushReport:
         """See :class:`Place`."""
         return push_image(
-            image, self.client, self.repository, mount_from=self._mount_from, reporter=self._reporter
+            image,
+            self.client,
+            self.repository,
+            mount_from=self._mount_from,
+            known=self._known,
+            reporter=self._reporter,
         )
 
     def attach(
@@ -433,6 +445,7 @@ def open_place(
     *,
     credentials: Credentials | None = None,
     mount_from: Sequence[str] = (),
+    known: KnownBlobs | None = None,
     option: str = "--to",
     reporter: Reporter = QUIET,
 ) -> Place:
@@ -445,6 +458,7 @@ def open_place(
         credentials: for the registry; None: those that the user chose (:func:`named_credentials`), else what
             docker and podman know.
         mount_from: repositories of the same registry that may have some of the blobs.
+        known: see :class:`RegistryPlace`.
         option: the command-line option that ``text`` comes from, for messages.
         reporter: receives progress and warnings.
 
@@ -469,4 +483,6 @@ def open_place(
         settings=settings,
         reporter=reporter,
     )
-    return RegistryPlace(client, reference.repository, store, mount_from=mount_from, reporter=reporter)
+    return RegistryPlace(
+        client, reference.repository, store, mount_from=mount_from, known=known, reporter=reporter
+    )

@@ -31,6 +31,7 @@ from builder.publishing.smoke_gate import SmokeGate, SmokePolicy
 from builder.publishing.tag_check import check_tags
 from builder.publishing.tags import TagLost, TagPlan, move_all
 from builder.registry.errors import ArtifactRefused
+from builder.registry.known import KnownBlobs
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
@@ -73,6 +74,8 @@ class PublishOptions:
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of the manifest."""
+    known: KnownBlobs = field(default_factory=KnownBlobs)
+    """Where the blobs of targets are that were published before: they are not sent again."""
 
     def place_of(self, recipe: Recipe) -> str:
         """Where a target is published. Raises UsageError: see :func:`destination_text`."""
@@ -211,6 +214,7 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         project.settings,
         project.store,
         mount_from=options.mount_from,
+        known=options.known,
         reporter=project.reporter,
     )
     with contextlib.closing(place):

@@ -10,16 +10,9 @@ from builder.engines.base import BuildResult
 from builder.errors import SmokeError, SmokeNotRun, UsageError
 from builder.model import Image
 from builder.project import Project
-from builder.publishing.engines import Engine, pull_into
 from builder.publishing.places import Place, RegistryPlace
-from builder.publishing.sides import built_side, named_side, run_sides
 from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
-from builder.smoke.ab import MIN_ROUNDS, compare_rounds
-from builder.smoke.abrun import ab_options
 from builder.smoke.options import SlurmOptions, SmokeOptions
-from builder.smoke.run import not_tested
-from builder.smoke.slurm import complete_job
-from builder.smoke.values import findings_of
 
 SmokePolicy = Literal["auto", "always"]
 #: A verdict with which tags may move, and the report.
@@ -44,6 +37,8 @@ class SmokeGate:
         """
         plan = self.project.smoke_plan(result)
         if plan.none:
+            from builder.smoke.run import not_tested
+
             self.project.reporter.note(f"{result.recipe.name} is not smoke-tested: {plan.none}")
             return "none", not_tested(result.digest, result.recipe, plan.none).report
         if self.policy == "always":
@@ -68,6 +63,8 @@ class SmokeGate:
         """
         if self.job is None:
             return None
+        from builder.smoke.slurm import complete_job
+
         runtime = result.recipe.site.runtime
         if not isinstance(place, RegistryPlace) and not runtime.takes_sif and runtime.kind != "userns":
             raise UsageError(
@@ -97,6 +94,8 @@ class SmokeGate:
         """
         recipe = result.recipe
         if recipe.site.runtime.kind == "podman-hpc" and isinstance(place, RegistryPlace):
+            from builder.publishing.engines import Engine, pull_into
+
             engine = Engine("podman-hpc", self.project.settings, self.project.reporter)
             pull_into(engine, recipe, place, image.digest, if_changed=True)
         return self._run(result, job, f"the image is at {place.name}@{image.digest}, without a tag")
@@ -114,6 +113,10 @@ class SmokeGate:
             SmokeError: the new image is slower, or there is no verdict.
             UsageError: the image computes nothing, or no job of the site can run both images.
         """
+        from builder.publishing.sides import built_side, named_side, run_sides
+        from builder.smoke.ab import MIN_ROUNDS, compare_rounds
+        from builder.smoke.abrun import ab_options
+
         recipe, project = result.recipe, self.project
         options = ab_options(project.smoke_plan(result), self.options)
         old = f"{place.name}@{previous}"
@@ -161,5 +164,7 @@ class SmokeGate:
 
 def _found(report: dict[str, Any], status: str) -> list[str]:
     """What a report says about everything with a status, a line each."""
+    from builder.smoke.values import findings_of
+
     entries = [*report.get("probes", ()), *report.get("measurements", ()), *findings_of(report)]
     return [f"{status} {entry['id']}: {entry['seen']}" for entry in entries if entry["status"] == status]

@@ -21,7 +21,9 @@ _HEADER = """\
 # Written by builder services up. Passwords are in files beside this one, not in it.
 """
 _SECRETS = "/run/secrets"
-CACHE = "/var/cache/builder"
+#: The id of a container's image. podman-compose replaces a container only if the compose file differs, so
+#: without this label it would not notice a new image with the old name.
+_IMAGE_LABEL = "org.builder.image-id"
 _HEAD = "ray-head"
 _RAY_PORT = 6379
 #: Seconds that a submitted job may wait for its resources: a week, the longest lease of Chameleon. Ray gives
@@ -43,10 +45,13 @@ def compose_file(stack: Stack, recipe: Recipe, state: State) -> str:
     services["mlflow"] = _mlflow(stack, state)
     services |= _ray(stack, recipe, state)
     services["prometheus"] = _prometheus(stack, state)
+    ids = {stack.image: stack.image_id, stack.servers_image: stack.servers_id}
     for name, service in services.items():
         service["container_name"] = stack.container(name)
         service["restart"] = "unless-stopped"
-    volumes: dict[str, Any] = {"postgres": {}, "prometheus": {}, "bytecode": {}}
+        if image_id := ids.get(service["image"]):
+            service["labels"] = {_IMAGE_LABEL: image_id}
+    volumes: dict[str, Any] = {"postgres": {}, "prometheus": {}}
     if stack.s3 is None:
         volumes |= {"s3-meta": {}, "s3-data": {}}
     volumes |= {name: {"external": True} for name in named_volumes(stack.binds)}
@@ -81,15 +86,6 @@ def _port(stack: Stack, service: str, inside: int) -> list[str]:
 def _healthy(*test: str, every_s: int = 2) -> dict[str, Any]:
     """A health check. A busy machine gets five minutes for the start."""
     return {"test": ["CMD", *test], "interval": f"{every_s}s", "timeout": "10s", "retries": 300 // every_s}
-
-
-def bytecode(image_id: str) -> dict[str, str]:
-    """Variables that let Python keep compiled modules: an image has none, so each start would compile them.
-
-    Each image has a folder of its own, because the time stamps of all modules are the same.
-    """
-    name = image_id.removeprefix("sha256:")[:16]
-    return {"PYTHONPYCACHEPREFIX": f"{CACHE}/{name}", "PYTHONDONTWRITEBYTECODE": ""} if name else {}
 
 
 def _postgres(stack: Stack, state: State) -> dict[str, Any]:
@@ -151,10 +147,8 @@ def _mlflow(stack: Stack, state: State) -> dict[str, Any]:
             "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(f"{host}:*" for host in hosts),
             "MLFLOW_DISABLE_TELEMETRY": "true",
             **s3_variables(stack),
-            **bytecode(stack.servers_id),
         },
         "volumes": [
-            f"bytecode:{CACHE}",
             f"{state.folder}/pgpass:{_SECRETS}/pgpass:ro",
             f"{state.keys_file(stack)}:{_SECRETS}/aws:ro",
         ],
@@ -190,12 +184,10 @@ def _ray(stack: Stack, recipe: Recipe, state: State) -> dict[str, Any]:
         "MLFLOW_TRACKING_URI": "http://mlflow:8000",
         "GIT_PYTHON_REFRESH": "quiet",  # MLflow's warnings in an image without git
         **s3_variables(stack),
-        **bytecode(stack.image_id),
     }
     shared = {
         "image": stack.image,
         "volumes": [
-            f"bytecode:{CACHE}",
             f"{state.token_file}:{_SECRETS}/ray-token:ro",
             f"{state.keys_file(stack)}:{_SECRETS}/aws:ro",
             *(ShellText(bind) for bind in site.runtime.binds),

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from builder.errors import UsageError
 from builder.run.process import execute
-from builder.services.compose import CACHE, bytecode
 from builder.services.engine import Engine
 from builder.services.state import Stack, State
 from builder.site.shell import for_ray
@@ -188,14 +187,12 @@ def submit(
     note(f"stop:   {stop}")
     metadata = {"user": user, "target": stack.target, "image": stack.image, "run": run}
     env = ["RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/run/secrets/ray-token"]
-    env += [f"{name}={value}" for name, value in bytecode(stack.image_id).items()]
     with _runtime_file(runtime_env(submission, stack, user, run)) as runtime:
         words = [
             *(engine.program, "run", "--rm", f"--network={stack.project}_default"),
             *("--volume", f"{state.token_file}:/run/secrets/ray-token:ro"),
             *("--volume", f"{runtime}:/builder/runtime.json:ro"),
             *("--volume", f"{submission.folder.absolute()}:/job:ro"),
-            *("--volume", f"{stack.project}_bytecode:{CACHE}"),
             *(word for variable in env for word in ("--env", variable)),
             *(stack.image, "ray", "job", "submit", "--address=http://ray-head:8265"),
             *("--submission-id", number, "--metadata-json", json.dumps(metadata)),

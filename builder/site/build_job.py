@@ -51,6 +51,23 @@ def build_job(
         asked: options of Slurm in the place of the recipe's.
 
     Raises:
+        UsageError: see :func:`build_options`.
+    """
+    options = build_options(recipe, account=account, time=time, asked=asked, name=f"builder-{recipe.name}")
+    queue = find_queue(recipe.site, "build")
+    return ["srun", *options, *queue.srun, *_with_setup(recipe, command)]
+
+
+def build_options(
+    recipe: Recipe, *, account: str, time: str, asked: SlurmRequest, name: str = "builder-build"
+) -> list[str]:
+    """Returns the options of Slurm for a build in the site's queue ``build``: a node, and no GPUs.
+
+    Args:
+        recipe, account, time, asked: see :func:`build_job`.
+        name: of the job.
+
+    Raises:
         UsageError: the site has no Slurm or is switched off, its account is missing or has another form, or
             it does not allow the job.
     """
@@ -71,12 +88,11 @@ def build_job(
         cpus_per_task=queue.cpus_per_task,
         time=time or queue.time or slurm.time,
         account=account if slurm.account != "none" else "",
-        name=f"builder-{recipe.name}",
+        name=name,
         memory=f"--mem={queue.memory}" if queue.memory else "",
     )
     check_limits(recipe, allocation.resources, queue, allocation.time, can_chain=False)
-    options = [*allocation_options(allocation, queue), *further_options(asked)]
-    return ["srun", *options, *queue.srun, *_with_setup(recipe, command)]
+    return [*allocation_options(allocation, queue), *further_options(asked)]
 
 
 def run_build_job(recipe: Recipe, job: Sequence[str], reporter: Reporter = QUIET) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class SmokePlan:
             parts.append("own command")
         return ", ".join(parts) or ("none" if self.none else "python")
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that the test imports; those of :attr:`packages` come on top."""
+        return (self.framework, *self.imports) if self.framework else self.imports
+
     def to_json(self) -> dict[str, Any]:
         """The plan as the benchmark writes it into ``test`` of its report."""
         if self.none:

@@ -13,6 +13,7 @@ from builder.lock.inputs import BASE_PACKAGES
 from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
 from builder.model import Lock, LockedBase
 from builder.project import Project
+from builder.steps import apt_solve
 from builder.store.blobs import Store
 from tests.support import image_kit
 
@@ -30,7 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose bases have version 2 of hello."""
     settings = image_kit.settings(tmp_path)
     monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: image_kit.base())
-    monkeypatch.setattr(module, "solve_os_packages", lambda *_: (NEW,))
+    monkeypatch.setattr(apt_solve, "solve_os_packages", lambda *_: (NEW,))
     return Project(tmp_path, settings, Store(settings.cache))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.text import human_bytes, one_line, visible
+from builder.text import human_bytes, one_line, parse_bytes, visible
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,16 @@ def test_visible() -> None:
     assert visible("a\x1b]0;title\x07\n\tb\x9b2J\x7f\r") == "a\\x1b]0;title\\x07\n\tb\\x9b2J\\x7f\\x0d"
     assert visible("\u202egnp.exe\u2066 ä\u2028") == "\\u202egnp.exe\\u2066 ä\\u2028"
     assert visible("caf\udce9") == "caf\\udce9"  # the file name b"caf\xe9"
+
+
+def test_parse_bytes() -> None:
+    sizes = {
+        "500": 500,
+        "50G": 50 * 10**9,
+        "50 GB": 50 * 10**9,
+        "50GiB": 50 << 30,
+        "1.5k": 1500,
+        "2Ti": 2 << 40,
+    }
+    assert {text: parse_bytes(text) for text in sizes} == sizes
+    assert [parse_bytes(text) for text in ("", "G", "1iB", "-1", "1,5G", "1EB")] == [None] * 6

@@ -16,7 +16,7 @@ from builder.oci.layout import read_layout
 from builder.store.blobs import Store
 from builder.trees.rootfs import unpack
 from tests.support.channel import Server, index_channel, make_package
-from tests.support.cli import Cli
+from tests.support.cli import Cli, tags
 from tests.support.project import TinyProject, edit, whole
 
 
@@ -34,7 +34,8 @@ def test_links_into_other_layers(do: Cli, tiny: TinyProject, tmp_path: Path) -> 
     edit(tiny.environment, channels=[channel.as_uri()], dependencies=["library", "linker", "below"])
     edit(tiny.recipe, layers={"own_layer_from": 1})
     result = do("build", "tiny", "--json").json
-    assert [x["packages"] for x in result["layers"] if x["packages"]] == [["below"], ["library"], ["linker"]]
+    packages = [x["packages"] for x in result["layers"] if x["packages"]]
+    assert sorted(packages) == [["below"], ["library"], ["linker"]]
     unpack(read_layout(tiny.root / "dist", "tiny"), tmp_path / "root", Store(tiny.cache))
     prefix = tmp_path / "root" / "opt" / "conda"
     assert (prefix / "share" / "there").is_symlink() and (prefix / "share" / "there").read_text() == "data\n"
@@ -212,3 +213,14 @@ def test_whole_project(do: Cli, copy: TinyProject) -> None:
     (copy.root / ".builderignore").write_text("notes.txt\n/wheels/\n/.env\n")
     last = do("build", "tiny", "--json")
     assert "secret" not in last.err and last.json["digest"] != builds[0].json["digest"]
+
+
+def test_all_targets(do: Cli, three: TinyProject) -> None:
+    """``--all`` builds all targets; a failure of one does not stop the others."""
+    made = do("build", "--all", "--json")
+    answers = {answer["target"]: answer for answer in made.json}
+    assert list(answers) == ["broken", "tiny", "zwei"] and "error" in answers["broken"]
+    assert made.code == 5
+    assert set(tags(three.root / "dist")) == {"tiny", "zwei"}
+    refused = do("build", "--all", "tiny")
+    assert refused.code == 2 and "--all builds all targets, and tiny is named" in refused.err

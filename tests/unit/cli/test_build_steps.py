@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.engines import stack
 from builder.engines.base import BuildResult
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
@@ -18,7 +17,7 @@ from builder.oci.layout import read_layout
 from builder.project import Project
 from builder.publishing.attest import provenance
 from builder.settings import Settings
-from builder.steps import cache
+from builder.steps import cache, run
 from builder.steps.job import StepRun
 from builder.store.blobs import Store
 from tests.support.channel import index_channel, make_package
@@ -53,7 +52,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    for module in (cache, stack):
+    for module in (cache, run):
         monkeypatch.setattr(module, "run_step", made.run_step)
     return made
 

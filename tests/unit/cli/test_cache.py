@@ -113,3 +113,39 @@ def test_prune_by_age(do: Cli, copy: TinyProject) -> None:
     for path in (copy.cache / "blobs" / "sha256").iterdir():
         os.utime(path, (0, 0))
     assert do("cache", "prune").code == 0 and list((copy.cache / "layers").iterdir()) == []
+
+
+def test_max_size(do: Cli, copy: TinyProject) -> None:
+    """A dry run removes nothing; what is in dist/ stays, also where nothing else is left to remove."""
+    size = do("cache", "info", "--json").json["bytes"]
+    assert do("cache", "prune", "--max-size", "10GB", "--json").json["freed"] == 0
+    shutil.copytree(copy.root / "dist", copy.root / "saved")
+    shutil.rmtree(copy.root / "dist")
+    blobs = len(list((copy.cache / "blobs/sha256").iterdir()))
+    shown = do("cache", "prune", "--max-size", "1.5 MB", "--dry-run", "--json").json
+    assert 0 < shown["would_leave"] <= 1_500_000
+    assert shown["would_leave"] + shown["would_free"] >= size, "this command has a log, too"
+    assert len(list((copy.cache / "blobs/sha256").iterdir())) == blobs
+    text = do("cache", "prune", "--max-size", "1.5 MB", "--dry-run").out
+    assert "would free" in text and "blobs" in text
+
+    freed = do("cache", "prune", "--max-size", "1.5 MB", "--json").json
+    assert freed["left"] <= 1_500_000 and freed["freed"] >= shown["would_free"]
+    assert do("build", "tiny").code == 0
+    result = do("cache", "prune", "--max-size", "0")
+    assert result.code == 0 and "linked by dist/" in result.err
+    digest = do("build", "tiny", "--json").json["digest"]
+    assert read_layout(copy.root / "dist", digest).digest == digest
+
+
+@pytest.mark.parametrize("size", ["", "much", "50X", "-1G", "50Gi B", "1i", "1e9", "5" * 20])
+def test_max_size_is_no_size(do: Cli, tiny: TinyProject, size: str) -> None:
+    result = do("cache", "prune", "--max-size", size)
+    assert result.code == 2 and "is not a size" in result.err and "50GiB" in result.err
+
+
+def test_contradictions(do: Cli, tiny: TinyProject) -> None:
+    for more in (["--all"], ["--older-than", "3"]):
+        result = do("cache", "prune", "--max-size", "1G", *more)
+        assert result.code == 2 and f"--max-size and {more[0]} contradict" in result.err
+    assert do("cache", "prune", "--dry-run").code == 2

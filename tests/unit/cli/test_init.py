@@ -34,6 +34,7 @@ def bare(tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> TinyProject:
 QUICK = ("--env", "environment.yml", "--add", "train.py")
 
 
+@pytest.mark.usefixtures("compiler")
 def test_env_and_init(do: Cli, bare: TinyProject) -> None:
     """--env builds without a recipe, and init turns it into one that builds the same image."""
     quick_build = do("build", *QUICK, "--json").json
@@ -50,6 +51,7 @@ def test_env_and_init(do: Cli, bare: TinyProject) -> None:
     assert do("build", "--json").json["digest"] == quick_build["digest"]
 
 
+@pytest.mark.usefixtures("compiler")
 def test_hints_without_recipe(do: Cli, bare: TinyProject) -> None:
     """A hint names the options of this command line, not a target that no other command would find."""
     assert do("build", *QUICK).code == 0

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from builder.bytecode import imports
+from builder.bytecode.imports import Imported, Imports
+from builder.config.recipe import Recipe
 from builder.lock.file import read_lock
 from builder.oci.layout import read_layout, write_layout
 from builder.store.blobs import Store
@@ -170,3 +174,53 @@ def test_months(do: Cli, copy: TinyProject) -> None:
     assert do("build", "tiny").code == 0 and created(copy) == "2025-02-01T00:00:00Z"
     now = [layer.descriptor.digest for layer in read_layout(copy.root / "dist", "tiny").layers]
     assert now[:-1] == layers[:-1], "the date is in no layer but that with the lock file"
+
+
+@pytest.mark.usefixtures("compiler")
+def test_imports(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list changes nothing else of the lock, which stays fresh; a new solve and an update keep it."""
+    seen: list[Any] = []
+
+    def import_modules(image: Any, recipe: Recipe, wanted: Imports, *tools: Any) -> Imported:
+        seen.append((recipe.bytecode, wanted))
+        below = "/opt/conda/lib/python3.11"
+        files = (f"{below}/abc.py", f"{below}/site-packages/pure.py", f"{below}/site-packages/greeter.py")
+        return Imported(("torch",), {"flaky": "no GPU"}, files)
+
+    monkeypatch.setattr(imports, "import_modules", import_modules)
+    assert "no target has 'bytecode: imported'" in do("lock", "--imports").err
+    edit(copy.recipe, bytecode="imported", smoke={"framework": "torch", "imports": ["pure"]})
+    before = copy.lock.read_text()
+    missing = do("build", "tiny")
+    assert missing.code == 4 and "hint: builder lock tiny --imports" in missing.err
+    result = do("lock", "--imports", "--json")
+    assert result.code == 0 and result.json[0] | {"digest": ""} == {
+        "target": "tiny",
+        "lock": str(copy.lock),
+        "digest": "",
+        "imports": ["torch"],
+        "failed": {"flaky": "no GPU"},
+        "modules": 3,
+    }
+    assert seen == [("imported", Imports(("torch", "pure")))]
+    lines = ["    builder.modules: |-", "      .: abc", "      site-packages: greeter pure"]
+    assert copy.lock.read_text().replace("\n".join(lines) + "\n", "") == before != copy.lock.read_text()
+
+    listed = copy.lock.read_bytes()
+    assert do("lock", "--check").code == 0
+    for command in (["lock"], ["lock", "--update", "small1"], ["lock", "--update-base"]):
+        assert do(*command).code == 0
+        assert copy.lock.read_bytes() == listed, command
+    assert do("lock", "tiny", "--imports").code == 0 and copy.lock.read_bytes() == listed
+    assert do("build", "tiny").code == 0
+
+
+def test_imports_alone(do: Cli, copy: TinyProject) -> None:
+    """The option changes no package, and a lock of conda-lock is not builder's to change."""
+    for more in (["--check"], ["--update", "pure"], ["--update-base"], ["--exclude-newer", "month"]):
+        result = do("lock", "tiny", "--imports", *more)
+        assert result.code == 2 and "--imports changes no package" in result.err
+    copy.lock.rename(copy.root / "own.conda-lock.yml")
+    edit(copy.recipe, lock="own.conda-lock.yml")
+    result = do("lock", "tiny", "--imports")
+    assert result.code == 4 and "which another tool made" in result.err

@@ -10,7 +10,7 @@ import pytest
 from builder.layers.plan import likely_parts
 from builder.lock.file import read_lock
 from tests.support.cli import Cli
-from tests.support.project import TinyProject
+from tests.support.project import TinyProject, edit
 
 CLONE = Path(__file__).parents[3]
 SYNAPSE = CLONE.parent / "shared/data/synapse-ml"
@@ -92,3 +92,14 @@ def test_synapse_lock(do: Cli, tiny: TinyProject, tmp_path: Path, monkeypatch: p
     assert len(groups) == 12 and sum(len(x["packages"]) for x in groups) == 302 - len(LARGE)
     total = sum(x["archive_bytes"] for x in result["layers"])
     assert total == pytest.approx(sum(LARGE.values()) * 1e6 + (302 - len(LARGE)) * 5e5, abs=20)
+
+
+@pytest.mark.parametrize("bytecode", ["none", "all"])
+def test_compiled_modules(do: Cli, copy: TinyProject, bytecode: str) -> None:
+    """The plan says that a build adds layers of compiled modules; those of packages stay the same."""
+    before = do("plan", "tiny", "--json").json
+    edit(copy.recipe, bytecode=bytecode)
+    result = do("plan", "tiny")
+    assert ("bytecode: all adds layers of compiled modules" in result.out + result.err) == (bytecode == "all")
+    after = do("plan", "tiny", "--json").json
+    assert after["layers"] == before["layers"] and after.get("bytecode", "none") == bytecode

@@ -14,7 +14,7 @@ from builder.engines.base import BuildResult
 from builder.errors import SmokeError, UsageError
 from builder.oci.layout import list_tags
 from builder.project import Project
-from builder.publishing import smoke_gate
+from builder.publishing import engines, sides
 from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord, last_report
@@ -130,7 +130,7 @@ def test_ab(
         asked.append((sides["old"].digest, sides["new"].digest, options["slurm"]))
         return runs
 
-    monkeypatch.setattr(smoke_gate, "run_sides", run_sides)
+    monkeypatch.setattr(sides, "run_sides", run_sides)
     monkeypatch.setattr(Project, "smoke", lambda self, r, *a: answer(r, "pass", self.smoke_plan(r)))
     to = f"oci:{tmp_path / 'there'}"
     first = built(tmp_path, smoke="torch")
@@ -188,7 +188,7 @@ def test_in_a_job(project: Project, tmp_path: Path, job: Path) -> None:
 def test_podman_hpc(project: Project, tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the nodes run podman-hpc, it pulls the image before the job starts."""
     pulled: list[Any] = []
-    monkeypatch.setattr(smoke_gate, "pull_into", lambda *words, **more: pulled.append(words))
+    monkeypatch.setattr(engines, "pull_into", lambda *words, **more: pulled.append(words))
     site = {**SITE, "runtime": {"kind": "podman-hpc"}}
     result = built(tmp_path, site=site, smoke="torch")
     ran(job, "", IMAGE_LOCK)

@@ -36,7 +36,7 @@ def test_services(project: Path) -> None:
         assert service["container_name"].endswith(f"-{name}")
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     assert "ports" not in services["postgres"]
-    assert sorted(file["volumes"]) == ["bytecode", "postgres", "prometheus", "s3-data", "s3-meta"]
+    assert sorted(file["volumes"]) == ["postgres", "prometheus", "s3-data", "s3-meta"]
 
 
 def test_mlflow(project: Path) -> None:
@@ -108,3 +108,18 @@ def test_print_and_output(project: Path, tmp_path: Path, capsys: pytest.CaptureF
         found = re.findall(r"[0-9a-f]{24,}", path.read_text())
         assert found and not [secret for secret in found if secret in text]
     assert str(folder / "pgpass") in text
+
+
+def test_new_image(project: Path) -> None:
+    """A new image with the old name changes the compose file. Python reads the image's compiled modules."""
+    recipe, state = load_recipe("trained", project), State.of("services", None)
+    stack = replace(planned(recipe, NOTHING, "services", None), image_id="sha256:1", servers_id="sha256:2")
+    text = compose_file(stack, recipe, state)
+    ids = {
+        name: service["labels"]["org.builder.image-id"]
+        for name, service in yaml.safe_load(text)["services"].items()
+        if "labels" in service
+    }
+    cluster, servers = ["ray-head", "ray-worker-0"], ["postgres", "mlflow", "prometheus"]
+    assert ids == {**dict.fromkeys(cluster, "sha256:1"), **dict.fromkeys(servers, "sha256:2")}
+    assert "PYTHONPYCACHEPREFIX" not in text and "bytecode" not in text

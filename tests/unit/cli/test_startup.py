@@ -1,0 +1,89 @@
+"""What a command imports when nothing changed: most of its time is imports (docs/performance.md)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.support.fakeregistry import FakeRegistry
+from tests.support.project import TinyProject
+
+#: Runs builder, and prints the modules that it imported.
+_PROGRAM = """
+import json, sys
+from builder.__main__ import main
+
+try:
+    main()
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+#: Slow modules: solvers, readers of archives and ELF files, runners, the smoke test, asyncio.
+_SLOW = (
+    "asyncio",
+    "builder.bases.mmdebstrap",
+    "builder.fetch.download",
+    "builder.image.archive",
+    "builder.image.convert",
+    "builder.layers.conda",
+    "builder.layers.wheel",
+    "builder.lock.formats",
+    "builder.run.base",
+    "builder.sif",
+    "builder.smoke.grade",
+    "builder.smoke.run",
+    "builder.start",
+    "builder.steps.run",
+    "builder.wheels.builder",
+    "conda_lock",
+    "docker",
+    "elftools",
+    "filelock",
+    "installer",
+    "pathspec",
+    "rattler",
+    "sqlite3",
+    "uv",
+)
+#: An HTTP client: ``builder publish`` needs one.
+_HTTP = ("httpx", "httpcore", "ssl", "builder.registry")
+
+
+def _imported(project: TinyProject, *args: str) -> set[str]:
+    """The modules that a command imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *args],
+        cwd=project.root,
+        env=project.variables(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def _slow(modules: set[str], slow: tuple[str, ...]) -> list[str]:
+    return [name for name in slow if name in modules]
+
+
+def test_build_with_nothing_changed(copy: TinyProject) -> None:
+    """A module that a build with nothing changed does not need is imported in the function that needs it.
+
+    The limits are a tenth above what is imported now.
+    """
+    modules = _imported(copy, "build", "tiny")
+    assert not _slow(modules, (*_SLOW, *_HTTP))
+    own = [name for name in modules if name.partition(".")[0] == "builder"]
+    assert len(own) <= 170, sorted(own)
+    assert len(modules) <= 620, sorted(modules - set(own))
+
+
+def test_publish_with_nothing_changed(copy: TinyProject) -> None:
+    with FakeRegistry() as registry:
+        args = ("publish", "tiny", "--to", f"{registry.host}/tiny", "--no-tags")
+        _imported(copy, *args)
+        modules = _imported(copy, *args)
+    assert "httpx" in modules
+    assert not _slow(modules, (*_SLOW, "pygments", "builder.publishing.engines", "builder.smoke.abrun"))
