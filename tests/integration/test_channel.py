@@ -207,7 +207,7 @@ def test_killed(channel, tmp_path):
     channels = tmp_path / "channels"
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
-    written = list(channels.glob(".debian.making-*/channel/linux-64/*.conda"))
+    written = list(channels.glob(".debian.*/channel/linux-64/*.conda"))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert len(written) == 1

@@ -120,11 +120,7 @@ class Result:
 @pytest.fixture(scope="module")
 def inside(apptainer: Apptainer, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     binds = ["--bind", EXAMPLES, "--bind", tmp_path_factory.getbasetemp()]
-    # The image contains no compiled modules. A cache saves compiling them again in each fork.
-    cache = tmp_path_factory.mktemp("pycache")
-    words = [apptainer.path, "exec", *binds, "--env", f"PYTHONPYCACHEPREFIX={cache}"]
-    words += ["--env", "PYTHONDONTWRITEBYTECODE=", cpu_sif]
-    words += ["python", "-c", SERVER]
+    words = [apptainer.path, "exec", *binds, cpu_sif, "python", "-c", SERVER]
     server = subprocess.Popen(
         words, env=apptainer.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

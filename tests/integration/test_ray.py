@@ -31,21 +31,15 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled Python modules of the image, shared by all containers."""
-    return tmp_path_factory.mktemp("pycache")
-
-
-@pytest.fixture(scope="module")
 def project(
-    cpu: Builder, docker_engine: DockerEngine, cache: Path, tmp_path_factory: pytest.TempPathFactory
+    cpu: Builder, docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Builder]:
     """Targets ``tracked``, whose image is loaded into the engine, and ``cluster``."""
     root = new_project(tmp_path_factory.mktemp("tracked"), "cpu")
     shutil.copy(CLONE / "recipes" / "_common.yaml", root / "recipes")
     (root / "environments" / "tracked.yml").write_text(ENVIRONMENT)
     (root / "recipes" / "tracked.yaml").write_text(RECIPE)
-    write_cluster(root, cache)
+    write_cluster(root)
     builder = Builder(root, cpu.cache)
     builder.run("build", "tracked", "--load", env={"DOCKER_HOST": docker_engine.host})
     yield builder
@@ -53,8 +47,8 @@ def project(
 
 
 @pytest.fixture(scope="module")
-def mlflow(project: Builder, docker_engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
-    with mlflow_server(docker_engine, cache) as server:
+def mlflow(project: Builder, docker_engine: DockerEngine) -> Iterator[Mlflow]:
+    with mlflow_server(docker_engine) as server:
         yield server
 
 
@@ -74,7 +68,7 @@ def values(run: dict[str, Any], kind: str) -> dict[str, Any]:
     return {item["key"]: item["value"] for item in run["data"].get(kind, [])}
 
 
-def test_resumed_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, cache: Path, folder: Path) -> None:
+def test_resumed_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, folder: Path) -> None:
     """A resumed training continues its MLflow run."""
     own = {
         "MLFLOW_TRACKING_URI": mlflow.url,
@@ -82,9 +76,9 @@ def test_resumed_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, cache: 
         "BUILDER_CHECKPOINT_DIR": f"{folder}/ck",
     }
     first = example_in_container(
-        docker_engine, folder, cache, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own
+        docker_engine, folder, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own
     )
-    second = example_in_container(docker_engine, folder, cache, "train_digits.py", "--epochs", "4", **own)
+    second = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "4", **own)
     assert not events(first + second, "warning")
     (run,) = mlflow.runs("resumed")
     number = run["info"]["run_id"]
@@ -96,12 +90,10 @@ def test_resumed_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, cache: 
     assert [p.name.startswith("events.out.tfevents") for p in (folder / "tb").iterdir()] == [True]
 
 
-def test_unavailable_tracking_server(
-    docker_engine: DockerEngine, project: Builder, cache: Path, folder: Path
-) -> None:
+def test_unavailable_tracking_server(docker_engine: DockerEngine, project: Builder, folder: Path) -> None:
     """A training runs without its tracking server, with a warning."""
     own = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-    output = example_in_container(docker_engine, folder, cache, "train_digits.py", "--epochs", "1", **own)
+    output = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "1", **own)
     (warning,) = events(output, "warning")
     assert warning["message"].startswith("not logging to MLflow: ") and events(output, "done")
 

@@ -25,8 +25,7 @@ from tests.support.slurm import Slurm
 
 #: An account of the form that LUMI has; this Slurm accepts any.
 ACCOUNT = "project_465000001"
-#: The tests' own site: this Slurm, this Apptainer. The image contains no compiled Python modules; the cache
-#: saves compiling torch in each process of each job.
+#: The tests' own site: this Slurm, this Apptainer.
 HERE = """\
 extends: cpu
 description: the Slurm of the tests
@@ -37,8 +36,6 @@ site:
   runtime:
     kind: apptainer
     clean_env: true
-    binds: ["{cache}"]
-    env: {{PYTHONPYCACHEPREFIX: "{cache}", PYTHONDONTWRITEBYTECODE: ""}}
   node: {{cores: 2, tasks: 2}}
   local: /mnt/$USER-$SLURM_JOB_ID
   slurm:
@@ -55,8 +52,7 @@ description: jobs of LUMI-G on this Slurm
 site:
   images: {images}
   runtime:
-    binds: ["{cache}"]
-    env: {{PYTHONPYCACHEPREFIX: "{cache}", PYTHONDONTWRITEBYTECODE: ""}}
+    binds: []
   fabric:
     binds: []
 """
@@ -112,11 +108,9 @@ def project(
     root = new_project(folder / "project", "cpu", "lumi-g")
     shutil.copy(CLONE / "recipes" / "_common.yaml", root / "recipes")
     images = folder / "images"
-    cache = folder / "pycache"
-    for path in (images, cache):
-        path.mkdir()
+    images.mkdir()
     for name, text in (("here", HERE), ("lumi-here", LUMI)):
-        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images, cache=cache))
+        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images))
         (images / f"{name}.sif").symlink_to(cpu_sif)
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
     env = {

@@ -38,25 +38,18 @@ def cpu_image(cpu: Builder) -> tuple[Image, Settings, Store]:
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> RunOptions:
-    """Options that share torch's bytecode between containers, because compiling it takes seconds."""
-    folder = tmp_path_factory.mktemp("pycache")
-    folder.chmod(0o777)  # root in a container is another user of the host
-    return RunOptions(
-        env={"PYTHONPYCACHEPREFIX": "/pycache"}, mounts=[Mount(folder, "/pycache", readonly=False)]
-    )
-
-
-@pytest.fixture(scope="session")
-def with_benchmark(compiled: RunOptions) -> RunOptions:
+def with_benchmark() -> RunOptions:
     """Options that run the working tree's benchmark, not the image's copy."""
-    mounts = [*compiled.mounts, Mount(program().parent, "/smoke")]
-    return replace(compiled, entrypoint=[], mounts=mounts, timeout_s=400, keep_root=True)
+    mounts = [Mount(program().parent, "/smoke")]
+    return RunOptions(entrypoint=[], mounts=mounts, timeout_s=400, keep_root=True)
 
 
 @pytest.fixture(scope="session")
 def without_packages(cpu_image: tuple[Image, Settings, Store]) -> Image:
-    """The image without its packages' layers, which an engine loads quickly. The packages are mounted."""
+    """The image without the layers of packages and of their compiled modules: an engine loads it quickly.
+
+    Both kinds of layers name their packages. The tests mount the packages with their compiled modules.
+    """
     image, _, store = cpu_image
     layers = tuple(layer for layer in image.layers if not layer.packages)
     config = json.loads(image.config)
@@ -129,7 +122,6 @@ def faulty(torch: Torch, names: str, body: str, *options: str, before: str = "")
 def test_two_ranks_under_each_runner(
     name: str,
     cpu_image: tuple[Image, Settings, Store],
-    compiled: RunOptions,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -152,10 +144,10 @@ def test_two_ranks_under_each_runner(
     # all measurements under one runner; under the others what several ranks need
     options = [] if name == "userns" else ["--budget", "5"]
     command = [PYTHON, "/opt/builder/smoke.py", "--expect", "none", "--ranks", "2", "--json", "-", *options]
-    run_options = replace(compiled, entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
+    run_options = RunOptions(entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
     if name in ("docker", "podman"):
         packages = cached_rootfs(image, settings, store) / "opt/conda"
-        run_options = replace(run_options, mounts=[*compiled.mounts, Mount(packages, "/opt/conda")])
+        run_options = replace(run_options, mounts=[Mount(packages, "/opt/conda")])
         image = request.getfixturevalue("without_packages")
     done = runner.run(image, command, run_options)
     result = Result(subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr))

@@ -38,8 +38,7 @@ extends: cpu
 description: training with Ray, MLflow and TensorBoard
 environment: environments/tracked.yml
 """
-#: Chameleon's cluster on this machine, with free ports, so that two test runs do not collide. The image
-#: contains no compiled Python modules; the cache saves compiling them in each container.
+#: Chameleon's cluster on this machine, with free ports, so that two test runs do not collide.
 CLUSTER = """\
 extends: _common
 site: here
@@ -51,18 +50,15 @@ CLUSTER_SITE = """\
 extends: _chameleon
 site:
   title: Here
-  runtime:
-    binds: ["{cache}:{cache}"]
-    env: {{PYTHONPYCACHEPREFIX: "{cache}", PYTHONDONTWRITEBYTECODE: ""}}
   node: {{cores: 2}}
   ray: {{dashboard_port: {dashboard}, metrics_port: {metrics}, worker_cpus: 1, entrypoint_cpus: 1}}
 """
 
 
-def write_cluster(root: Path, cache: Path) -> None:
-    """Adds target ``cluster``: a Ray cluster on free ports, with a cache for compiled modules."""
+def write_cluster(root: Path) -> None:
+    """Adds target ``cluster``: a Ray cluster on free ports."""
     dashboard, metrics = free_ports(2)
-    site = CLUSTER_SITE.format(dashboard=dashboard, metrics=metrics, cache=cache)
+    site = CLUSTER_SITE.format(dashboard=dashboard, metrics=metrics)
     (root / "sites").mkdir()
     (root / "sites" / "here.yaml").write_text(site)
     (root / "recipes" / "cluster.yaml").write_text(CLUSTER)
@@ -103,7 +99,7 @@ class Mlflow:
 
 
 @contextlib.contextmanager
-def mlflow_server(engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
+def mlflow_server(engine: DockerEngine) -> Iterator[Mlflow]:
     """Runs ``mlflow server`` in a container, on the address of one of the engine's networks."""
     network = engine.client.networks.create("builder-mlflow")
     container = None
@@ -120,14 +116,7 @@ def mlflow_server(engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
         ]
         # MLflow 3 answers only to known host names, against DNS rebinding
         command += ["--allowed-hosts", f"{address}:{port}"]
-        container = engine.client.containers.run(
-            IMAGE,
-            command,
-            network_mode="host",
-            detach=True,
-            environment={"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": ""},
-            volumes=[f"{cache}:{cache}"],
-        )
+        container = engine.client.containers.run(IMAGE, command, network_mode="host", detach=True)
         url = f"http://{address}:{port}"
         end = time.monotonic() + 120
         while True:
@@ -147,19 +136,9 @@ def mlflow_server(engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
         network.remove()
 
 
-def example_in_container(
-    engine: DockerEngine, folder: Path, cache: Path, *arguments: str, **variables: str
-) -> str:
+def example_in_container(engine: DockerEngine, folder: Path, *arguments: str, **variables: str) -> str:
     """Runs ``python ARGUMENTS`` in a container, in a folder of this machine. Returns its standard output."""
     words = ["run", "--rm", "--network=host", "-v", f"{folder}:{folder}", "-w", folder]
-    words += [
-        "-v",
-        f"{cache}:{cache}",
-        "-e",
-        f"PYTHONPYCACHEPREFIX={cache}",
-        "-e",
-        "PYTHONDONTWRITEBYTECODE=",
-    ]
     words += [w for k, v in variables.items() for w in ("-e", f"{k}={v}")]
     done = engine.docker(*words, IMAGE, "python", *arguments, check=False)
     if done.returncode:
