@@ -109,10 +109,9 @@ pictures: setup ## make the pictures of the README again, from a real run (needs
 docs-serve: setup ## show the documentation at http://127.0.0.1:8000, and build it again after each change
 	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8000
 
-bench: setup ## measure against docker build and buildah, into docs/performance.md (root; half an hour, or BENCH_ARGS=--quick)
+bench: setup ## measure beside docker, buildah and apptainer, into docs/performance.md (root; BENCH_ARGS=--quick: 5 minutes)
 	@scripts/apt-install "make bench" $(APT_BENCH)
-	@$(BIN)/python -m benchmarks.bench_publish $(BENCH_ARGS)
-	@$(BIN)/python -m benchmarks.bench_sif $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 REQUIREMENTS = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links pyproject.toml

@@ -1,1 +1,1 @@
-"""The project's own benchmarks: builder compared with other tools. ``make bench`` runs them."""
+"""The project's own benchmarks: builder compared with other tools. ``make bench`` runs ``__main__``."""

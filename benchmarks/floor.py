@@ -1,4 +1,4 @@
-"""The least time that a set of wheels costs: each step alone, on one core, in compiled code."""
+"""The least time that a set of archives costs: each step alone, on one core, in compiled code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,14 +16,19 @@ _CHUNK = 1 << 20
 #: "sha256 of archives" verifies the wheels, "sha256 of content" is for a layer's diff_id, "crc32" for its
 #: gzip stream;
 #: "write" writes as many bytes as the archives have.
-_STEPS = ("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write")
+STEPS = ("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write")
+
+
+def total(found: Mapping[str, float]) -> float:
+    """CPU seconds of all steps together."""
+    return sum(found[step] for step in STEPS)
 
 
 class _Timer:
     """CPU seconds by step."""
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(_STEPS, 0.0)
+        self.seconds = dict.fromkeys(STEPS, 0.0)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -32,16 +37,16 @@ class _Timer:
         self.seconds[name] += time.process_time() - start
 
 
-def floor(wheels: Path, scratch: Path) -> dict[str, float]:
-    """CPU seconds by step over all wheels of a folder, and their bytes as ``packed`` and ``unpacked``.
+def floor(wheels: Iterable[Path], scratch: Path) -> dict[str, float]:
+    """CPU seconds by step over all wheels, and their bytes (``packed``, ``unpacked``) and ``files``.
 
     Args:
-        wheels: the folder.
+        wheels: the wheels.
         scratch: a file for the step "write"; it is removed.
     """
     timer = _Timer()
-    packed = unpacked = 0
-    for wheel in sorted(wheels.glob("*.whl")):
+    packed = unpacked = files = 0
+    for wheel in wheels:
         with wheel.open("rb") as file:
             data = bytearray(os.fstat(file.fileno()).st_size)
             with timer.step("read"):
@@ -51,11 +56,12 @@ def floor(wheels: Path, scratch: Path) -> dict[str, float]:
             hashlib.sha256(data)
         for raw, deflated in _members(wheel, data):
             unpacked += _member(timer, raw, deflated)
+            files += 1
         with timer.step("write"), scratch.open("wb") as out:
             for start in range(0, len(data), _CHUNK):
                 out.write(memoryview(data)[start : start + _CHUNK])
     scratch.unlink(missing_ok=True)
-    return {**timer.seconds, "packed": float(packed), "unpacked": float(unpacked)}
+    return {**timer.seconds, "packed": packed, "unpacked": unpacked, "files": files}
 
 
 def _member(timer: _Timer, raw: memoryview, deflated: bool) -> int:

@@ -1,15 +1,16 @@
-"""builder as bench_publish runs it: a project, the bases in a registry, and ``builder publish``."""
+"""builder as the benchmark runs it: a project, the bases in a registry, and ``builder publish``."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from builder.bases.resolve import open_base, resolve_base
 from builder.model import OCI_INDEX, canonical_json
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.store.records import read_record
 from tests.support import parts
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -30,12 +32,19 @@ virtual_packages: {__glibc: "2.36"}
 registry: {repository: bench/python}
 """
 _RECIPE = """\
-description: the wheels of benchmarks/wheels.txt
+description: what the benchmark installs
 base: docker://%s/bench/debian:bookworm
 environment: environments/bench.yml
 virtual_packages: {__glibc: "2.36"}
 registry: {repository: bench/builder}
 """
+#: The targets of a workload, and what each adds to the first one's recipe.
+TARGETS = {
+    "bench": "",
+    "none": "extends: bench\nbytecode: none\n",
+    "flat": "extends: bench\nformat: sif\nsif: {layout: flat}\n",
+    "layered": "extends: bench\nformat: sif\nsif: {layout: layered}\n",
+}
 
 
 def output_of(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> str:
@@ -55,7 +64,17 @@ def output_of(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path) 
 class Project:
     """A project folder for builder, with its own cache."""
 
-    def __init__(self, folder: Path, wheels: Path, registry: parts.Registry) -> None:
+    #: What the base of docker and buildah contains besides python.
+    base_packages = ("pip", "setuptools", "wheel", "uv")
+
+    def __init__(self, folder: Path, tools: Path, registry: parts.Registry) -> None:
+        """Makes the project.
+
+        Args:
+            folder: an empty folder for it.
+            tools: the folder with the wheel of uv, for the base of docker and buildah.
+            registry: where images go.
+        """
         self.root = folder / "project"
         self.cache = folder / "cache"
         self.registry = registry
@@ -63,54 +82,91 @@ class Project:
             **parts.clean_environment(HOME=folder),
             "PYTHONPATH": str(CLONE),
             "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": str(wheels),
+            "PIP_FIND_LINKS": str(tools),
             "PIP_CONFIG_FILE": os.devnull,
             "BUILDER_CACHE": str(self.cache),
         }
-        self._channel = folder / "channel"
+        self.channel = folder / "channel"
         for name in ("recipes", "environments"):
             (self.root / name).mkdir(parents=True)
-        self.builder("channel", "debian", self._channel)
+        self.builder("channel", "debian", self.channel)
         (self.root / "recipes/python.yaml").write_text(_PYTHON_RECIPE)
-        self._write_environment("python", ["pip"], [])
-        (self.root / "recipes/bench.yaml").write_text(_RECIPE % registry.host)
+        self._write_environment("python", ["pip"], [f"uv=={importlib.metadata.version('uv')}"])
+        for target, text in TARGETS.items():
+            (self.root / f"recipes/{target}.yaml").write_text(text or _RECIPE % registry.host)
 
     def _write_environment(self, name: str, conda: Sequence[str], pip: Sequence[str]) -> None:
         """Writes an environment file. JSON is valid YAML."""
         dependencies: list[Any] = ["python=3.11", *conda]
         if pip:
             dependencies.append({"pip": list(pip)})
-        channels = [self._channel.as_uri(), "nodefaults"]
+        channels = [self.channel.as_uri(), "nodefaults"]
         data = {"name": name, "channels": channels, "dependencies": dependencies}
         (self.root / f"environments/{name}.yml").write_text(json.dumps(data))
 
-    def _command(self, *args: str | Path) -> list[str]:
+    def command(self, *args: str | Path) -> list[str]:
         program = [sys.executable, "-m", "builder", "--project", str(self.root), "--json"]
         return [*program, *(str(a) for a in args)]
 
     def publish_command(self, target: str) -> list[str]:
-        return self._command("publish", target, "--registry", self.registry.host, "--no-tags")
+        return self.command("publish", target, "--registry", self.registry.host, "--no-tags")
 
     def builder(self, *args: str | Path) -> Any:
         """Runs builder, not measured, and returns its JSON output."""
-        return json.loads(output_of(self._command(*args), self.env, self.root) or "null")
+        return json.loads(output_of(self.command(*args), self.env, self.root) or "null")
 
-    def publish(self, target: str) -> None:
-        """Runs builder publish, not measured."""
-        output_of(self.publish_command(target), self.env, self.root)
+    def publish(self, target: str) -> str:
+        """Runs builder publish, not measured, and returns the image's reference with its digest."""
+        output = _first(output_of(self.publish_command(target), self.env, self.root))
+        return f"{output['reference']}@{output['digest']}"
 
-    def lock(self, wanted: Sequence[str]) -> Path:
-        """Locks target bench with these pip requirements; returns a copy of the environments and locks."""
-        name = hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:8]
+    def lock(self, wheels: Path, conda: Sequence[str], wanted: Sequence[str]) -> Path:
+        """Locks all targets; returns a copy of the environment and its locks.
+
+        Args:
+            wheels: the folder of the wheels.
+            conda: conda packages besides python.
+            wanted: the wheels, as pip requirements.
+        """
+        self.env["PIP_FIND_LINKS"] = str(wheels)
+        name = hashlib.sha256(" ".join([*conda, *wanted]).encode()).hexdigest()[:8]
         copy = self.root.parent / f"locked-{name}"
-        self._write_environment("bench", [], wanted)
+        shutil.rmtree(copy, ignore_errors=True)
+        self._write_environment("bench", conda, wanted)
+        locks = self.root / "environments"
+        for old in locks.glob("bench.*.lock.yml"):
+            old.unlink()
         self.builder("lock", "bench")
-        shutil.copytree(self.root / "environments", copy)
+        for target in TARGETS:
+            if target != "bench":
+                shutil.copy(locks / "bench.bench.lock.yml", locks / f"bench.{target}.lock.yml")
+        shutil.copytree(locks, copy)
         return copy
 
     def use(self, copy: Path) -> None:
         """Restores such a copy."""
         shutil.copytree(copy, self.root / "environments", dirs_exist_ok=True)
+
+    def forget(self) -> None:
+        """Empties builder's cache."""
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    def forget_sifs(self) -> None:
+        """Removes every SIF and every partition of a SIF from the cache."""
+        for record in (self.cache / "layers").glob("sif-*.json"):
+            digest = read_record(record)["digest"].partition(":")[2]
+            for path in (self.cache / "blobs/sha256").glob(f"{digest}*"):
+                path.unlink()
+            record.unlink()
+        shutil.rmtree(self.cache / "sif", ignore_errors=True)
+        for path in (self.root / "dist").glob("*.sif"):
+            path.unlink()
+
+
+def _first(text: str) -> dict[str, Any]:
+    """The JSON output of a command about one target."""
+    output = json.loads(text)
+    return dict(output[0] if isinstance(output, list) else output)
 
 
 def publish_debian(project: Project) -> None:
@@ -156,22 +212,19 @@ class RegistryState:
         return sum(self.registry.blobs().values())
 
 
-@dataclass(frozen=True)
-class BuilderRun:
-    """One ``builder publish``: build and push in one process."""
-
-    both: Figures
-    bytes_sent: int
-    output: dict[str, Any]
-    """builder's JSON output."""
+def measured(figures: Figures, sent: int = 0) -> dict[str, Any]:
+    """A repetition as it is stored: time, CPU, memory, and the bytes that the registry received."""
+    return {**asdict(figures), "sent": sent}
 
 
-def builder_run(project: Project, group: Cgroup, state: RegistryState) -> BuilderRun:
-    """Runs and measures ``builder publish``."""
+def builder_run(project: Project, target: str, group: Cgroup, state: RegistryState) -> dict[str, Any]:
+    """Runs and measures ``builder publish``: build and push in one process."""
     before = state.size()
     meter = Meter(group)
     with meter.measure():
-        text = meter.run(project.publish_command("bench"), project.env, project.root)
+        text = meter.run(project.publish_command(target), project.env, project.root)
     assert meter.figures
-    output = json.loads(text)
-    return BuilderRun(meter.figures, state.size() - before, output[0] if isinstance(output, list) else output)
+    output = _first(text)
+    stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}
+    found = measured(meter.figures, state.size() - before)
+    return {**found, "stages": stages, "digest": output["digest"], "reference": output["reference"]}

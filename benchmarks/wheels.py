@@ -1,8 +1,9 @@
-"""The wheels that bench_publish installs: their versions, their download, and a server for them."""
+"""Real wheels: their versions, their download, and a server for them."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -13,72 +14,144 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-_REQUIREMENTS = Path(__file__).with_name("wheels.txt")
+from benchmarks.measure import CommandFailed
+
+_HERE = Path(__file__).parent
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-#: The small package that is updated: from the version in wheels.txt to this one.
+#: The small package that is updated: from the version in the lists to this one.
 UPDATED = "prettytable==3.17.0"
-#: The packages of a short run.
-_QUICK = ("markupsafe", "prettytable", "pyyaml", "six", "wcwidth")
+_SMALL = (
+    "click",
+    "idna",
+    "jinja2",
+    "markupsafe",
+    "packaging",
+    "prettytable",
+    "pyyaml",
+    "six",
+    "tqdm",
+    "wcwidth",
+)
 
 
-def requirements(*, quick: bool = False) -> list[str]:
-    """The exact versions in wheels.txt; of a short run a few small packages."""
-    lines = [line for line in _REQUIREMENTS.read_text().split("\n") if line and not line.startswith("#")]
-    if quick:
-        return [line for line in lines if line.partition("==")[0] in _QUICK]
-    return lines
+def requirements(name: str) -> tuple[str, ...]:
+    """The exact versions of a workload: ``small`` (ten of torch's), ``torch`` or ``cuda``."""
+    file = _HERE / ("wheels-cuda.txt" if name == "cuda" else "wheels.txt")
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    if name == "small":
+        return tuple(line for line in lines if line.partition("==")[0] in _SMALL)
+    return tuple(lines)
 
 
-def with_update(wanted: Sequence[str]) -> list[str]:
+def with_update(wanted: Sequence[str]) -> tuple[str, ...]:
     """The same requirements with another version of the small package."""
     name = UPDATED.partition("==")[0]
-    return [UPDATED if line.startswith(f"{name}==") else line for line in wanted]
+    return tuple(UPDATED if line.startswith(f"{name}==") else line for line in wanted)
 
 
 def fetch_wheels(folder: Path, wanted: Sequence[str]) -> None:
-    """Downloads the wheels that are missing in a folder, including the one of the update."""
+    """Downloads the wheels that are missing in a folder.
+
+    Raises:
+        CommandFailed: pip cannot download them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    present = {_requirement(wheel) for wheel in folder.glob("*.whl")}
+    present = {requirement_of(wheel) for wheel in folder.glob("*.whl")}
     missing = [line for line in wanted if line not in present]
-    torch = [line for line in missing if line.startswith("torch==")]
-    others = [line for line in missing if line not in torch]
     if missing:
         print(f"bench: downloading {len(missing)} wheels into {folder}", file=sys.stderr, flush=True)
-    if others:
-        _download(folder, others)
-    if UPDATED not in present:
-        _download(folder, [UPDATED])  # its own command: pip refuses two versions of a package at once
-    if torch:
+    for batch in batches(missing):
         try:
-            _download(folder, torch)
-        except subprocess.CalledProcessError:  # pip's configured index has no version with +cpu
-            _download(folder, torch, "--index-url", _TORCH_INDEX)
+            _download(folder, batch)
+        except CommandFailed:
+            if not any("+cpu" in line for line in batch):
+                raise
+            _download(folder, batch, "--index-url", _TORCH_INDEX)  # pip's own indexes have none with +cpu
+
+
+def batches(wanted: Sequence[str]) -> list[list[str]]:
+    """Requirements for one ``pip download`` each: pip refuses two versions of a package at once.
+
+    torch for CPU is alone, because it may come from another index.
+    """
+    out: list[list[str]] = []
+    for line in wanted:
+        name = line.partition("==")[0]
+        free = (b for b in out if not any(o.partition("==")[0] == name for o in b) and "+cpu" not in b[0])
+        batch = None if "+cpu" in line else next(free, None)
+        if batch is None:
+            out.append([line])
+        else:
+            batch.append(line)
+    return out
 
 
 def _download(folder: Path, wanted: Sequence[str], *options: str) -> None:
+    # "===": pip takes 2.13.0+cpu for ==2.13.0 where its find-links has it.
+    exact = [line.replace("==", "===") for line in wanted]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    subprocess.run([*pip, "--dest", str(folder), *options, *wanted], check=True)
+    done = subprocess.run(
+        [*pip, "--dest", str(folder), *options, *exact], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        tail = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")][-5:]
+        raise CommandFailed("\n".join([f"pip cannot download {', '.join(wanted[:3])} ...", *tail]))
 
 
-def _requirement(wheel: Path) -> str:
-    """``NAME==VERSION`` of a wheel, as wheels.txt spells it."""
+def requirement_of(wheel: Path) -> str:
+    """``NAME==VERSION`` of a wheel, as the lists spell it."""
     name, version, *_ = wheel.name.split("-")
     return f"{re.sub(r'[-_.]+', '-', name).lower()}=={version}"
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Files of a folder. It answers ranges, with which uv reads the metadata of a wheel."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if found is None or found.group() == "bytes=-" or not path.is_file():
+            with contextlib.suppress(ConnectionError):
+                super().do_GET()
+            return
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start, end = byte_range(found[1], found[2], size)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
+            self.send_header("Content-Length", str(end - start + 1))
+            self.end_headers()
+            file.seek(start)
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(file.read(end - start + 1))
+
+    def end_headers(self) -> None:
+        self.send_header("Accept-Ranges", "bytes")
+        super().end_headers()
+
+
+def byte_range(first: str, last: str, size: int) -> tuple[int, int]:
+    """The first and the last byte of a Range header's two numbers, of which one may be empty."""
+    if not first:
+        return max(size - int(last), 0), size - 1
+    return int(first), min(int(last or size), size - 1)
 
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serves a folder over HTTP, so that RUN can install the wheels without copying them into the image."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
+    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/"
     finally:
         server.shutdown()
+        server.server_close()
         thread.join()
