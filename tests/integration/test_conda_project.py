@@ -34,6 +34,7 @@ dependencies:
       - six==1.16.0
 """
 RECIPE = """\
+bytecode: none
 base: debian:bookworm
 environment: environments/mine.yml
 virtual_packages: {__glibc: "2.36"}
