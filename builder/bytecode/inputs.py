@@ -29,9 +29,14 @@ def python_package(packages: Packages) -> LockedPackage | None:
 
 
 def python_packages(packages: Packages) -> list[LockedPackage]:
-    """Returns the package of Python and the conda packages that it needs, directly or not, in link order."""
+    """Returns the package of Python and the conda packages that it needs, directly or not, in link order.
+
+    A list of packages with ``@EXPLICIT`` names no dependencies: then it may need any of them.
+    """
     python = python_package(packages)
     by_name = {p.name: p for p in packages.locked if p.manager == "conda"}
+    if python and not any(p.dependencies for p in by_name.values()):
+        return [p for p in packages.locked if p.manager == "conda"]
     names: set[str] = set()
     todo = [python.name] if python else []
     while todo:

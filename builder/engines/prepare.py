@@ -227,10 +227,12 @@ def prepare_inputs(request: BuildRequest, clock: Clock, *, lazy: bool = False) -
     recipe = request.recipe
     request.store.sweep(request.settings.tmpdir)
     packages = ordered_packages(recipe, request.lock)
-    require_build_space(request, packages)
+    lazy = lazy and request.store.shared is not None
+    if not lazy:  # else nobody knows yet what has to be downloaded
+        require_build_space(request, packages)
     base = open_locked_base(request)
     clock.mark("base")
-    if lazy and request.store.shared is not None:
+    if lazy:
         fetched = lazy_archives(packages, lambda needed: fetch_locked(request, needed))
     else:
         fetched = fetch_locked(request, packages)

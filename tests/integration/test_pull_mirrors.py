@@ -28,6 +28,7 @@ from tests.support.wheels import make_wheel
 
 BASE_SIF = "/appl/local/containers/sif-images/lumi-rocm-rocm-5.6.1.sif"
 RECIPE = """\
+bytecode: none
 base: {base}
 environment: environments/site.yml
 format: {format}

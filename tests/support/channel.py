@@ -184,7 +184,7 @@ def index_channel(folder: Path) -> Path:
 
 @dataclass
 class Server:
-    """A folder served over http. ``requests`` are the requested paths, in order."""
+    """A folder served over http. ``requests`` are the paths of GET requests, in order."""
 
     url: str
     requests: list[str] = field(default_factory=list)
@@ -203,7 +203,8 @@ def serve(folder: Path) -> Iterator[Server]:
         protocol_version = "HTTP/1.1"
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            server.requests.append(self.path)
+            if self.command == "GET":
+                server.requests.append(self.path)
 
         def log_message(self, format: str, *args: Any) -> None: ...
 

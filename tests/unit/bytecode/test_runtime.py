@@ -118,6 +118,13 @@ def test_conda_python(tmp_path: Path, settings: Settings, base: BaseImage) -> No
     }
 
 
+def test_explicit_list(tmp_path: Path, settings: Settings, base: BaseImage) -> None:
+    """If the lock names no dependencies, the libraries of all conda packages are there."""
+    packages = [replace(f, package=replace(f.package, dependencies={})) for f in conda(tmp_path)]
+    _, python = make_runtime(source(settings, base, *packages)).image.layers
+    assert {"opt/conda/lib/libssl.so.3", "opt/conda/lib/libblas.so"} <= names(python)
+
+
 def test_downloads(
     tmp_path: Path, settings: Settings, base: BaseImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
