@@ -182,7 +182,7 @@ def _workload(run: _Bench, workload: Workload, results: Results) -> None:
     if workload.sif:
         _sifs(run, workload, results, lock, updated)
     run.options.save(results)
-    _rival_runs(run, workload, found, results["skipped"])
+    _rival_runs(run, workload, found, results)
     if PIP in found["ways"] and workload.starts and updated is not None:
         with _skipping(results["skipped"], f"{workload.name}: starts"):
             _after_docker(run, workload, found, lock, updated)
@@ -216,8 +216,9 @@ def _builder_runs(run: _Bench, workload: Workload, lock: Path, updated: Path | N
     return ways
 
 
-def _rival_runs(run: _Bench, workload: Workload, found: Results, skipped: dict[str, str]) -> None:
+def _rival_runs(run: _Bench, workload: Workload, found: Results, results: Results) -> None:
     """The other tools: cold, and with nothing changed. One that fails is left out, with the reason."""
+    skipped = results["skipped"]
     for number, way in enumerate(workload.rivals):
         if reason := missing(way):
             skipped[f"{workload.name}: {way}"] = reason
@@ -235,6 +236,7 @@ def _rival_runs(run: _Bench, workload: Workload, found: Results, skipped: dict[s
                 cases["cold"].append(tool.run(context))
                 cases["unchanged"].append(tool.run(context))
             found["ways"][way] = cases
+        run.options.save(results)
 
 
 @contextlib.contextmanager
