@@ -179,7 +179,8 @@ def _make(request: BytecodeRequest) -> tuple[Layer, ...]:
     chosen = [package for package in request.packages.locked if modules[package.key]]
     plans = plan_lock(chosen, sizes, request.options, budget=request.budget)
     content = _Content(request.files, request.wanted)
-    planned = [_planned(request, plan, modules, content) for plan in plans]
+    common = _common_inputs(request)
+    planned = [_planned(request, common, plan, modules, content) for plan in plans]
 
     maker = LayerMaker(
         request.recipe.layers.compression, request.settings, request.store, request.reporter, _TASK
@@ -217,11 +218,15 @@ def _modules(request: BytecodeRequest, package: LockedPackage) -> dict[str, int]
 
 
 def _planned(
-    request: BytecodeRequest, plan: LayerPlan, modules: Mapping[str, Mapping[str, int]], content: _Content
+    request: BytecodeRequest,
+    common: Mapping[str, Any],
+    plan: LayerPlan,
+    modules: Mapping[str, Mapping[str, int]],
+    content: _Content,
 ) -> PlannedLayer:
     resolution = request.files.resolution
     inputs = {
-        **_common_inputs(request),
+        **common,
         "packages": [(p.manager, p.key, p.url) for p in plan.packages],
         "context": context_key(request.packages.context, plan.packages),
         "leave_out": [sorted(resolution.leave_out.get(p.key, ())) for p in plan.packages],

@@ -1,4 +1,4 @@
-"""The shared cache in a fake registry: what is sent, what is believed, and that failures are warnings."""
+"""The shared cache in a fake registry: what is sent, what is trusted, and that failures are warnings."""
 
 from __future__ import annotations
 
