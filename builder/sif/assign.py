@@ -1,27 +1,28 @@
 """Decides which layers of an image become which partition of a layered SIF.
 
-A new version of a package should change only one partition, so that the others come from the cache and need
-not be copied to another host again. So packages are distributed by the hash of their names, which no other
-package influences, and large ones are separate from small ones. Layers of packages never hide each other's
-files, so their order does not matter. The layers before and after them stay in their order, in separate
-partitions::
+A new version of a package should change only few and small partitions, so that the others come from the cache
+and need not be copied to another host again. So packages are distributed by the hash of their names, which no
+other package influences, and by size: small ones change most often and are shared by most environments, so
+they are not in one partition with a package of a gigabyte. Layers of packages never hide each other's files,
+so their order does not matter. The layers before and after them stay in their order, in separate partitions::
 
-    layer                                                       partition
-    -----                                                       ---------
-    layers of the base image                                    base                (primary)
-    builder: environment prefix                                 bottom              (overlay)
-    builder: conda group 1: xz, zlib    hash("conda group 1")   packages-small-2    (overlay)
-    builder: pip numpy 1.0              hash("pip numpy")       packages-small-1    (overlay)
-    builder: pip torch 2.0, 800 MB      hash("pip torch")       packages-large-1    (overlay)
-    builder: bytecode of pip torch 2.0  hash("pip torch")       bytecode-1          (overlay)
-    builder: entry point                                        top                 (overlay)
+    layer                                                            partition
+    -----                                                            ---------
+    layers of the base image                                         base               (primary)
+    builder: environment prefix                                      bottom             (overlay)
+    builder: pip torch 2.0, 800 MB            hash("pip torch")      packages-large-1   (overlay)
+    builder: pip numpy 1.0                    hash("pip numpy")      packages-own-1     (overlay)
+    builder: conda group 1: xz, zlib          hash("conda group 1")  packages-groups-2  (overlay)
+    builder: bytecode of pip torch 2.0        hash("pip torch")      bytecode-own-1     (overlay)
+    builder: bytecode of conda group 2: pip   hash("conda group 2")  bytecode-groups-1  (overlay)
+    builder: entry point                                             top                (overlay)
 
 "bottom" is left out when it would be empty; "top" also holds the files for the SIF runtime. With ``most``
-overlays there are ``(most - 4) // 2`` partitions of small packages, as many of large ones, and two of
-compiled modules. Layers of compiled modules replace the packages' records, so their partitions are above
-those of all packages; they do not hide each other's files either. A package is in the same partition whether
-modules are compiled or not. When other layers lie between the packages, builder did not build the image and
-the order may matter: everything above the base becomes "top".
+overlays there are ``(most - 2) // 5`` partitions of each of the five kinds between them. Layers of compiled
+modules replace the packages' records, so their partitions are above those of all packages; they do not hide
+each other's files either. A package is in the same partition whether modules are compiled or not. When other
+layers lie between the packages, builder did not build the image and the order may matter: everything above
+the base becomes "top".
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from builder.layers.cached import PACKAGES
-from builder.layers.plan import BYTECODE_TITLE, name_bucket
+from builder.layers.plan import BYTECODE_TITLE, is_group, name_bucket
 from builder.model import Image, Layer
 
-#: From this size of the compressed layer, in bytes, a package does not share a partition with small ones.
+#: From this size of the compressed layer, in bytes, a package shares its partition with large ones only.
 LARGE = 32 << 20
 _BUILDER = "builder: "
 _PACKAGE_TITLES = ("conda ", "pip ")
-_BYTECODE_GROUPS = 2
+#: The kinds of partitions of packages, and of their compiled modules.
+_KINDS = 5
+#: The fewest overlays that suffice: bottom, top, and one of each kind.
+MIN_OVERLAYS = 2 + _KINDS
 #: A package, or a group of small ones, without versions: "pip torch", "conda group 3".
 _STABLE_NAME = re.compile(r"\w+ group \d+|\w+ \S+")
 
@@ -71,7 +75,7 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
     Args:
         image: the image. With a base SIF, the layers are those above it.
         base_is_sif: the primary partition is that of a base SIF.
-        most: how many overlay partitions there may be; at least 6.
+        most: how many overlay partitions there may be; at least :data:`MIN_OVERLAYS`.
     """
     titles = _builder_titles(image)
     first = _first_above_base(titles, base_is_sif)
@@ -85,33 +89,31 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
     overlays = []
     if start > first:
         overlays.append(LayerGroup("bottom", image.layers[first:start], packages=False))
-    overlays += _package_groups([(titles[i], image.layers[i]) for i in packages], (most - 4) // 2)
-    overlays += _bytecode_groups([(titles[i], image.layers[i]) for i in bytecode])
+    count = (most - 2) // _KINDS
+    overlays += _partitions([(titles[i], image.layers[i]) for i in packages], count)
+    overlays += _partitions([(titles[i], image.layers[i]) for i in bytecode], count)
     overlays.append(LayerGroup("top", image.layers[end:], packages=False))
     return Assignment(image.layers[:first], tuple(overlays))
 
 
-def _package_groups(packages: Sequence[tuple[str, Layer]], groups: int) -> list[LayerGroup]:
-    """Packages and their titles, in up to ``groups`` partitions of small ones and as many of large ones."""
-    found: dict[str, list[Layer]] = {}
-    for title, layer in packages:
-        size = "large" if layer.descriptor.size >= LARGE else "small"
-        found.setdefault(f"packages-{size}-{_number(title, groups)}", []).append(layer)
-    return [LayerGroup(name, tuple(layers), packages=True) for name, layers in sorted(found.items())]
-
-
-def _bytecode_groups(layers: Sequence[tuple[str, Layer]]) -> list[LayerGroup]:
-    """Layers of compiled modules and their titles, in up to two partitions."""
+def _partitions(layers: Sequence[tuple[str, Layer]], count: int) -> list[LayerGroup]:
+    """Layers and their titles, in up to ``count`` partitions of each kind."""
     found: dict[str, list[Layer]] = {}
     for title, layer in layers:
-        number = _number(title.removeprefix(BYTECODE_TITLE), _BYTECODE_GROUPS)
-        found.setdefault(f"bytecode-{number}", []).append(layer)
+        package = title.removeprefix(BYTECODE_TITLE)
+        number = name_bucket(_stable_name(package), count, digest_bytes=4) + 1
+        found.setdefault(f"{_kind(title, layer)}-{number}", []).append(layer)
     return [LayerGroup(name, tuple(some), packages=True) for name, some in sorted(found.items())]
 
 
-def _number(title: str, groups: int) -> int:
-    """The group of a layer, from 1. It depends on the layer's package, and not on its version."""
-    return name_bucket(_stable_name(title), groups, digest_bytes=4) + 1
+def _kind(title: str, layer: Layer) -> str:
+    """The kind of partition of a layer. No version plays a part, but a package that grows may move."""
+    package = title.removeprefix(BYTECODE_TITLE)
+    if package != title:
+        return "bytecode-groups" if is_group(package) else "bytecode-own"
+    if layer.descriptor.size >= LARGE:
+        return "packages-large"
+    return "packages-groups" if is_group(title) else "packages-own"
 
 
 def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:

@@ -19,7 +19,7 @@ from builder.errors import ImageError
 from builder.model import Image, Layer, canonical_json
 from builder.progress import Reporter, working
 from builder.settings import Settings
-from builder.sif.assign import LayerGroup, assign_layers
+from builder.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members
 from builder.sif.partition import Partition, PlannedPartition
 from builder.sif.read import Sif
@@ -37,10 +37,7 @@ from builder.trees.squashfs.writer import SquashfsWriter
 #: Overlay partitions of a SIF that builder makes. The runtimes pass all partitions in one mount option of
 #: 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has 256 by default) or a
 #: squashfuse process for every container that runs.
-MAX_OVERLAYS = 10
-#: How many of them a base SIF must leave free: bottom, top, one each for small and large packages, and two
-#: for compiled modules.
-_MIN_OVERLAYS = 6
+MAX_OVERLAYS = 12
 #: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
 #: the same image.
 FORMAT = 1
@@ -128,7 +125,7 @@ class PartitionMaker:
         if self.base is None:
             return 0
         count = len(self.base.sif.partitions) - 1
-        if count > MAX_OVERLAYS - _MIN_OVERLAYS:
+        if count > MAX_OVERLAYS - MIN_OVERLAYS:
             raise ImageError(
                 f"{self.base.sif.path} has {count} overlay partitions; "
                 "those of the environment would exceed the limit",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer
-from builder.sif.assign import LARGE, Assignment, assign_layers
+from builder.sif.assign import LARGE, MIN_OVERLAYS, Assignment, assign_layers
 from builder.sif.partitions import MAX_OVERLAYS
 
 
@@ -38,14 +38,14 @@ ORDER = ["bottom", "packages", "bytecode", "top"]
 def test_base_bottom_packages_top() -> None:
     """Base layers, layers before the packages, packages, and the rest have partitions of their own."""
     assigned = assign_layers(image(BUILT), base_is_sif=False, most=MAX_OVERLAYS)
-    assert numbers(assigned) == {"base": [0, 1], "bottom": [2], "packages-small-1": [3], "top": [4]}
+    assert numbers(assigned) == {"base": [0, 1], "bottom": [2], "packages-own-2": [3], "top": [4]}
     assert [group.packages for group in assigned.overlays] == [False, True, False]
 
 
 def test_base_sif_has_no_base_layers() -> None:
     """Above a base SIF, all layers are in overlay partitions."""
     assigned = assign_layers(image(BUILT[2:]), base_is_sif=True, most=MAX_OVERLAYS)
-    assert numbers(assigned) == {"base": [], "bottom": [0], "packages-small-1": [1], "top": [2]}
+    assert numbers(assigned) == {"base": [], "bottom": [0], "packages-own-2": [1], "top": [2]}
 
 
 def test_new_version_stays_in_its_partition() -> None:
@@ -57,14 +57,14 @@ def test_new_version_stays_in_its_partition() -> None:
     ):
         titles = [*BUILT[:3], f"builder: pip numpy {version}", *others, BUILT[-1]]
         found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
-        assert 3 in found["packages-small-1"]
+        assert 3 in found["packages-own-2"]
 
 
 def test_large_packages_are_separate() -> None:
     """A large package does not share a partition with small ones."""
     sizes = [1, 1, 1, LARGE, 1]
     found = numbers(assign_layers(image(BUILT, sizes), base_is_sif=False, most=MAX_OVERLAYS))
-    assert found["packages-large-1"] == [3]
+    assert found["packages-large-2"] == [3]
 
 
 def test_compiled_modules_are_above_packages() -> None:
@@ -94,11 +94,11 @@ def test_compiled_modules_without_packages() -> None:
 
 
 def test_as_many_partitions_as_there_may_be() -> None:
-    """Above a SIF with four overlays, all kinds of layers still have their partitions."""
-    titles = [f"builder: pip p{number} 1" for number in range(20)]
+    """Above a SIF with as many overlays as possible, all kinds of layers still have their partitions."""
+    titles = [f"builder: pip {name}" for n in range(20) for name in (f"p{n} 1", f"group {n + 1}: a")]
     titles = ["builder: prefix", *titles, *(t.replace("pip", "bytecode of pip") for t in titles), BUILT[-1]]
-    sizes = [1, *([1, LARGE] * 10), *([1] * 21)]
-    for most in (6, 8, MAX_OVERLAYS):
+    sizes = [1, *([1, 1, LARGE, 1] * 10), *([1] * 41)]
+    for most in (MIN_OVERLAYS, MAX_OVERLAYS):
         assigned = assign_layers(image(titles, sizes), base_is_sif=True, most=most)
         assert len(assigned.overlays) == most
 
@@ -114,3 +114,19 @@ def test_image_of_others() -> None:
     """Of an image that builder did not build, the first layer is the base, the others are the top."""
     found = numbers(assign_layers(image(["a", "b", "c"]), base_is_sif=False, most=MAX_OVERLAYS))
     assert found == {"base": [0], "top": [1, 2]}
+
+
+def test_groups_of_small_packages_are_separate() -> None:
+    """A new version of a small package writes nothing of a package with a layer of its own again."""
+    titles = ["prefix", "pip numpy 1.0", "pip group 1: six", "bytecode of pip numpy 1.0"]
+    titles = [f"builder: {title}" for title in [*titles, "bytecode of pip group 4: idna, six"]]
+    assigned = assign_layers(image([*titles, BUILT[-1]]), base_is_sif=True, most=MIN_OVERLAYS)
+    assert numbers(assigned) == {
+        "base": [],
+        "bottom": [0],
+        "packages-groups-1": [2],
+        "packages-own-1": [1],
+        "bytecode-groups-1": [4],
+        "bytecode-own-1": [3],
+        "top": [5],
+    }

@@ -72,7 +72,7 @@ def test_same_files_as_image(place: Place, layout: Layout, compression: Compress
         assert squashfs.compression == compression
     expected = {
         "flat": ["root"],
-        "layered": ["base", "bottom", "packages-small-1", "packages-small-2", "top"],
+        "layered": ["base", "bottom", "packages-groups-2", "packages-own-2", "top"],
     }
     assert partition_names(sif) == expected[layout]
 
@@ -164,7 +164,7 @@ def test_changed_package(place: Place, large: int) -> None:
     place.sif(changed, "b.sif", "layered")
     second = place.partition_records()
     assert sorted(second[name]["name"] for name in second.keys() - first.keys()) == [
-        "packages-small-1",
+        "packages-groups-2",
         "top",
     ]
     # numpy 2.0: its layer has the same stable name.
@@ -173,7 +173,7 @@ def test_changed_package(place: Place, large: int) -> None:
     bumped = make_above(kit.base(image.layers[0], env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]), layers)
     sif = place.sif(bumped, "c.sif", "layered")
     third = place.partition_records()
-    assert sorted(third[name]["name"] for name in third.keys() - second.keys()) == ["packages-small-1", "top"]
+    assert sorted(third[name]["name"] for name in third.keys() - second.keys()) == ["packages-own-2", "top"]
     assert compare_trees(image_tree(bumped, place.store), image_tree(sif, place.store)) == []
     assert first.items() <= third.items(), "nothing that is there is made again"
 
@@ -352,7 +352,7 @@ def test_compiled_modules_replace_records(place: Place) -> None:
     pycs = [place.package(f"bytecode of pip {name} 1.0", name, b"new") for name in names]
     image = place.image(*packages, *pycs)
     sif = place.sif(image, layout="layered")
-    assert {"bytecode-1", "bytecode-2"} & set(partition_names(sif))
+    assert {"bytecode-own-1", "bytecode-own-2"} & set(partition_names(sif))
     found = image_tree(sif, place.store)
     assert compare_trees(image_tree(image, place.store), found) == []
     older = place.image(*packages)
