@@ -1,4 +1,4 @@
-"""A project with target ``cpu``, built once per worker for all tests that look at the finished image."""
+"""A project with target ``cpu``, built once for all tests that look at the finished image."""
 
 from __future__ import annotations
 
@@ -101,11 +101,27 @@ def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
-    """Target ``cpu``, locked and built."""
-    folder = tmp_path_factory.mktemp("cpu")
-    builder = Builder(new_project(folder / "project", "cpu"), keep_base(base_cache, folder / "cache"))
-    builder.run("build", "cpu")
+    """Target ``cpu``, locked and built: a project for each worker, and one cache of several GB for all."""
+    shared = base_cache.parent
+    builder = Builder(new_project(tmp_path_factory.mktemp("cpu"), "cpu"), shared / "cpu-cache")
+    with FileLock(shared / "cpu-cache.lock"):
+        if not builder.cache.exists():
+            keep_base(base_cache, builder.cache)
+        builder.run("build", "cpu")
     return builder
+
+
+@pytest.fixture(scope="module")
+def module_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for a cache with images, removed after the module's tests unless one of them failed.
+
+    pytest removes such folders only when all tests have ended: tens of GB until then.
+    """
+    failed = request.session.testsfailed
+    folder = tmp_path_factory.mktemp(request.module.__name__.rpartition(".")[2])
+    yield folder
+    if request.session.testsfailed == failed:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -60,9 +60,9 @@ def qemu() -> None:
 
 
 @pytest.fixture(scope="module")
-def arm(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def arm(module_folder: Path) -> Builder:
     """The targets ``numbers`` and ``numbers-sif``, built."""
-    folder = tmp_path_factory.mktemp("arm")
+    folder = module_folder
     builder = Builder(folder / "project", folder / "cache")
     for name in ("recipes", "environments"):
         (builder.root / name).mkdir(parents=True)

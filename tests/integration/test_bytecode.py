@@ -57,9 +57,9 @@ for folder, _, names in os.walk(sys.prefix + "/lib/python3.11"):
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
+def own(module_folder: Path, base_cache: Path) -> Builder:
     """A project whose target ``own`` has Python, pip and wheels, built with compiled modules."""
-    folder = tmp_path_factory.mktemp("own")
+    folder = module_folder
     builder = Builder(new_project(folder / "project"), keep_base(base_cache, folder / "cache"))
     (builder.root / "recipes" / "own.yaml").write_text(RECIPE)
     (builder.root / "environments" / "own.yml").write_text(ENVIRONMENT)

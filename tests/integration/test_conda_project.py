@@ -43,8 +43,8 @@ registry: {repository: tests/mine}
 
 
 @pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterator[tuple[Builder, Path]]:
-    folder = tmp_path_factory.mktemp("mine")
+def mine(module_folder: Path, base_cache: Path) -> Iterator[tuple[Builder, Path]]:
+    folder = module_folder
     channel = folder / "channel"
     cache = keep_base(base_cache, folder / "cache")
     debian = make_debian_channel(

@@ -101,8 +101,8 @@ def make_repositories(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def place(cpu: Builder, base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("deepcam")
+def place(cpu: Builder, base_cache: Path, module_folder: Path) -> Iterator[Place]:
+    folder = module_folder
     make_channel(cpu, folder / "conda-forge")
     make_hub(base_cache, folder / "hub/library/debian")
     make_index(folder / "pytorch")

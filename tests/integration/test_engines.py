@@ -129,8 +129,8 @@ class Small(Builder):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterator[Small]:
-    folder = tmp_path_factory.mktemp("small")
+def small(module_folder: Path, base_cache: Path) -> Iterator[Small]:
+    folder = module_folder
     channel = folder / "channel"
     cache = keep_base(base_cache, folder / "cache")
     debian = make_debian_channel(

@@ -75,8 +75,8 @@ def sound(cache: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    folder = tmp_path_factory.mktemp("faulty")
+def faulty(module_folder: Path) -> Iterator[Faulty]:
+    folder = module_folder
     channel = tiny_channel(folder / "channel", bulk=BULK)
     with serve(channel) as server:
         project = tiny_project(folder, server.url)

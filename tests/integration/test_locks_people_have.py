@@ -46,8 +46,8 @@ RECIPES = {
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterator[Builder]:
-    folder = tmp_path_factory.mktemp("locks")
+def project(module_folder: Path, base_cache: Path) -> Iterator[Builder]:
+    folder = module_folder
     cache = keep_base(base_cache, folder / "cache")
     settings = Settings.from_environment({"HOME": str(folder)}, cache=cache)
     debian = make_debian_channel(cache / "channels" / "debian", settings)

@@ -63,9 +63,9 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def machine(channel: Path, base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(channel: Path, base_cache: Path, module_folder: Path) -> Machine:
     """A machine that has locked and built the target."""
-    machine = Machine(tiny_project(tmp_path_factory.mktemp("os"), channel.as_uri()))
+    machine = Machine(tiny_project(module_folder, channel.as_uri()))
     root = machine.project.root
     shutil.rmtree(root / "base")
     write_base(base_cache, root / "base")

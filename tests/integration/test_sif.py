@@ -54,8 +54,8 @@ class Sifs:
 
 
 @pytest.fixture(scope="module")
-def sifs(cpu: Builder, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Sifs:
-    layered = tmp_path_factory.mktemp("layered") / "layered.sif"
+def sifs(cpu: Builder, cpu_sif: Path, module_folder: Path) -> Sifs:
+    layered = module_folder / "layered.sif"
     oci = f"oci:{cpu.root}/dist:cpu"
     result = cpu.json("convert", oci, layered, "--layout", "layered")
     assert result["size"] == layered.stat().st_size

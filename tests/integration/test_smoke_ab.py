@@ -19,9 +19,9 @@ from tests.support.standin_benchmark import standin_benchmark
 
 
 @pytest.fixture(scope="module")
-def project(base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def project(base_cache: Path, module_folder: Path) -> Builder:
     """A project whose build is 20 % slower than the image in the folder ``old``."""
-    folder = tmp_path_factory.mktemp("ab")
+    folder = module_folder
     root = folder / "project"
     for name, text in (
         ("recipes/own.yaml", f"{RECIPE}env: {{SPEED: '1.0'}}\nsmoke: {{framework: torch}}\n"),

@@ -37,8 +37,8 @@ SITE = {
 
 
 @pytest.fixture(scope="module")
-def cache(base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return keep_base(base_cache, tmp_path_factory.mktemp("kinds") / "cache")
+def cache(base_cache: Path, module_folder: Path) -> Path:
+    return keep_base(base_cache, module_folder / "cache")
 
 
 def own_project(cache: Path, folder: Path, packages: str) -> Builder:
