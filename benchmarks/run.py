@@ -31,7 +31,7 @@ from benchmarks.floor import floor
 from benchmarks.measure import Cgroup, CommandFailed
 from benchmarks.project import Project, RegistryState, builder_run, publish_debian
 from benchmarks.sif import apptainer_sifs, builder_sifs
-from benchmarks.starts import StartContext, measure_starts
+from benchmarks.start import StartContext, measure_start
 from benchmarks.wheels import fetch_wheels, requirement_of, served
 from benchmarks.workloads import BUILDAH, BUILDER, MICROMAMBA, NO_BYTECODE, PIP, Workload, sized, workloads
 from tests.support import parts
@@ -290,8 +290,8 @@ def _after_docker(run: _Bench, workload: Workload, found: Results, lock: Path, u
             project.builder("build", layout)
         sifs = {f"{BUILDER}, {layout}": project.root / f"dist/{layout}.sif" for layout in workload.sif}
         module = "prettytable" if run.options.quick else "torch"
-        context_of_starts = StartContext(project.registry, images, sifs, module, run.work, run.options.quick)
-        found["start"] = measure_starts(context_of_starts)
+        context_of_starts = StartContext(project.registry, images, sifs, module, run.options.quick)
+        found["start"] = measure_start(context_of_starts)
 
 
 def _size_point(run: _Bench, count: int, size: int) -> Results:

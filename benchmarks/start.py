@@ -24,11 +24,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from benchmarks.measure import Cgroup, CommandFailed, Meter
+from benchmarks.sif import ZSTD
 from benchmarks.start_rows import StartImage, StartRow, images_of, render
 from benchmarks.start_runtimes import (
     ApptainerRuntime,
@@ -61,32 +62,20 @@ sys.exit(failed != 0)
 """
 
 
-class StartContext(Protocol):
-    """What the harness of the benchmark knows when it calls :func:`measure_start`."""
+@dataclass(frozen=True)
+class StartContext:
+    """What is there when the starts of a workload's images are measured."""
 
-    @property
-    def registry(self) -> parts.Registry:
-        """The registry that holds the images."""
-
-    @property
-    def images(self) -> Mapping[str, str]:
-        """``HOST/REPOSITORY@DIGEST`` by name; ``NAME, bumped`` is the second version of ``NAME``."""
-
-    @property
-    def sifs(self) -> Mapping[str, Path]:
-        """SIFs by name; may be empty."""
-
-    @property
-    def module(self) -> str:
-        """The module that the start imports."""
-
-    @property
-    def work(self) -> Path:
-        """A folder for anything."""
-
-    @property
-    def quick(self) -> bool:
-        """One repetition, docker only."""
+    registry: parts.Registry
+    """The registry that holds the images."""
+    images: Mapping[str, str]
+    """``HOST/REPOSITORY@DIGEST`` by name; ``NAME, bumped`` is the second version of ``NAME``."""
+    sifs: Mapping[str, Path]
+    """SIFs by name; may be empty."""
+    module: str
+    """The module that the start imports."""
+    quick: bool
+    """One repetition, docker only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +231,7 @@ def runtimes(names: Sequence[str], group: Cgroup) -> Iterator[tuple[Runtime, ...
 def stored_sifs(
     host: str, sifs: Mapping[str, Path], images: Mapping[str, str], rival: str = RIVAL
 ) -> tuple[StartImage, ...]:
-    """Pushes SIFs to a registry, and the one that ``apptainer build`` makes of the rival's image.
+    """Pushes SIFs to a registry, and the one that ``apptainer build`` with zstd makes of the rival's image.
 
     Args:
         host: the registry.
@@ -256,7 +245,8 @@ def stored_sifs(
         if files and rival not in files and rival in images:
             files[rival] = folder / "rival.sif"
             source = f"docker://{images[rival]}"
-            apptainer.run("--quiet", "build", "--no-https", files[rival], source)
+            zstd = ("--mksquashfs-args", ZSTD)
+            apptainer.run("--quiet", "build", "--no-https", *zstd, files[rival], source)
         for number, (name, file) in enumerate(files.items()):
             references[name] = f"{host}/start/sif{number}:1"
             apptainer.run("push", "--allow-unsigned", file, f"oras://{references[name]}")
