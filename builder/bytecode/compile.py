@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from builder.bases.image import BaseImage
@@ -31,7 +32,7 @@ from builder.store.blobs import Store
 from builder.store.records import write_record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompileRequest:
     """What is compiled, and with what."""
 
@@ -45,6 +46,11 @@ class CompileRequest:
     settings: Settings
     store: Store
     reporter: Reporter = QUIET
+
+    @cached_property
+    def compiler(self) -> list[str | int]:
+        """The part of the cache keys that all packages share."""
+        return compiler_key(self.packages, self.base)
 
 
 def compile_packages(request: CompileRequest) -> dict[str, PackageBytecode]:
@@ -124,8 +130,7 @@ def _sources(request: CompileRequest, package: LockedPackage) -> Iterator[tuple[
 
 def _record_path(request: CompileRequest, package: LockedPackage) -> Path:
     context = request.packages.context
-    compiler = compiler_key(request.packages, request.base)
-    key = cache_key([*compiler, package.key, package.url, context.prefix, context.site_packages])
+    key = cache_key([*request.compiler, package.key, package.url, context.prefix, context.site_packages])
     return request.store.folders.bytecode / f"{key}.json"
 
 
