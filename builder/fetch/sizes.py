@@ -6,17 +6,18 @@ import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import httpx
+from typing import TYPE_CHECKING
 
 from builder.fetch.places import Places
 from builder.fetch.verify import Verifier
 from builder.model import LockedPackage
-from builder.net.http import make_client
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
+
+if TYPE_CHECKING:
+    import httpx
 
 
 def head_sizes(
@@ -46,6 +47,8 @@ def head_sizes(
     unknown = {p.key: p for p in packages if sizes[p.key] is None}
     if not unknown or settings.offline:
         return sizes
+    from builder.net.http import make_client  # slow to import, and a build with nothing changed needs none
+
     unreachable: set[str] = set()
     with make_client(jobs) as client, ThreadPoolExecutor(jobs, thread_name_prefix="head") as pool:
         found = pool.map(lambda p: _remote_size(p, places, client, unreachable), unknown.values())
@@ -70,6 +73,8 @@ def _remote_size(
     """The Content-Length of the first URL that has the package. Adds hosts that do not answer to
     ``unreachable``.
     """
+    import httpx
+
     for place in places.of(package, client, make_channel=False):
         if isinstance(place, Path) or not place.is_web or place.host in unreachable:
             continue

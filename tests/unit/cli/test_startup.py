@@ -6,14 +6,19 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from builder.engines.space import PLENTY
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.project import TinyProject
 
 #: Runs builder, and prints the modules that it imported.
 _PROGRAM = """
-import json, sys
+import json, shutil, sys
 from builder.__main__ import main
 
+free = int(sys.argv.pop(1))
+shutil.disk_usage = lambda path: type(sys.implementation)(total=2 * free, used=free, free=free)  # a namespace
 try:
     main()
 finally:
@@ -50,10 +55,10 @@ _SLOW = (
 _HTTP = ("httpx", "httpcore", "ssl", "builder.registry")
 
 
-def _imported(project: TinyProject, *args: str) -> set[str]:
-    """The modules that a command imports."""
+def _imported(project: TinyProject, *args: str, free: int = 2 * PLENTY) -> set[str]:
+    """The modules that a command imports with so many bytes of free disk."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *args],
+        [sys.executable, "-c", _PROGRAM, str(free), *args],
         cwd=project.root,
         env=project.variables(),
         capture_output=True,
@@ -68,12 +73,13 @@ def _slow(modules: set[str], slow: tuple[str, ...]) -> list[str]:
     return [name for name in slow if name in modules]
 
 
-def test_build_with_nothing_changed(copy: TinyProject) -> None:
+@pytest.mark.parametrize("free", [PLENTY // 2, 2 * PLENTY])
+def test_build_with_nothing_changed(copy: TinyProject, free: int) -> None:
     """A module that a build with nothing changed does not need is imported in the function that needs it.
 
     The limits are a tenth above what is imported now.
     """
-    modules = _imported(copy, "build", "tiny")
+    modules = _imported(copy, "build", "tiny", free=free)
     assert not _slow(modules, (*_SLOW, *_HTTP))
     own = [name for name in modules if name.partition(".")[0] == "builder"]
     assert len(own) <= 170, sorted(own)
