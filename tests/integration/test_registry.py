@@ -324,13 +324,13 @@ def test_killed_registry(mortal: Mortal, large: Image) -> None:
     """A registry that dies is an error, and a second push sends only the rest."""
     with RegistryClient(mortal.host, sleep=lambda s: time.sleep(0.01)) as client:
         with pytest.raises(RegistryError, match=rf"cannot reach {mortal.host}") as caught:
-            push_tagged(large, client, "a/b", ["latest"], reporter=After(44 * MIB, mortal.kill))
+            push_tagged(large, client, "a/b", ["latest"], reporter=After(46 * MIB, mortal.kill))
         assert "registry running" in caught.value.hint or "run the same command again" in caught.value.hint
     mortal.start()
     with RegistryClient(mortal.host) as client:
         assert client.head_manifest("a/b", large.digest) is None
         report = push_tagged(large, client, "a/b", ["latest"])
-        assert report.blobs_present >= 1, "what was whole is not sent again"
+        assert report.blobs_present >= 4, "what was whole is not sent again"
         assert report.blobs_sent + report.blobs_present == 13
         assert client.head_manifest("a/b", "latest").digest == large.digest  # type: ignore[union-attr]
 
