@@ -182,7 +182,7 @@ def _workload(run: _Bench, workload: Workload, results: Results) -> None:
     if workload.sif:
         _sifs(run, workload, results, lock, updated)
     run.options.save(results)
-    _rival_runs(run, workload, found, results)
+    _rival_runs(run, workload, results)
     if PIP in found["ways"] and workload.starts and updated is not None:
         with _skipping(results["skipped"], f"{workload.name}: starts"):
             _after_docker(run, workload, found, lock, updated)
@@ -216,9 +216,9 @@ def _builder_runs(run: _Bench, workload: Workload, lock: Path, updated: Path | N
     return ways
 
 
-def _rival_runs(run: _Bench, workload: Workload, found: Results, results: Results) -> None:
+def _rival_runs(run: _Bench, workload: Workload, results: Results) -> None:
     """The other tools: cold, and with nothing changed. One that fails is left out, with the reason."""
-    skipped = results["skipped"]
+    ways, skipped = results["workloads"][workload.name]["ways"], results["skipped"]
     for number, way in enumerate(workload.rivals):
         if reason := missing(way):
             skipped[f"{workload.name}: {way}"] = reason
@@ -235,7 +235,7 @@ def _rival_runs(run: _Bench, workload: Workload, found: Results, results: Result
                 run.state.reset()
                 cases["cold"].append(tool.run(context))
                 cases["unchanged"].append(tool.run(context))
-            found["ways"][way] = cases
+            ways[way] = cases
         run.options.save(results)
 
 

@@ -245,8 +245,7 @@ def stored_sifs(
         if files and rival not in files and rival in images:
             files[rival] = folder / "rival.sif"
             source = f"docker://{images[rival]}"
-            zstd = ("--mksquashfs-args", ZSTD)
-            apptainer.run("--quiet", "build", "--no-https", *zstd, files[rival], source)
+            apptainer.run("--quiet", "build", "--no-https", *ZSTD, files[rival], source)
         for number, (name, file) in enumerate(files.items()):
             references[name] = f"{host}/start/sif{number}:1"
             apptainer.run("push", "--allow-unsigned", file, f"oras://{references[name]}")

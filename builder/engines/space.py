@@ -35,7 +35,7 @@ def require_build_space(request: BuildRequest, packages: Sequence[LockedPackage]
     folders = [_existing(folder) for folder in (settings.cache, settings.tmpdir)]
     if min(shutil.disk_usage(folder).free for folder in folders) >= PLENTY:
         return
-    from builder.fetch.sizes import head_sizes  # with an HTTP client
+    from builder.fetch.sizes import head_sizes  # not needed with plenty of space
 
     links, variables = find_links(request.recipe), url_variables(request.recipe)
     local = head_sizes(

@@ -62,8 +62,7 @@ def qemu() -> None:
 @pytest.fixture(scope="module")
 def arm(module_folder: Path) -> Builder:
     """The targets ``numbers`` and ``numbers-sif``, built."""
-    folder = module_folder
-    builder = Builder(folder / "project", folder / "cache")
+    builder = Builder(module_folder / "project", module_folder / "cache")
     for name in ("recipes", "environments"):
         (builder.root / name).mkdir(parents=True)
     (builder.root / "recipes" / "numbers.yaml").write_text(RECIPE)

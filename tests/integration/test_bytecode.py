@@ -59,8 +59,7 @@ for folder, _, names in os.walk(sys.prefix + "/lib/python3.11"):
 @pytest.fixture(scope="module")
 def own(module_folder: Path, base_cache: Path) -> Builder:
     """A project whose target ``own`` has Python, pip and wheels, built with compiled modules."""
-    folder = module_folder
-    builder = Builder(new_project(folder / "project"), keep_base(base_cache, folder / "cache"))
+    builder = Builder(new_project(module_folder / "project"), keep_base(base_cache, module_folder / "cache"))
     (builder.root / "recipes" / "own.yaml").write_text(RECIPE)
     (builder.root / "environments" / "own.yml").write_text(ENVIRONMENT)
     builder.run("build", "own")

@@ -21,15 +21,14 @@ from tests.support.standin_benchmark import standin_benchmark
 @pytest.fixture(scope="module")
 def project(base_cache: Path, module_folder: Path) -> Builder:
     """A project whose build is 20 % slower than the image in the folder ``old``."""
-    folder = module_folder
-    root = folder / "project"
+    root = module_folder / "project"
     for name, text in (
         ("recipes/own.yaml", f"{RECIPE}env: {{SPEED: '1.0'}}\nsmoke: {{framework: torch}}\n"),
         ("environments/own.yml", ENVIRONMENT.format(packages="pyyaml")),
     ):
         (root / name).parent.mkdir(parents=True)
         (root / name).write_text(text)
-    own = Builder(root, keep_base(base_cache, folder / "cache"))
+    own = Builder(root, keep_base(base_cache, module_folder / "cache"))
     own.run("build", "own")
     shutil.copytree(root / "dist", root / "old")
     edit(root / "recipes" / "own.yaml", env={"SPEED": "0.8"}, site=SITE)

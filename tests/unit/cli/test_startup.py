@@ -14,11 +14,11 @@ from tests.support.project import TinyProject
 
 #: Runs builder, and prints the modules that it imported.
 _PROGRAM = """
-import json, shutil, sys
+import json, shutil, sys, types
 from builder.__main__ import main
 
 free = int(sys.argv.pop(1))
-shutil.disk_usage = lambda path: type(sys.implementation)(total=2 * free, used=free, free=free)  # a namespace
+shutil.disk_usage = lambda path: types.SimpleNamespace(total=2 * free, used=free, free=free)
 try:
     main()
 finally:
