@@ -23,8 +23,9 @@ from builder.store.temporary import temporary_beside
 #: Files that are synced at the same time: the disk gets its requests in one queue.
 SYNC_THREADS = 8
 _SYNC_FILE_RANGE_WRITE = 2
-#: Errors of ``fsync`` that mean lost data. Some network file systems refuse to sync a folder with others.
-_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+#: Errors of ``fsync`` that mean lost data. ext4 answers EROFS if the disk fails in the middle of a sync. Some
+#: network file systems refuse to sync a folder with others.
+_LOST = (errno.EIO, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 def start_writing(fd: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.errors import BuilderError
 from builder.image.archive import write_docker_archive, write_oci_archive
 from builder.lock.file import read_lock, write_lock
 from builder.model import Image, Lock
@@ -82,8 +83,8 @@ def test_while_publishing(disk: PowerDisk, monkeypatch: pytest.MonkeyPatch, jour
             try:
                 write_layout(made, dist, "new", Store(disk.path / "cache"))
                 published += 1
-            except OSError:
-                pass
+            except (OSError, BuilderError):
+                assert not disk.has_power
         disk.restart()
         assert whole(dist, "old") == old
         if "new" in list_tags(dist):

@@ -46,13 +46,18 @@ def flip(path: Path) -> None:
 
 
 class PowerDisk:
-    """A real ext4 in a file, on a loop device, whose power can be cut. Needs root."""
+    """A real ext4 in a file, on a loop device, whose power can be cut. Needs root.
+
+    Attributes:
+        path: where it is mounted.
+        has_power: False between :meth:`cut_power` and :meth:`restart`.
+    """
 
     def __init__(self, folder: Path, options: str) -> None:
         self.path = folder / "mounted"
         self._file = folder / "ext4.img"
         self._options = f"loop,{options}" if options else "loop"
-        self._has_power = True
+        self.has_power = True
         self.path.mkdir(parents=True)
         mkfs, *_ = need("mkfs.ext4", "mount", "umount")
         with self._file.open("wb") as f:
@@ -74,11 +79,14 @@ class PowerDisk:
             os.fsync(f.fileno())
 
     def cut_power(self) -> None:
-        """Nothing more reaches the disk: every later access fails until :meth:`restart`."""
+        """Nothing more reaches the disk: every later access fails until :meth:`restart`.
+
+        The error is EIO; EROFS for some accesses that another thread began before.
+        """
         self._shut_down(_EXT4_GOING_FLAGS_NOLOGFLUSH)
 
     def _shut_down(self, flag: int) -> None:
-        self._has_power = False
+        self.has_power = False
         fd = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _EXT4_IOC_SHUTDOWN, struct.pack("I", flag))
@@ -93,9 +101,9 @@ class PowerDisk:
         It is a copy, because another mount namespace on this machine may still hold the one that was shut
         down. Such a namespace must not write while it is copied, so a disk with power is shut down in order.
         """
-        if self._has_power:
+        if self.has_power:
             self._shut_down(_EXT4_GOING_FLAGS_DEFAULT)
-        self._has_power = True
+        self.has_power = True
         subprocess.run(["umount", self.path], check=True)
         copy = self._file.with_suffix(".copy")
         subprocess.run(["cp", "--sparse=always", self._file, copy], check=True)

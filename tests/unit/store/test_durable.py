@@ -69,7 +69,8 @@ def test_many_files(tmp_path, done):
 
 
 @pytest.mark.parametrize(
-    ("number", "is_lost"), [(errno.EINVAL, False), (errno.EIO, True), (errno.ENOSPC, True)]
+    ("number", "is_lost"),
+    [(errno.EINVAL, False), (errno.EIO, True), (errno.EROFS, True), (errno.ENOSPC, True)],
 )
 def test_folders_that_cannot_be_synced(tmp_path, monkeypatch, number, is_lost):
     """A file system that syncs no folders is accepted; lost data is an error."""
