@@ -8,14 +8,18 @@ from types import FrameType
 
 #: Seconds until a Ctrl-C that came at a wrong moment is tried again.
 _LATER_S = 0.01
+#: Functions that acquire or release a lock. Those named with one underscore are ``threading.Condition``'s.
+_HOLD_LOCKS = ("__enter__", "__exit__", "_acquire_restore", "_release_save")
 
 
 def catch_ctrl_c() -> None:
     """Lets Ctrl-C raise KeyboardInterrupt in the main thread, at a moment when it ends the process.
 
     Python raises it wherever the thread is. Within an import it may then leave the lock of all imports held,
-    and threads that import wait forever. In ``__del__`` and in the callback of a weak reference it is printed
-    and forgotten. In both cases, the alarm clock (SIGALRM) repeats it.
+    and threads that import wait forever. Within ``__enter__`` or ``__exit__`` the same may happen to locks of
+    the standard library: ``concurrent.futures.wait`` holds those of all futures for a moment. In ``__del__``
+    and in the callback of a weak reference it is printed and forgotten. In all these cases, the alarm clock
+    (SIGALRM) repeats it.
 
     A process that ignores Ctrl-C, as one that a shell started in the background, still does.
     """
@@ -26,10 +30,15 @@ def catch_ctrl_c() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+    if frame is not None and _may_hold_lock(frame):
         _later()
     else:
         raise KeyboardInterrupt
+
+
+def _may_hold_lock(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_filename.startswith("<frozen importlib") or code.co_name in _HOLD_LOCKS
 
 
 def _later() -> None:

@@ -45,8 +45,9 @@ def in_parallel(
             raise
 
     with ThreadPoolExecutor(min(workers, len(todo))) as pool:
-        futures: list[Future[R]] = [pool.submit(attempt, item) for item in todo]
+        futures: list[Future[R]] = []
         try:
+            futures.extend(pool.submit(attempt, item) for item in todo)
             wait(futures, return_when=FIRST_EXCEPTION)
             if failures:
                 raise failures[0]

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 _START = """
-import signal, threading, time, weakref
+import functools, signal, threading, time, weakref
 from builder.interrupts import catch_ctrl_c
 """
 
@@ -57,6 +57,28 @@ def test_within_an_import() -> None:
     exec(compile(text, "<frozen importlib._bootstrap>", "exec"))
     """
     assert wait_after(lines) == ["after", "interrupted"]
+
+
+@pytest.mark.parametrize(("n", "method"), [(1, "acquire"), (0, "release")])
+def test_while_futures_are_locked(n: int, method: str) -> None:
+    """``concurrent.futures.wait`` locks all futures and frees them again, so that their threads can go on."""
+    program = f"""
+    from concurrent.futures import Future, wait
+    futures = sorted((Future(), Future()), key=id)  # wait takes them in this order
+    condition, other = futures[{n}]._condition, futures[{1 - n}]
+    condition.acquire = condition.release = int  # does nothing
+    condition.{method} = functools.partial(signal.raise_signal, signal.SIGINT)
+    try:
+        catch_ctrl_c()
+        wait(futures, timeout=0)
+        time.sleep(110)
+    except KeyboardInterrupt:
+        thread = threading.Thread(target=other.set_result, args=[1], daemon=True)
+        thread.start()
+        thread.join(10)
+        print("locked" if thread.is_alive() else "free")
+    """
+    assert run(program) == ["free"]
 
 
 def test_what_else_is_unraisable() -> None:
