@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
 from types import FrameType
@@ -26,7 +27,18 @@ def catch_ctrl_c() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         signal.signal(signal.SIGALRM, _repeat)
+        # An interpreter that ends gives signals their default actions, and SIGALRM would kill it
+        atexit.register(signal.signal, signal.SIGALRM, signal.SIG_IGN)
         sys.unraisablehook = _unraisable
+
+
+def take_postponed() -> bool:
+    """Whether Ctrl-C came at such a moment and was not repeated yet; then it will not be.
+
+    An exception may be its consequence: what was computed at that moment may be wrong.
+    """
+    is_ours = signal.getsignal(signal.SIGALRM) is _repeat
+    return is_ours and signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

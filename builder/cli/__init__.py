@@ -20,6 +20,7 @@ from builder.cli.logs import log_path, start_logging
 from builder.cli.mistakes import explained, flags_first, wants_json
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
+from builder.interrupts import take_postponed
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.running import mark_running
@@ -168,7 +169,9 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         return interrupted(output)
     except Exception as e:
         # Python before 3.12 turns one in __set_name__ (of a class that is imported) into a RuntimeError.
-        return interrupted(output) if isinstance(e.__cause__, KeyboardInterrupt) else failed(e, output)
+        if isinstance(e.__cause__, KeyboardInterrupt) or take_postponed():
+            return interrupted(output)
+        return failed(e, output)
 
 
 def interrupted(output: Output) -> int:

@@ -81,6 +81,42 @@ def test_while_futures_are_locked(n: int, method: str) -> None:
     assert run(program) == ["free"]
 
 
+def test_error_after_a_lost_ctrl_c() -> None:
+    """What was computed at that moment may be wrong: pydantic goes on with another pattern."""
+    program = """
+    import click, sys
+    from builder.cli import run
+    sys.stderr = sys.stdout
+    class Last:
+        def __del__(self): signal.raise_signal(signal.SIGINT)
+    @click.command()
+    def command():
+        Last()
+        raise ValueError("a consequence")
+    catch_ctrl_c()
+    code = run(command, [])
+    time.sleep(0.1)
+    print(code)
+    """
+    words = run(program)
+    assert words[:2] == ["error:", "interrupted;"] and words[-1] == "130" and "consequence" not in words
+
+
+def test_interpreter_that_ends() -> None:
+    """SIGALRM does not kill it."""
+    program = """
+    import atexit
+    class Last:
+        def __del__(self): signal.raise_signal(signal.SIGINT)
+    class Slow:
+        def __del__(self, sleep=time.sleep): sleep(0.1)
+    catch_ctrl_c()
+    atexit.register(Last)
+    kept = Slow()
+    """
+    assert run(program) == []
+
+
 def test_what_else_is_unraisable() -> None:
     program = """
     import sys
