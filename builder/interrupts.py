@@ -33,9 +33,10 @@ def catch_ctrl_c() -> None:
 
 
 def take_postponed() -> bool:
-    """Whether Ctrl-C came at such a moment and was not repeated yet; then it will not be.
+    """Whether a Ctrl-C that Python would lose waits for its repetition; it is not repeated then.
 
-    An exception may be its consequence: what was computed at that moment may be wrong.
+    An exception may be its consequence: what was computed at that moment may be wrong. The alarm clock of a
+    process that does not use :func:`catch_ctrl_c` is left alone.
     """
     is_ours = signal.getsignal(signal.SIGALRM) is _repeat
     return is_ours and signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0

@@ -60,8 +60,6 @@ async def _solve(channels: list[str], specs: list[str]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    sys.stdout.flush()
-    # rattler's threads may still hold Python objects (py-rattler 0.28), which crashes an interpreter that
-    # ends normally: 7 of 120 times
-    os._exit(status)
+    from builder.cli.leave import leave  # rattler's threads may crash an interpreter that ends normally
+
+    leave(main(sys.argv[1:]))

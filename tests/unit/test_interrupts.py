@@ -12,6 +12,9 @@ _START = """
 import functools, signal, threading, time, weakref
 from builder import interrupts
 from builder.interrupts import catch_ctrl_c
+
+class Last:  # an object whose end loses a Ctrl-C
+    def __del__(self): signal.raise_signal(signal.SIGINT)
 """
 
 
@@ -43,7 +46,7 @@ def test_usual_moment() -> None:
     [
         "weakref.finalize(Thing(), signal.raise_signal, signal.SIGINT)",
         "kept = weakref.ref(Thing(), lambda _: signal.raise_signal(signal.SIGINT))",
-        "class Last:\n    def __del__(self): signal.raise_signal(signal.SIGINT)\nLast()",
+        "Last()",
     ],
 )
 def test_moment_without_exceptions(lost: str) -> None:
@@ -88,8 +91,6 @@ def test_error_after_a_lost_ctrl_c() -> None:
     import click, sys
     from builder.cli import run
     sys.stderr = sys.stdout
-    class Last:
-        def __del__(self): signal.raise_signal(signal.SIGINT)
     @click.command()
     def command():
         Last()
@@ -108,8 +109,6 @@ def test_interpreter_that_ends() -> None:
     """SIGALRM does not kill it."""
     program = """
     import atexit
-    class Last:
-        def __del__(self): signal.raise_signal(signal.SIGINT)
     class Slow:
         def __del__(self, sleep=time.sleep): sleep(1)
     interrupts._LATER_S = 0.5  # no busy machine takes that long from there to the end
@@ -147,8 +146,6 @@ def test_handler_of_a_moment() -> None:
     """Whoever handles Ctrl-C when it is repeated gets it, as ``builder.run.process`` while it starts one."""
     program = """
     came = []
-    class Last:
-        def __del__(self): signal.raise_signal(signal.SIGINT)
     catch_ctrl_c()
     Last()
     signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
