@@ -31,7 +31,7 @@ APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bench \
+.PHONY: help setup apt-image apt-test parts image test test-unit test-user test-all soak lint format bench \
 	requirements schemas audit clean
 
 help: ## list the targets
@@ -70,6 +70,10 @@ test: setup ## run all tests but the heavy ones (PYTEST_ARGS="-k name" for some)
 	@$(MAKE) parts >/dev/null || [ "$(CI)" != true ]
 	@mkdir -p .cache/tmp
 	@$(PYTEST) -o tmp_path_retention_policy=failed $(if $(HEAVY),,-m "not heavy") $(PYTEST_ARGS)
+
+test-user: setup ## run make image and the unit tests as an ordinary user of a plain Debian, in a folder (root)
+	@$(MAKE) apt-image
+	@$(BIN)/python -m tests.ordinary_user
 
 test-all: ## run all tests, those with heavy parts (browser, Ray and MLflow services) too
 	@$(MAKE) test HEAVY=yes

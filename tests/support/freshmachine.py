@@ -1,8 +1,8 @@
 """A fresh machine: Debian with Python and nothing of this machine's software, for commands of a new user.
 
 Its root file system is Debian's minbase (dpkg, apt, coreutils and what they need) with ca-certificates, and
-:data:`PACKAGES`. The user has no rights, no subordinate ids, and neither docker, podman, mmdebstrap nor git.
-The machine shares this one's network, kernel, and settings of apt and pip.
+:data:`PACKAGES`. The user has subordinate ids, as useradd gives them, but neither docker, podman, mmdebstrap,
+newuidmap nor git. The machine shares this one's network, kernel, and settings of apt and pip.
 """
 
 from __future__ import annotations
@@ -54,20 +54,41 @@ class FreshMachine:
 
     def run(self, script: str, *, folder: str = "", timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Runs a shell script as the user, in a folder below their home; returns what it printed."""
+        return self._as_user(script, folder, timeout, captured=True)
+
+    def show(self, script: str, *, folder: str = "") -> int:
+        """Runs a shell script as the user, whose output goes to this terminal; returns its exit code."""
+        return self._as_user(script, folder, None, captured=False).returncode
+
+    def _as_user(
+        self, script: str, folder: str, timeout: float | None, *, captured: bool
+    ) -> subprocess.CompletedProcess[str]:
         home = f"/home/{USER}"
         env = {"HOME": home, "USER": USER, "PATH": f"{home}/venv/bin:/usr/bin:/bin", **self.env}
         user = f"setpriv --reuid={_UID} --regid={_UID} --clear-groups --inh-caps=-all "
-        return self._enter(f"cd {home}/{folder}", user, env, script, timeout)
+        return self._enter(f"cd {home}/{folder}", user, env, script, timeout, captured=captured)
 
     def install(self, *packages: str) -> None:
         """Installs Debian packages, as root of the machine, from this machine's mirror."""
-        env = {"DEBIAN_FRONTEND": "noninteractive", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-        command = f"apt-get update && apt-get install --yes --no-install-recommends {shlex.join(packages)}"
-        done = self._enter("cd /", "", env, command, 300)
+        install = f"apt-get install --yes --no-install-recommends {shlex.join(packages)}"
+        self.as_root(f"apt-get update && {install}")
+
+    def as_root(self, script: str, *, timeout: float = 300) -> str:
+        """Runs a shell script as root of the machine; returns what it printed. A failure fails the test."""
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        done = self._enter("cd /", "", {"DEBIAN_FRONTEND": "noninteractive", "PATH": path}, script, timeout)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def _enter(
-        self, change: str, user: str, env: Mapping[str, str], script: str, timeout: float
+        self,
+        change: str,
+        user: str,
+        env: Mapping[str, str],
+        script: str,
+        timeout: float | None,
+        *,
+        captured: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Runs a shell script in the machine, in mount and PID namespaces of its own."""
         words = [f"{name}={value}" for name, value in {**_variables(), "LANG": "C.UTF-8", **env}.items()]
@@ -78,6 +99,7 @@ class FreshMachine:
             "mount --bind . .",
             f"cd {shlex.quote(str(self.root))}",
             "mount --rbind /dev dev",
+            "mount --rbind /sys sys",
             "mount -t proc proc proc",
             *_bind_settings(self.root),
             "mkdir -p .old && pivot_root . .old && umount -l /.old",
@@ -87,7 +109,7 @@ class FreshMachine:
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private"]
         return subprocess.run(
             [*command, "bash", "-c", "\n".join(lines)],
-            capture_output=True,
+            capture_output=captured,
             text=True,
             timeout=timeout,
             check=False,
@@ -130,15 +152,7 @@ def fresh_machine(folder: Path, cache: Path, digest: str, **env: str) -> Iterato
             (root / name).mkdir(exist_ok=True)
         (root / "tmp").chmod(0o1777)
         machine.install(*PACKAGES)
-        entries = {
-            "passwd": f"{USER}:x:{_UID}:{_UID}::/home/{USER}:/bin/sh",
-            "group": f"{USER}:x:{_UID}:",
-        }
-        for file, line in entries.items():
-            with (root / "etc" / file).open("a") as text:
-                text.write(f"{line}\n")
-        machine.home.mkdir(parents=True)
-        os.chown(machine.home, _UID, _UID)
+        machine.as_root(f"useradd --uid {_UID} --create-home --shell /bin/bash {USER}")
         yield machine
     finally:
         parts.remove_tree(root)

@@ -62,6 +62,7 @@ def test_docker_context(docker_config: Path, tmp_path: Path, monkeypatch: pytest
     """DOCKER_HOST, DOCKER_CONTEXT and the configuration have docker's own order."""
     from docker.context import ContextAPI
 
+    monkeypatch.setattr(docker.shutil, "which", lambda name: f"/usr/bin/{name}")  # docker is installed
     assert docker_address() == {}
     ContextAPI.create_context("mine", host=f"unix://{tmp_path}/mine.sock")
     assert docker_address() == {}
