@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -48,6 +49,25 @@ def test_links(page: Path) -> None:
         assert file.exists(), target
         if section and file.suffix == ".md":
             assert section in anchors(file), f"{target}#{section}"
+
+
+def test_address() -> None:
+    """Pages name the repository's address, ``[project.urls]`` of pyproject.toml; while it is not set: URL."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+    address = urls.get("Repository", "URL")
+    named = {
+        page.relative_to(ROOT).as_posix(): re.findall(r"git clone (\S+) builder-clone", page.read_text())
+        for page in PAGES
+    }
+    wrong = {page: found for page, found in named.items() if set(found) - {address}}
+    assert not wrong, f"pyproject.toml says {address}"
+    assert named["README.md"]
+
+
+def test_readme_is_short() -> None:
+    """At most 700 words, as a reader sees them: without addresses of links and marks of tests."""
+    text = re.sub(r"<!--.*?-->|\]\([^)]*\)", " ", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(re.findall(r"\S*\w\S*", text)) <= 700
 
 
 @cache
