@@ -44,7 +44,7 @@ def setup_command(install: str | None, setup: str | None) -> str:
             )
     if setup:
         return setup
-    spec = install or installed_from(_direct_url())
+    spec = install or installed_from(_direct_url(), repository())
     return f"python3 -m venv .venv && .venv/bin/pip install --quiet {shlex.quote(spec)}"
 
 
@@ -54,18 +54,17 @@ def _has_password(text: str) -> bool:
     return redact(without_user) != without_user
 
 
-def installed_from(direct_url: Mapping[str, Any] | None) -> str:
+def installed_from(direct_url: Mapping[str, Any], address: str) -> str:
     """Returns what pip installs to get this version of builder.
 
     Args:
-        direct_url: the content of ``direct_url.json``, which pip writes (PEP 610); None: there is none,
-            because builder came from an index.
+        direct_url: the content of ``direct_url.json``, which pip writes (PEP 610); empty: there is none.
+        address: the address of builder's repository; empty: nobody has set it.
 
     Raises:
-        UsageError: builder came from a folder or file of this machine.
+        UsageError: builder did not come from a URL that a workflow can reach, and there is no address. An
+            index is no such URL: on the public one, anybody can register the distribution's name.
     """
-    if direct_url is None:
-        return f"{DISTRIBUTION}=={__version__}"
     url, vcs = str(direct_url.get("url", "")), direct_url.get("vcs_info")
     is_remote = url.startswith(("https://", "ssh://"))
     if is_remote and isinstance(vcs, dict) and vcs.get("vcs") == "git":
@@ -73,17 +72,29 @@ def installed_from(direct_url: Mapping[str, Any] | None) -> str:
         return f"git+{public}@{vcs.get('commit_id', 'main')}"
     if is_remote and not vcs:
         return f"{DISTRIBUTION} @ {redact(url)}"
+    if address:
+        return f"git+{address}@v{__version__}"
     raise UsageError(
-        "builder was installed from a folder of this machine, which a workflow does not have",
-        "say what pip installs there: --install 'git+https://HOST/OWNER/builder@TAG', a URL of a wheel, or a "
-        "wheel in your repository: --install ./wheels/NAME.whl",
+        "the workflow needs an address to install builder from: this builder came from a folder or an index "
+        "of this machine, and its pyproject.toml does not set Repository below [project.urls]",
+        "set it, or pass --install 'git+https://HOST/OWNER/builder@TAG', a URL of a wheel, or a wheel in "
+        "your repository: --install ./wheels/NAME.whl",
     )
 
 
-def _direct_url() -> Mapping[str, Any] | None:
+def repository() -> str:
+    """Returns the address of builder's repository (``[project.urls]`` of pyproject.toml); empty: not set."""
+    try:
+        urls = distribution(DISTRIBUTION).metadata.get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    return next((url for name, _, url in (text.partition(", ") for text in urls) if name == "Repository"), "")
+
+
+def _direct_url() -> Mapping[str, Any]:
     try:
         text = distribution(DISTRIBUTION).read_text("direct_url.json")
         found = json.loads(text) if text else None
     except (PackageNotFoundError, ValueError):
         return {}  # run from a checkout, not installed
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}

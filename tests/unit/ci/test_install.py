@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import builder.ci.install
-from builder.ci.install import installed_from, setup_command
+from builder.ci.install import installed_from, repository, setup_command
 from builder.errors import UsageError
 from builder.version import __version__
 
@@ -21,21 +23,42 @@ def git(url: str, commit: str = "c" * 40) -> dict[str, object]:
         (git("ssh://git@git.example/o/builder"), f"git+ssh://git@git.example/o/builder@{'c' * 40}"),
         (git("https://u:secret@git.example/b"), f"git+https://git.example/b@{'c' * 40}"),
         ({"url": "https://h.example/b.whl", "archive_info": {}}, "builder-images @ https://h.example/b.whl"),
-        (None, f"builder-images=={__version__}"),
+        ({"url": "file:///home/me/builder", "dir_info": {}}, f"git+https://a.example/b@v{__version__}"),
+        ({}, f"git+https://a.example/b@v{__version__}"),
     ],
 )
-def test_installed_from(direct_url: dict[str, object] | None, expected: str) -> None:
-    """The commit that this installation was made from, without credentials."""
-    assert installed_from(direct_url) == expected
+def test_installed_from(direct_url: dict[str, object], expected: str) -> None:
+    """The commit that this installation was made from, without credentials; else the tag of this version."""
+    assert installed_from(direct_url, "https://a.example/b") == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("", ""),
+        (
+            "Project-URL: Issues, https://a.example/i\nProject-URL: Repository, https://a.example/b\n",
+            "https://a.example/b",
+        ),
+    ],
+)
+def test_repository(lines: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address is in the metadata of the installation, from ``[project.urls]``."""
+    folder = tmp_path / "builder_images-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: builder-images\nVersion: 1\n{lines}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert repository() == found
 
 
 @pytest.mark.parametrize(
     "direct_url", [{"url": "file:///home/me/builder", "dir_info": {}}, git("file:///home/me/builder"), {}]
 )
 def test_installed_from_a_folder(direct_url: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of this machine is never written into a workflow: the user is asked."""
+    """A folder of this machine or an index is never written into a workflow: the error names what to set."""
     monkeypatch.setattr(builder.ci.install, "_direct_url", lambda: direct_url)
-    with pytest.raises(UsageError, match="installed from a folder of this machine") as caught:
+    monkeypatch.setattr(builder.ci.install, "repository", lambda: "")
+    with pytest.raises(UsageError, match=r"does not set Repository below \[project.urls\]") as caught:
         setup_command(None, None)
     assert "--install 'git+https://" in caught.value.hint
     assert setup_command("./b.whl", None).endswith("--quiet ./b.whl")

@@ -52,6 +52,7 @@ def test_folder_of_a_repository(do: Cli, tiny: TinyProject) -> None:
 def test_unknown_source(do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a place that a workflow can install from, nothing is written."""
     monkeypatch.setattr("builder.ci.install._direct_url", lambda: {"url": "file:///x", "dir_info": {}})
+    monkeypatch.setattr("builder.ci.install.repository", lambda: "")
     result = do("ci", "github")
     assert result.code == 2 and "--install" in result.err and not (tiny.root / ".github").exists()
 
