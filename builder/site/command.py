@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,7 +222,20 @@ def run_site(
             f"{expanded[0]} is not installed on this machine, but {recipe.site_title} runs images with it",
             "print the command with --print and run it on the site, or test the image with builder smoke",
         )
-    for folder in runtime.folders:
-        Path(expand(ShellText(folder), environ)).mkdir(parents=True, exist_ok=True)
+    if runtime.folders:
+        _make_folders([expand(ShellText(folder), environ) for folder in runtime.folders], environ)
     env = {**environ, **pass_through(recipe.site, names, environ), **_further_binds(recipe.site, environ)}
     return execute(expanded, env=env, capture=False)
+
+
+def _make_folders(folders: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Makes folders as a job script does: in a shared folder it takes none that another user can change."""
+    from builder.site.render import templates
+
+    script = templates().get_template("folder.j2").render()
+    script += 'for folder; do private_folder "$folder" || exit; done\n'
+    done = subprocess.run(
+        ["/bin/bash", "-c", script, "bash", *folders], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        raise RunnerError(done.stderr.strip(), "set site.runtime.folders in the recipe to folders of yours")

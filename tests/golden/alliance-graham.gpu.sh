@@ -26,11 +26,25 @@ fi
 # The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR
+# Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
+private_folder() {
+    local path=${1%/} parent error
+    [[ $PWD/ != "$path"/* ]] || return 0 # the job works in or below it
+    [[ $path == /* ]] || path=$PWD/$path
+    parent=${path%/*}
+    private_folder "$parent" || return
+    if [[ ! -k ${parent:-/} ]]; then # not shared: no sticky bit
+        [[ -d $path ]] || mkdir -p "$path"
+    elif ! error=$(mkdir -m 700 "$path" 2>&1) && [[ $(stat -c "%u %A" "$path") != @(0|"$EUID")\ d????-??-? ]]; then
+        echo "$error; it must be yours and closed to others: remove it, or change the site's local and folders" >&2
+        return 1
+    fi
+}
 # A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
 free_port() {
     local try port locks
     locks=/tmp/builder-ports-$(id -u)
-    mkdir -m 700 "$locks" 2>/dev/null || [[ -O $locks && ! -L $locks ]] || locks=/nonexistent # somebody else's
+    private_folder "$locks" 2>/dev/null || locks=/nonexistent # somebody else's
     for ((try = 0; try < 1000; try++)); do
         port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
         { exec {port_lock}>"$locks/$port"; } 2>/dev/null || exec {port_lock}< <(:) # no lock: /tmp is full

@@ -28,11 +28,25 @@ fi
 # The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR
+# Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
+private_folder() {
+    local path=${1%/} parent error
+    [[ $PWD/ != "$path"/* ]] || return 0 # the job works in or below it
+    [[ $path == /* ]] || path=$PWD/$path
+    parent=${path%/*}
+    private_folder "$parent" || return
+    if [[ ! -k ${parent:-/} ]]; then # not shared: no sticky bit
+        [[ -d $path ]] || mkdir -p "$path"
+    elif ! error=$(mkdir -m 700 "$path" 2>&1) && [[ $(stat -c "%u %A" "$path") != @(0|"$EUID")\ d????-??-? ]]; then
+        echo "$error; it must be yours and closed to others: remove it, or change the site's local and folders" >&2
+        return 1
+    fi
+}
 # A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
 free_port() {
     local try port locks
     locks=/tmp/builder-ports-$(id -u)
-    mkdir -m 700 "$locks" 2>/dev/null || [[ -O $locks && ! -L $locks ]] || locks=/nonexistent # somebody else's
+    private_folder "$locks" 2>/dev/null || locks=/nonexistent # somebody else's
     for ((try = 0; try < 1000; try++)); do
         port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
         { exec {port_lock}>"$locks/$port"; } 2>/dev/null || exec {port_lock}< <(:) # no lock: /tmp is full
@@ -50,7 +64,7 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does no
 
 # Runs once per process. Slurm sets the rank; torch expects it under other names.
 task() {
-    mkdir -p "$SLURM_SUBMIT_DIR/dpmdir"
+    private_folder "$SLURM_SUBMIT_DIR/dpmdir" || exit 1
     exec singularity exec \
         --bind "/work,/opt/cray,/var/spool,/etc/host.conf,/etc/libibverbs.d/mlx5.driver,/etc/libnl/classid,/etc/resolv.conf,/opt/xpmem/lib64/libxpmem.so.0,/run/munge/munge.socket.2,/usr/lib64/libibverbs/libmlx5-rdmav34.so,/usr/lib64/libibverbs.so.1,/usr/lib64/libkeyutils.so.1,/usr/lib64/liblnetconfig.so.4,/usr/lib64/liblustreapi.so,/usr/lib64/libmunge.so.2,/usr/lib64/libnl-3.so.200,/usr/lib64/libnl-genl-3.so.200,/usr/lib64/libnl-route-3.so.200,/usr/lib64/librdmacm.so.1,/usr/lib64/libyaml-0.so.2,/usr/lib64/libjansson.so.4,$SLURM_SUBMIT_DIR" \
         --env PYTHONNOUSERSITE=1 --env OMP_NUM_THREADS=16 --env TF_ENABLE_ONEDNN_OPTS=1 \
@@ -60,7 +74,7 @@ task() {
         --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
         "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
-export -f task
+export -f private_folder task
 
 # If a rank fails, end the others too: they would wait for it until the time limit.
 srun --hint=nomultithread --distribution=block:block --cpu-freq=2250000 --kill-on-bad-exit=1 bash -c task

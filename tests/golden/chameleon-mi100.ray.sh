@@ -23,10 +23,27 @@ fi
 export BUILDER_CHECKPOINT_DIR=s3://ray
 export BUILDER_RESUME=
 
+# The folder for the data, on this machine's own storage.
+export BUILDER_DATA="/tmp/$USER-builder/data-$BUILDER_JOB_ID"
+# Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
+private_folder() {
+    local path=${1%/} parent error
+    [[ $PWD/ != "$path"/* ]] || return 0 # the job works in or below it
+    [[ $path == /* ]] || path=$PWD/$path
+    parent=${path%/*}
+    private_folder "$parent" || return
+    if [[ ! -k ${parent:-/} ]]; then # not shared: no sticky bit
+        [[ -d $path ]] || mkdir -p "$path"
+    elif ! error=$(mkdir -m 700 "$path" 2>&1) && [[ $(stat -c "%u %A" "$path") != @(0|"$EUID")\ d????-??-? ]]; then
+        echo "$error; it must be yours and closed to others: remove it, or change the site's local and folders" >&2
+        return 1
+    fi
+}
+private_folder "$BUILDER_DATA"
+
 export BUILDER_FOLDER
 BUILDER_FOLDER=$(mktemp -d) # for its owner only
 od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$BUILDER_FOLDER/ray-token"
-export BUILDER_DATA="/tmp/$USER-builder/data-$BUILDER_JOB_ID"
 
 cat >"$BUILDER_FOLDER/compose.yaml" <<'EOF'
 services:
@@ -122,8 +139,6 @@ end() {
 }
 trap end EXIT
 
-# Unpack the data on this machine's own storage.
-mkdir -p "$BUILDER_DATA"
 tar --extract --file="$PWD/set.tar" --directory="$BUILDER_DATA"
 
 "${cluster[@]}" up --detach

@@ -241,8 +241,17 @@ def test_no_plugin(recipe: Recipe, tmp_path: Path) -> None:
 def test_data(recipe: Recipe) -> None:
     """One trap removes file and data."""
     traps = re.findall("^trap .*", job_script(recipe, "true", data="set.tar", nodes=2), re.MULTILINE)
-    assert traps[-1].startswith('trap \'rm -f "$BUILDER_EDF"; srun ') and traps[-1].endswith("EXIT")
-    assert 'rm -rf "$BUILDER_DATA"' in traps[-1]
+    assert traps[-1].startswith('trap \'rm -f "$BUILDER_EDF"; srun ')
+    assert traps[-1].endswith("bash -c remove_data' EXIT")
+
+
+def test_folders(recipe: Recipe) -> None:
+    """The function that makes folders is there where the container starts, which sees no function."""
+    runtime = recipe.site.runtime.model_copy(update={"folders": ("/tmp/$USER-cache",)})
+    site = recipe.site.model_copy(update={"runtime": runtime})
+    script = job_script(recipe.model_copy(update={"site": site}), "true")
+    assert 'private_folder "/tmp/$USER-cache" || exit 1' in script
+    assert 'bash -c "$(declare -f private_folder task); task"' in script
 
 
 def test_require_engine(tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import socket
 import stat
 import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +95,7 @@ class Cluster:
         self.pulled.unlink(missing_ok=True)
         done = subprocess.run(
             ["bash", "-s"],
-            input=script,
+            input=script.replace("/work/acc/acc/", f"{self.root}/"),  # HOME on ARCHER2
             text=True,
             capture_output=True,
             cwd=self.root / "submit",
@@ -104,7 +107,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    user = f"me{secrets.token_hex(8)}"  # names in /tmp that no other user has
     folder = tmp_path / "bin"
     folder.mkdir()
     (tmp_path / "submit").mkdir()
@@ -123,7 +127,7 @@ def cluster(tmp_path: Path) -> Cluster:
     env = {
         "PATH": f"{folder}:/usr/bin:/bin",
         "HOME": str(tmp_path),
-        "USER": "me",
+        "USER": user,
         "RECORD": str(tmp_path / "record"),
         "SCRATCH": str(tmp_path),
         "SLURM_TMPDIR": str(tmp_path / "node"),
@@ -140,7 +144,9 @@ def cluster(tmp_path: Path) -> Cluster:
     (tmp_path / "images").mkdir()
     for target in ("alliance-fir", "alliance-narval"):
         (tmp_path / "images" / f"{target}.sif").touch()
-    return Cluster(tmp_path, env)
+    yield Cluster(tmp_path, env)
+    for path in Path("/tmp").glob(f"{user}-*"):
+        shutil.rmtree(path)
 
 
 def script(target: str, command: tuple[str, ...] = AWKWARD, **request: Any) -> str:
@@ -255,9 +261,8 @@ def test_data(cluster: Cluster) -> None:
     assert Path(place).exists(), "Slurm removes its own folder"
     (task,) = cluster.run(script("perlmutter", data="my set.tar.gz", gpus=4))
     place = options(task["words"], "-e")["BUILDER_DATA"]
-    assert task["data"] == ["a"] and place == "/tmp/me-4711/data"
+    assert task["data"] == ["a"] and place == f"/tmp/{cluster.env['USER']}-4711/data"
     assert f"{place}:{place}" in task["words"] and not Path(place).exists()
-    Path(place).parent.rmdir()
     cluster.run(script("alliance-fir", data="nowhere.tar"), code=2)
     assert "nowhere.tar" in cluster.output
 
@@ -349,8 +354,7 @@ def test_check_fabric(cluster: Cluster) -> None:
         cluster.run(text, code=1, SAY=f"NCCL INFO {bad}")
         assert "no line NET/OFI Selected provider is cxi in fabric-4711.log" in cluster.output
     cluster.run(text, code=7, FAIL="7")
-    assert Path("/tmp/me-miopen-cache-4711").is_dir()
-    Path("/tmp/me-miopen-cache-4711").rmdir()
+    assert Path(f"/tmp/{cluster.env['USER']}-miopen-cache-4711").is_dir()
 
 
 def test_credentials(cluster: Cluster) -> None:
@@ -461,10 +465,12 @@ def test_image_of_docker(cluster: Cluster) -> None:
 @pytest.mark.parametrize("planted", ["link", "file", "none"])
 def test_port_locks_of_somebody_else(cluster: Cluster, planted: str) -> None:
     """What others put in the shared /tmp is not written to, and the job gets its port without a lock."""
-    locks, target = cluster.root / "locks", cluster.root / "target"
-    text = script("alliance-fir").replace("/tmp/builder-ports-$(id -u)", str(locks / "full"))
+    shared, target = cluster.root / "shared", cluster.root / "target"
+    locks = shared / "locks" if planted != "none" else Path("/proc/full")
+    shared.mkdir()
+    shared.chmod(0o1777)
+    text = script("alliance-fir").replace("/tmp/builder-ports-$(id -u)", str(locks))
     if planted != "none":
-        text = text.replace(str(locks / "full"), str(locks))
         target.mkdir()
         for port in range(29500, 31500, 2):
             (target / str(port)).write_text("precious")
