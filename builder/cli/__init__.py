@@ -152,6 +152,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
     output = Output(as_json=wants_json(words))
     try:
         value = command.main(args=words, standalone_mode=False, **extra)
+        sys.stdout.flush()  # here a full disk is an error; leave() ignores it
         return value if isinstance(value, int) else 0
     except click.exceptions.Exit as e:
         return e.exit_code

@@ -66,6 +66,7 @@ def _run_rank(options: argparse.Namespace, place: Place, folder: str, events: in
                 outgoing.flush()
             if place.ranks > 1:
                 incoming.readline()  # wait to be killed: other ranks may still use connections to this one
+        sys.stderr.flush()
         os._exit(0)
     except BaseException as e:
         complain(one_line(e))
@@ -78,6 +79,7 @@ def _prepare_process(place: Place, folder: str) -> None:
         signal.signal(number, signal.SIG_DFL)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # dies with its parent
     os.dup2(2, 1)  # the report goes to standard output: nothing that libraries print may get there
+    sys.stdout = sys.stderr  # with a buffer that a rank that is killed does not lose
     if place.ranks > 1:
         _set_variables(place, folder)
 

@@ -100,8 +100,8 @@ bench.measurements.MEASUREMENTS[:] = [
 def test_output_of_libraries(tmp_path: Path) -> None:
     """What libraries print does not get into the report."""
     source = "import os; print('hello'); os.write(1, b'from C'); raise ImportError('x')"
-    result = run(env=with_torch(tmp_path, source))
-    assert result.failed == {"torch.import"} and "hello" in result.table
+    result = run(env={**with_torch(tmp_path, source), "PYTHONUNBUFFERED": ""})
+    assert result.failed == {"torch.import"} and "hello" in result.table and "from C" in result.table
 
 
 def wait_for(path: Path) -> str:

@@ -133,7 +133,7 @@ def test_stdout_is_full(tiny: TinyProject) -> None:
         for command in (["targets"], ["targets", "--json"]):
             done = subprocess.run(
                 [sys.executable, "-m", "builder", *command],
-                env={**tiny.variables(), "PYTHONPATH": str(CLONE)},
+                env={**tiny.variables(), "PYTHONPATH": str(CLONE), "PYTHONUNBUFFERED": ""},
                 cwd=tiny.root,
                 stdout=full,
                 stderr=subprocess.PIPE,
