@@ -5,9 +5,11 @@ Asks before it prunes, builds and publishes; ``-y`` answers yes to every questio
 publish`` for single targets.
 """
 
-from __future__ import annotations
-
 import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    sys.exit("builder needs Python 3.11 or newer, this is " + sys.version.split()[0])
+
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -103,7 +103,7 @@ def _program() -> Path:
     if find_spec("conda_lock") is None:
         raise SolveError(
             "--solver conda-lock: conda-lock is not installed beside builder",
-            "pip install 'builder-images[conda-lock]', or leave out --solver conda-lock",
+            "install it: pip install 'conda-lock>=4,<5', or leave out --solver conda-lock",
         )
     found = [shutil.which(name) for name in PROGRAMS]
     found += [path for name in _VARIABLES if (path := os.environ.get(name)) and os.access(path, os.X_OK)]

@@ -127,9 +127,7 @@ def uv_program() -> str:
 
         return uv.find_uv_bin()
     except (ImportError, FileNotFoundError):
-        raise SolveError(
-            "uv is not installed", "reinstall builder with its dependencies: pip install builder-images"
-        ) from None
+        raise SolveError("uv is not installed", "install it beside builder: pip install 'uv>=0.7'") from None
 
 
 def _platform(request: SolveRequest) -> str:

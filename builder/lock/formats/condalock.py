@@ -97,7 +97,7 @@ def _by_conda_lock(path: Path, data: Mapping[str, Any]) -> Any:
     except ImportError:
         raise LockError(
             f"{path}: only conda-lock reads this file, and it is not installed",
-            "pip install 'builder-images[conda-lock]'",
+            "install it beside builder: pip install 'conda-lock>=4,<5'",
         ) from None
     content = {key: value for key, value in data.items() if key != "version"}
     try:

@@ -40,7 +40,7 @@ def test_no_conda_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builder.lock.condalock.find_spec", lambda name: None)
     with pytest.raises(SolveError, match="conda-lock is not installed") as error:
         solve(folder)
-    assert "builder-images[conda-lock]" in error.value.hint
+    assert "pip install 'conda-lock>=4,<5'" in error.value.hint
 
 
 def test_options(folder: Path) -> None:
