@@ -20,7 +20,7 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError
 from builder.lock.channels import channels_hint, describe_silent, probe_channels
 from builder.lock.environment import recipe_environment
-from builder.lock.indexes import requirement_lines
+from builder.lock.indexes import find_indexes
 from builder.lock.request import SolveRequest
 from builder.net.apt import apt_sources
 from builder.net.mirrors import mirrored_base
@@ -153,7 +153,7 @@ def _packages(project: Project, recipe: Recipe) -> Sequence[Finding]:
     if not (environment.pip or environment.sources):
         return [conda]
     try:
-        requirement_lines(request)
+        find_indexes(request)
     except BuilderError as e:
         return [conda, Finding("package indexes", "bad", e.message, e.hint)]
     return [conda, Finding("package indexes", "ok", "; ".join(warnings.messages) or "all answer")]

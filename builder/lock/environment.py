@@ -22,7 +22,7 @@ from builder.errors import ConfigError
 from builder.lock.condaspec import conda_spec_hint, read_conda_spec
 from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.othertools import other_file
-from builder.lock.pipsection import PipSection
+from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
 from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
@@ -327,7 +327,7 @@ class _Reader:
             raise self._error(
                 item, f"{key}: an item is not text", "write '- ITEM', with quotation marks where needed"
             )
-        return str(item.value).strip()
+        return plain_value(str(item.value), f"{self._where(item)}: {key}")
 
     def _where(self, node: yaml.Node) -> str:
         return f"{self._path}:{node.start_mark.line + 1}"

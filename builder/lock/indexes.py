@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import ConfigError, FetchError
@@ -16,8 +19,55 @@ from builder.redact import redact
 from builder.settings import expand_home
 
 
-def requirement_lines(request: SolveRequest) -> list[str]:
-    """The indexes and find-links as lines of a requirements file, in pip's order of precedence.
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """Where uv looks for packages: URLs as the files have them, with the names of variables."""
+
+    main: str = ""
+    """Empty: uv's own, unless ``no_index``."""
+    extra: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+    silent: tuple[str, ...] = ()
+    """Indexes of the environment and the recipe that do not answer: those of pip's own configuration take
+    their place."""
+
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """The URLs of the indexes, each once."""
+        return tuple(dict.fromkeys(filter(None, (self.main, *self.extra))))
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of indexes and find-links."""
+        return (*self.pages, *self.find_links)
+
+    def uv_toml(self, where: str) -> str:
+        """Returns the settings of uv, with the values of variables, which may be secret.
+
+        uv reads a value of this file as one URL, whatever characters it has. A requirements file would not
+        do: behind a line break there, ``-e FOLDER`` runs the build backend of that folder.
+
+        Args:
+            where: the environment file, for messages.
+
+        Raises:
+            ConfigError: a variable in a URL is not set.
+        """
+        values: dict[str, object] = {
+            "index-url": expanded(self.main, where),
+            "extra-index-url": [expanded(url, where) for url in self.extra],
+            "find-links": [expanded(url, where) for url in self.find_links],
+            "no-index": self.no_index,
+        }
+        lines = [
+            f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items() if value
+        ]
+        return "".join(lines)
+
+
+def find_indexes(request: SolveRequest) -> Indexes:
+    """Returns the indexes and find-links of the recipe, the environment and pip's configuration.
 
     URLs of the environment and the recipe are replaced by their mirrors (``BUILDER_MIRRORS``).
 
@@ -27,11 +77,8 @@ def requirement_lines(request: SolveRequest) -> list[str]:
             fallback.
     """
     configuration = pip_configuration()
-    return _index_lines(request, configuration) + _find_links_lines(request, configuration)
-
-
-def _index_lines(request: SolveRequest, configuration: PipConfiguration) -> list[str]:
     recipe, environment = request.recipe.pip, request.environment
+    links = _find_links(request, configuration)
     main = _mirrored(request, recipe.index_url or environment.index_url or "")
     extra = [_mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]]
     silent = _silent_indexes(request, [url for url in (main, *extra) if url])
@@ -39,16 +86,15 @@ def _index_lines(request: SolveRequest, configuration: PipConfiguration) -> list
         main = ""
     extra = [url for url in dict.fromkeys(extra) if url not in silent]
     if configuration.no_index and not main:
-        # Without --index-url or --no-index uv would use PyPI.
-        lines = [f"--index-url {extra[0]}"] if extra else ["--no-index"]
-        return lines + [f"--extra-index-url {url}" for url in extra]
+        # Without an index or no-index uv would use PyPI.
+        first = extra[0] if extra else ""
+        return Indexes(first, tuple(extra), links, no_index=not extra, silent=silent)
     main = main or configuration.index_url or _mirrored(request, _default_index())
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
     # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
     # lock.
-    indexes = [main, *extra, *configuration.extra_index_urls]
-    lines = [f"--index-url {main}"] if main else []
-    return lines + [f"--extra-index-url {url}" for url in dict.fromkeys(indexes) if url]
+    indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
+    return Indexes(main, tuple(indexes), links, silent=silent)
 
 
 def mirrored_indexes(request: SolveRequest) -> dict[str, str]:
@@ -67,7 +113,7 @@ def mirrored_indexes(request: SolveRequest) -> dict[str, str]:
     return found
 
 
-def _find_links_lines(request: SolveRequest, configuration: PipConfiguration) -> list[str]:
+def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple[str, ...]:
     recipe, environment = request.recipe, request.environment
     places = []
     for link in environment.find_links:
@@ -76,7 +122,7 @@ def _find_links_lines(request: SolveRequest, configuration: PipConfiguration) ->
         places.append(_mirrored(request, _as_url(link, recipe.root, str(recipe.source))))
     for link in configuration.find_links:
         places.append(_as_url(link, Path.cwd(), "pip's configuration"))
-    return [f"--find-links {place}" for place in dict.fromkeys(places)]
+    return tuple(dict.fromkeys(places))
 
 
 def _mirrored(request: SolveRequest, url: str) -> str:
@@ -85,9 +131,10 @@ def _mirrored(request: SolveRequest, url: str) -> str:
 
 def _as_url(link: str, folder: Path, named_by: str) -> str:
     """A find-links page or folder as a URL; a relative folder starts at ``folder``."""
-    if "://" in link or "$" in link:
+    place = os.path.expandvars(link)
+    if "://" in place:  # a variable may contain the whole URL
         return link
-    path = (folder / expand_home(link)).absolute()
+    path = (folder / expand_home(place)).absolute()
     if not path.exists():
         raise ConfigError(
             f"{named_by}: --find-links {link}: {path} does not exist",
@@ -123,7 +170,7 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
     return {url: problem for url, problem in zip(on_web, problems, strict=True) if problem}
 
 
-def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
+def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
     """The indexes that do not answer, if the recipe allows to continue without them."""
     silent = probe_indexes(request, urls)
     for url, problem in silent.items():
@@ -135,7 +182,7 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
                 f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
             )
         request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
-    return set(silent)
+    return tuple(silent)
 
 
 def _problem(url: str) -> str:

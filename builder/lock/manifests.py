@@ -22,7 +22,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.errors import ConfigError
-from builder.lock.pipsection import PipSection
+from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 from builder.model import MAIN
@@ -100,6 +100,7 @@ class _Reader:
         self._section = section
 
     def conda(self, text: str, name: str, where: str) -> None:
+        text = plain_value(text, where)
         self._conda.setdefault(text, Spec(text, name.lower(), where))
 
     def pip(self, text: str, where: str) -> None:
@@ -107,8 +108,8 @@ class _Reader:
 
     def index(self, url: Any) -> None:
         text = other_index(url)
-        if text and text not in self._section.extra_indexes:
-            self._section.extra_indexes.append(text)
+        if text:
+            self._section.add_index(text, f"{self.path}: index")
 
     def python(self, specifier: str, where: str) -> None:
         """The version of Python: ``requires-python``, and the ``.python-version`` beside the file."""
@@ -123,10 +124,11 @@ class _Reader:
         if not any(spec.name == "pip" for spec in self._conda.values()):
             self.conda("pip", "pip", str(self.path))
         section = self._section
+        channels = [plain_value(channel, f"{self.path}: channels") for channel in self.channels]
         return Environment(
             self.path,
             "",
-            tuple(dict.fromkeys(self.channels)) or (CHANNEL,),
+            tuple(dict.fromkeys(channels)) or (CHANNEL,),
             tuple(self._conda.values()),
             tuple(section.specs),
             section.index,

@@ -8,19 +8,21 @@ wheel with metadata only, and a constraint that pins its version to the stub::
 
     stubs/numpy-1.26.4-py3-none-any.whl          (no dependencies: these are conda's concern)
     constraints.txt:  numpy @ file:///.../stubs/numpy-1.26.4-py3-none-any.whl
-    requirements.in:  --find-links ...
-                      model
+    requirements.in:  model
+    uv.toml:          index-url = ..., find-links = [...]
 
 uv then solves for "model" with this numpy, and numpy is left out of the result.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from builder.errors import SolveError
-from builder.lock.indexes import requirement_lines
+from builder.config.fields import line
+from builder.errors import ConfigError, SolveError
+from builder.lock.indexes import Indexes, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.sourcesolve import SourceSolver
@@ -37,6 +40,7 @@ from builder.lock.stubs import write_stub
 from builder.lock.uv import run_uv
 from builder.lock.wheels import WheelChooser
 from builder.model import LockedPackage
+from builder.redact import redact
 from builder.settings import Settings
 from builder.store.temporary import temporary_name
 
@@ -70,14 +74,14 @@ def solve_pip(
     provided: dict[str, str] = {canonicalize_name(package.name): package.version for package in installed}
     provided |= _provided(conda, request.settings)
     _warn_about_extras(request, provided)
-    sources = requirement_lines(request)
-    chooser = WheelChooser(request, python.version, sources)
+    indexes = find_indexes(request)
+    chooser = WheelChooser(request, python.version, indexes.urls)
     with _temporary_folder(request) as folder:
-        sourced = SourceSolver(request, conda, sources, folder, builder)
+        sourced = SourceSolver(request, conda, indexes, folder, builder)
+        with_built = replace(indexes, find_links=(*indexes.find_links, sourced.links.as_uri()))
 
         def solve(requirements: Sequence[str], constraints: Sequence[str]) -> list[dict[str, Any]]:
-            lines = [*sources, *requirements]
-            solved = _solve(request, python.version, provided, lines, constraints)
+            solved = _solve(request, python.version, provided, with_built, requirements, constraints)
             return [package for package in solved if package["name"] not in provided]
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
@@ -98,22 +102,45 @@ def _solve(
     request: SolveRequest,
     python: str,
     provided: Mapping[str, str],
-    sources: Sequence[str],
+    indexes: Indexes,
+    requirements: Sequence[str],
     constraints: Sequence[str],
 ) -> list[dict[str, Any]]:
     """The packages of uv's ``pylock.toml`` (PEP 751)."""
-    with _temporary_folder(request) as work:
+    path = request.environment.path
+    with _temporary_folder(request) as work:  # only this user can read it
+        stubs = _stubs(work / "stubs", provided)
         named = [spec.text for spec in request.environment.constraints]
-        _write_constraints(work, provided, [*constraints, *named])
-        # URLs may contain passwords: they are in a file that only this user can read, never in arguments.
-        requirements = [*sources, *(spec.line for spec in request.environment.pip)]
-        (work / "requirements.in").write_text("".join(f"{line}\n" for line in requirements))
+        _write_requirements(work / "constraints.txt", [*stubs, *constraints, *named], path)
+        own = [spec.line for spec in request.environment.pip]
+        _write_requirements(work / "requirements.in", [*requirements, *own], path)
+        # URLs may contain passwords: never in arguments
+        (work / "uv.toml").write_text(indexes.uv_toml(str(path)))
         if request.previous:
             (work / "pylock.toml").write_text(_preferences(request.previous))
-        run_uv(work, request, python, provided, sources)
+        run_uv(work, request, python, provided, indexes.urls)
         solved = tomllib.loads((work / "pylock.toml").read_text())
     packages: list[dict[str, Any]] = solved.get("packages", [])
     return packages
+
+
+def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> None:
+    """Writes requirements for uv. uv would take ``-e FOLDER`` too, and replace variables by their values.
+
+    Raises:
+        ConfigError: a line is not one requirement, or has a variable.
+    """
+    for text in lines:
+        try:
+            Requirement(line(text))
+            if "$" in text:
+                raise ValueError("variables are for URLs of indexes; credentials belong into ~/.netrc")
+        except (ValueError, RecursionError) as e:
+            raise ConfigError(
+                f"{named_by}: uv cannot take {redact(text)!r}: {str(e).splitlines()[0]}",
+                "write NAME, NAME==VERSION or NAME @ URL",
+            ) from None
+    path.write_text("".join(f"{text}\n" for text in lines))
 
 
 def _preferences(previous: Sequence[LockedPackage]) -> str:
@@ -123,7 +150,7 @@ def _preferences(previous: Sequence[LockedPackage]) -> str:
         lines += [
             "[[packages]]",
             f'name = "{canonicalize_name(package.name)}"',
-            f'version = "{package.version}"',
+            f"version = {json.dumps(package.version)}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -169,10 +196,7 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
             )
 
 
-def _write_constraints(work: Path, provided: Mapping[str, str], constraints: Sequence[str]) -> None:
-    """Writes the versions that conda provides, and further constraints."""
-    (work / "stubs").mkdir()
-    stubs = {name: write_stub(work / "stubs", name, version) for name, version in provided.items()}
-    lines = [f"{name} @ {stub.as_uri()}\n" for name, stub in stubs.items()]
-    lines += [f"{line}\n" for line in constraints]
-    (work / "constraints.txt").write_text("".join(lines))
+def _stubs(folder: Path, provided: Mapping[str, str]) -> list[str]:
+    """Writes the stubs of what conda provides into a new folder; returns the constraints that name them."""
+    folder.mkdir()
+    return [f"{name} @ {write_stub(folder, name, version).as_uri()}" for name, version in provided.items()]

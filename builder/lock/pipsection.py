@@ -14,6 +14,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
+from builder.config.fields import line
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
 from builder.lock.sourcespec import Place, names_source, read_location, read_named
@@ -91,10 +92,15 @@ class PipSection:
         Raises:
             ConfigError: it cannot be locked, or a requirements file is missing or wrong.
         """
+        text = plain_value(text, where)
         if text.startswith("-"):
             self._read_option(text, where, chain, limits)
             return
         self._add(self._requirement(text, self._place(where, chain)), where, limits)
+
+    def add_index(self, url: str, where: str) -> None:
+        """Adds an extra index. Raises ConfigError if it is not one line."""
+        self.extra_indexes.append(plain_value(url, where))
 
     def _add(self, found: Spec | SourceSpec, where: str, limits: bool) -> None:
         if limits:
@@ -220,8 +226,8 @@ class PipSection:
                 f"correct the name; it is relative to {folder}",
             )
         check_inside(path, (self.root, self.path.parent), shown)
-        for number, line in requirement_lines(read_text(path, what.removeprefix("a "))):
-            self.read(line, f"{path}:{number}", (*chain, path), limits=limits)
+        for number, text in requirement_lines(read_text(path, what.removeprefix("a "))):
+            self.read(text, f"{path}:{number}", (*chain, path), limits=limits)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -233,6 +239,25 @@ def _name_and_url(text: str) -> tuple[NormalizedName, str | None]:
     """
     requirement = Requirement(text)
     return canonicalize_name(requirement.name), requirement.url
+
+
+def plain_value(text: str, where: str) -> str:
+    """Returns a value of an environment file without blanks around it, and with blanks for tabs.
+
+    YAML and TOML have line breaks in texts, and other programs read what is behind one as a line of its own.
+
+    Args:
+        text: the value.
+        where: ``FILE:LINE`` or ``FILE: KEY``.
+
+    Raises:
+        ConfigError: it has a line break or another control character.
+    """
+    text = text.strip().replace("\t", " ")
+    try:
+        return line(text)
+    except ValueError as e:
+        raise ConfigError(f"{where}: {redact(text)!r} {e}", "write one value on one line") from None
 
 
 def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:
@@ -260,10 +285,10 @@ def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
     A ``\\`` at the end of a line continues it, but not at the end of a comment.
     """
     start, entry = 0, ""
-    for number, line in enumerate(text.removeprefix("\N{BYTE ORDER MARK}").splitlines(), 1):
+    for number, raw in enumerate(text.removeprefix("\N{BYTE ORDER MARK}").splitlines(), 1):
         if not entry:
             start = number
-        bare = re.sub(r"(^|\s)#.*$", "", line).strip()
+        bare = re.sub(r"(^|\s)#.*$", "", raw).strip()
         if bare.endswith("\\"):
             entry += bare[:-1] + " "
             continue

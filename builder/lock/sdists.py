@@ -18,6 +18,7 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from packaging.version import Version
 
 from builder.errors import FetchError
+from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.urls import public, unexpanded
 from builder.net.findlinks import MAX_PAGE, as_path
@@ -42,14 +43,14 @@ class Sdist:
     """64 hex digits; empty: the index does not say."""
 
 
-def find_sdists(name: str, request: SolveRequest, python: str, lines: Sequence[str]) -> list[Sdist]:
+def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes) -> list[Sdist]:
     """The source distributions of a package for a Python version, the newest first, one for each version.
 
     Args:
         name: the package, normalised.
         request: the environment; files newer than ``request.newest`` are ignored.
         python: the version of the target's Python.
-        lines: indexes and find-links, see :func:`builder.lock.indexes.requirement_lines`.
+        indexes: indexes and find-links.
 
     Raises:
         FetchError: an index does not answer.
@@ -58,10 +59,9 @@ def find_sdists(name: str, request: SolveRequest, python: str, lines: Sequence[s
         return []
     found: dict[Version, Sdist] = {}
     with make_client(1) as client:
-        for option, place in (line.split(" ", 1) for line in lines if " " in line):
-            page = place if option == "--find-links" else f"{place.rstrip('/')}/{name}/"
+        for page in (*(f"{url.rstrip('/')}/{name}/" for url in indexes.pages), *indexes.find_links):
             for file in _files(page, request, client):
-                sdist = _sdist(file, name, request, python, lines)
+                sdist = _sdist(file, name, request, python, indexes.urls)
                 if sdist is not None:
                     found.setdefault(sdist.version, sdist)
     return [found[version] for version in sorted(found, reverse=True)]
@@ -135,7 +135,7 @@ class _Links(HTMLParser):
 
 
 def _sdist(
-    file: dict[str, Any], name: str, request: SolveRequest, python: str, lines: Sequence[str]
+    file: dict[str, Any], name: str, request: SolveRequest, python: str, sources: Sequence[str]
 ) -> Sdist | None:
     """A file as a source distribution of the package; None if it is another, or may not be used."""
     try:
@@ -146,7 +146,7 @@ def _sdist(
     if found != name or file.get("yanked") or not allowed.contains(python, prereleases=True):
         return None
     place = as_path(file["url"])
-    url = _in_project(place, request.recipe.root) if place else _public(file["url"], request, lines)
+    url = _in_project(place, request.recipe.root) if place else _public(file["url"], request, sources)
     if not url or (place is None and _is_too_new(file.get("upload-time"), request.newest)):
         return None
     hashes = file.get("hashes")
@@ -165,8 +165,8 @@ def _is_too_new(uploaded: Any, newest: datetime | None) -> bool:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)) > newest
 
 
-def _public(url: str, request: SolveRequest, lines: Sequence[str]) -> str:
-    return public(public_url(request.settings, unexpanded(url, lines)))
+def _public(url: str, request: SolveRequest, sources: Sequence[str]) -> str:
+    return public(public_url(request.settings, unexpanded(url, sources)))
 
 
 def _in_project(path: Path, root: Path) -> str:

@@ -30,6 +30,7 @@ from packaging.version import Version
 
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import ConfigError, SolveError, WheelError
+from builder.lock.indexes import Indexes
 from builder.lock.markers import marker_environment
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists
@@ -44,8 +45,8 @@ MAX_ROUNDS = 50
 
 #: The packages of uv's solution, as its pylock.toml has them.
 Solved = list[dict[str, Any]]
-#: Runs uv with further lines of a requirements file (requirements, find-links), and with constraints. Raises
-#: NoWheels for packages that have no wheel, else SolveError.
+#: Runs uv with further requirements and constraints, and with :attr:`SourceSolver.links`. Raises NoWheels for
+#: packages that have no wheel, else SolveError.
 Solve = Callable[[Sequence[str], Sequence[str]], Solved]
 
 
@@ -55,30 +56,29 @@ class SourceSolver:
 
     request: SolveRequest
     conda: Sequence[LockedPackage]
-    lines: Sequence[str]
-    """Indexes and find-links."""
+    indexes: Indexes
     folder: Path
     """An empty folder."""
     builder: WheelBuilder | None
     """None: nothing is built, and what would have to be is an error."""
     wheels: dict[str, BuiltWheel] = field(default_factory=dict)
     """Those that were built, by name: one for each package."""
-    _links: Path = field(init=False)
+    links: Path = field(init=False)
     """A find-links folder for uv, with stubs and with the wheels that replaced stubs."""
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
     _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
     """What the indexes have, by the name of the package; empty for one without source distributions."""
     _stubs: set[tuple[str, Version]] = field(default_factory=set)
-    """Those in ``_links`` that no wheel has replaced yet."""
+    """Those in ``links`` that no wheel has replaced yet."""
     _images: dict[str, tuple[SourceSpec, Sequence[LockedPackage]]] = field(default_factory=dict)
     """Of builds that see the packages of the image: the source, and these packages."""
     _deferred: list[SourceSpec] = field(default_factory=list)
     """Sources of the environment whose builds see the packages of the image: they wait for a solution."""
 
     def __post_init__(self) -> None:
-        self._links = self.folder / "links"
-        self._links.mkdir(parents=True)
+        self.links = self.folder / "links"
+        self.links.mkdir(parents=True)
 
     def solve(self, solve: Solve, locked: Callable[[Solved], list[LockedPackage]]) -> Solved:
         """The packages of uv's solution, after all wheels are built.
@@ -112,8 +112,7 @@ class SourceSolver:
         )
 
     def _solved(self, solve: Solve, *constraints: str) -> Solved:
-        links = f"--find-links {self._links.as_uri()}"
-        return solve([links, *self._direct.values()], constraints)
+        return solve(list(self._direct.values()), constraints)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
         """Adds stubs that uv did not ask for; returns whether there are new ones.
@@ -182,14 +181,14 @@ class SourceSolver:
         before = len(self._stubs)
         for name in set(names).difference(never):
             for version in self._known_sdists(name):
-                write_stub(self._links, name, str(version))
+                write_stub(self.links, name, str(version))
                 self._stubs.add((name, version))
         return len(self._stubs) > before
 
     def _known_sdists(self, name: str) -> Mapping[Version, Sdist]:
         """The source distributions of a package, by version."""
         if name not in self._sdists:
-            found = find_sdists(name, self.request, self._python, self.lines)
+            found = find_sdists(name, self.request, self._python, self.indexes)
             self._sdists[name] = {sdist.version: sdist for sdist in found}
         return self._sdists[name]
 
@@ -282,8 +281,8 @@ class SourceSolver:
         else:
             if (name, version) in self._stubs:
                 self._stubs.discard((name, version))
-                write_stub(self._links, name, str(version)).unlink()
-            self._place(wheel, self._links)
+                write_stub(self.links, name, str(version)).unlink()
+            self._place(wheel, self.links)
 
     # all builds
 

@@ -46,15 +46,16 @@ _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 def run_uv(
     work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], sources: Sequence[str]
 ) -> None:
-    """Solves ``requirements.in`` under ``constraints.txt`` and writes ``pylock.toml``, all in ``work``.
+    """Solves ``requirements.in`` under ``constraints.txt`` with ``uv.toml``; writes ``pylock.toml``.
+
+    All four are in ``work``.
 
     Args:
-        work: the working folder.
+        work: the working folder, with the three files.
         request: the environment and the target.
         python: the version of the target's Python.
         provided: names and versions of the packages that conda provides.
-        sources: the lines with indexes and find-links; the values of their variables are removed from
-            messages.
+        sources: the URLs of indexes and find-links; the values of their variables are removed from messages.
 
     Raises:
         SolveError: no set of wheels satisfies the requirements, or uv is not installed.
@@ -85,7 +86,8 @@ def run_uv(
 def _command(request: SolveRequest, python: str) -> list[str]:
     command = [uv_program(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt"]
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
-    command += ["--no-config", "--no-header", "--no-annotate", "--quiet"]
+    # besides uv.toml uv reads no configuration: neither the user's, nor one of a folder above
+    command += ["--no-config", "--config-file", "uv.toml", "--no-header", "--no-annotate", "--quiet"]
     command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
     command += ["--python", sys.executable, "--no-python-downloads"]
     command += ["--python-version", python, "--python-platform", _platform(request)]
@@ -100,10 +102,7 @@ def _command(request: SolveRequest, python: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without uv's own settings, and with pip's certificates.
-
-    uv replaces variables in the URLs of requirements: builder's own are hidden from it.
-    """
+    """This process's environment without uv's and builder's own settings, and with pip's certificates."""
     env = {
         name: value
         for name, value in os.environ.items()

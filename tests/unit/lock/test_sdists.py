@@ -11,6 +11,7 @@ import pytest
 
 from builder.config.recipe import Recipe
 from builder.errors import FetchError
+from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.sdists import find_sdists
 from builder.lock.spec import Environment
@@ -45,14 +46,14 @@ def request(root: Path, newest: datetime | None = None, offline: bool = False) -
     return SolveRequest(recipe, Environment(root / "e.yml", "", (), (), ()), settings, newest=newest)
 
 
-def versions(request: SolveRequest, *lines: str) -> list[str]:
-    return [str(sdist.version) for sdist in find_sdists("old-pkg", request, "3.11.2", lines)]
+def versions(request: SolveRequest, indexes: Indexes) -> list[str]:
+    return [str(sdist.version) for sdist in find_sdists("old-pkg", request, "3.11.2", indexes)]
 
 
 def test_html(tmp_path: Path, server: Server) -> None:
     server.put("/simple/old-pkg/", HTML.encode())
-    line = f"--index-url {server.url}/simple"
-    [newest, older] = find_sdists("old-pkg", request(tmp_path), "3.11.2", [line])
+    index = Indexes(f"{server.url}/simple", (f"{server.url}/simple",))  # asked once
+    [newest, older] = find_sdists("old-pkg", request(tmp_path), "3.11.2", index)
     assert newest.url == f"{server.url}/simple/files/old_pkg-0.3.tar.gz" and newest.sha256 == SHA
     assert str(older.version) == "0.2" and older.sha256 == ""
 
@@ -72,9 +73,9 @@ def test_json(tmp_path: Path, server: Server) -> None:
     ]
     page = json.dumps({"files": [*files, "x", {"filename": 3}]})
     server.put("/simple/old-pkg/", page.encode())
-    line = f"--extra-index-url {server.url}/simple/"
-    assert versions(request(tmp_path), line) == ["0.3", "0.2", "0.1"]
-    assert versions(request(tmp_path, datetime(2025, 1, 1, tzinfo=UTC)), line) == ["0.1"]
+    index = Indexes(extra=(f"{server.url}/simple/",))
+    assert versions(request(tmp_path), index) == ["0.3", "0.2", "0.1"]
+    assert versions(request(tmp_path, datetime(2025, 1, 1, tzinfo=UTC)), index) == ["0.1"]
 
 
 @pytest.mark.parametrize("data", [b"[]", b"{", b'{"files": 3}', b'{"files": ["x", {}]}', b"[" * 5000])
@@ -90,29 +91,29 @@ def test_folder(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "old_pkg-1.0.tar.gz").touch()
     project = request(tmp_path / "project")
-    line = f"--find-links {(tmp_path / 'project' / 'sources').as_uri()}"
-    [sdist] = find_sdists("old-pkg", project, "3.11.2", [line])
+    inside, outside = (tmp_path / place for place in ("project/sources", "elsewhere"))
+    [sdist] = find_sdists("old-pkg", project, "3.11.2", Indexes(find_links=(inside.as_uri(),)))
     assert sdist.url == "sources/old_pkg-1.0.tar.gz"
-    assert versions(project, f"--find-links {(tmp_path / 'elsewhere').as_uri()}") == []
+    assert versions(project, Indexes(find_links=(outside.as_uri(),))) == []
 
 
 def test_unknown_package(tmp_path: Path, server: Server) -> None:
     server.faults["/simple/old-pkg/"] = [404]
-    assert versions(request(tmp_path), f"--index-url {server.url}/simple") == []
+    assert versions(request(tmp_path), Indexes(f"{server.url}/simple")) == []
 
 
 def test_silent_index(tmp_path: Path, server: Server) -> None:
     server.faults["/simple/old-pkg/"] = [503]
     with pytest.raises(FetchError, match="does not answer"):
-        versions(request(tmp_path), f"--index-url {server.url}/simple")
+        versions(request(tmp_path), Indexes(f"{server.url}/simple"))
 
 
 def test_offline(tmp_path: Path) -> None:
-    assert versions(request(tmp_path, offline=True), "--index-url https://index.invalid/simple") == []
+    assert versions(request(tmp_path, offline=True), Indexes("https://index.invalid/simple")) == []
 
 
 def test_date(tmp_path: Path, server: Server) -> None:
     """As for uv, a file without an upload time is newer than any date."""
     server.put("/simple/old-pkg/", HTML.encode())
     dated = request(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
-    assert versions(dated, f"--index-url {server.url}/simple") == []
+    assert versions(dated, Indexes(f"{server.url}/simple")) == []

@@ -15,6 +15,7 @@ from packaging.version import Version
 from builder.config.recipe import Recipe
 from builder.errors import ConfigError, SolveError
 from builder.lock import sourcesolve
+from builder.lock.indexes import Indexes
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sdists import Sdist
 from builder.lock.sourcesolve import SourceSolver
@@ -64,7 +65,7 @@ def solver(tmp_path: Path, build: Mapping[str, Any] | None = None, *sources: Sou
     request = SolveRequest(recipe, environment, Settings.from_environment({"HOME": str(tmp_path)}))
     tmp_path.mkdir(exist_ok=True)
     wheels = Wheels(tmp_path, {".": "mine"})
-    return SourceSolver(request, [PYTHON], [], tmp_path / "work", wheels)
+    return SourceSolver(request, [PYTHON], Indexes(), tmp_path / "work", wheels)
 
 
 @pytest.fixture
@@ -79,10 +80,9 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return versions
 
 
-def links(requirements: Sequence[str]) -> dict[tuple[str, str], bool]:
+def links(folder: Path) -> dict[tuple[str, str], bool]:
     """The wheels of the find-links folder: name and version, and whether each is a real one."""
-    folder = Path(requirements[0].removeprefix("--find-links file://"))
-    found = {}
+    found: dict[tuple[str, str], bool] = {}
     for path in folder.iterdir():
         name, version, _, _ = parse_wheel_filename(path.name)
         found[name, str(version)] = zipfile.ZipFile(path).namelist() == ["real"]
@@ -102,10 +102,10 @@ def no_wheels(*names: str) -> NoWheels:
 def test_stubs(tmp_path: Path, index: dict[str, list[str]]) -> None:
     """uv chooses among stubs of all versions; the chosen one is built and replaced."""
     index["old"] = ["0.3", "0.2"]
-    tried = []
+    tried: list[dict[tuple[str, str], bool]] = []
 
     def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        there = links(requirements)
+        there = links(source.links)
         tried.append(there)
         if not there:
             raise no_wheels("old")
@@ -129,7 +129,7 @@ def test_next_version(tmp_path: Path, index: dict[str, list[str]]) -> None:
     index["old"] = ["0.3", "0.2"]
 
     def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        there = links(requirements)
+        there = links(source.links)
         if not there:
             raise no_wheels("old")
         return [{"name": "old", "version": "0.2" if there["old", "0.3"] else "0.3"}]
@@ -147,7 +147,7 @@ def test_requirement_without_wheel(tmp_path: Path, index: dict[str, list[str]]) 
     index.update(old=["0.3", "0.2"], hjson=["3.1"])
 
     def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        there = links(requirements)
+        there = links(source.links)
         if not there:
             raise no_wheels("old")
         if ("hjson", "3.1") in there:
@@ -198,7 +198,7 @@ def test_direct(tmp_path: Path) -> None:
     asked = []
 
     def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        asked.append(requirements[1:])
+        asked.append(requirements)
         return [{"name": "mine", "version": "1.0"}]
 
     source = solver(tmp_path, None, mine, other)
@@ -216,10 +216,10 @@ def test_named_twice(tmp_path: Path) -> None:
 def test_forced(tmp_path: Path, index: dict[str, list[str]]) -> None:
     """A package that the recipe names below build is built, although the index has a wheel of it."""
     index["mpi4py"] = ["4.1", "3.1.5"]
-    tried = []
+    tried: list[dict[tuple[str, str], bool]] = []
 
     def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        there = links(requirements)
+        there = links(source.links)
         tried.append(there)
         return [{"name": "mpi4py", "version": "4.1" if there else "0.1"}]
 

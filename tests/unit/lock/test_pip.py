@@ -1,0 +1,204 @@
+"""What uv is given. uv is real, and a build backend leaves a mark if it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builder.config.recipe import Recipe
+from builder.errors import BuilderError, ConfigError
+from builder.lock.environment import recipe_environment
+from builder.lock.indexes import Indexes
+from builder.lock.pip import solve_pip
+from builder.lock.request import SolveRequest
+from builder.lock.spec import Environment, Spec
+from builder.model import LockedPackage
+from builder.settings import Settings
+from tests.support.fileserver import Server
+from tests.support.wheels import make_wheel
+
+PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
+#: What follows a URL, behind a line break; FOLDER holds the build backend.
+LINES = ("\n-e ${PWD}/evil\n", "\n-e FOLDER", "\r-e FOLDER\r", "\x85-e FOLDER", "\u2028-e FOLDER", "\nFOLDER")
+
+
+@pytest.fixture(autouse=True)
+def no_pip_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.httpd.shutdown()
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder whose build backend lies in it and needs no package; it writes ``mark``."""
+    monkeypatch.setenv("PWD", str(tmp_path))
+    folder = tmp_path / "evil"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (folder / "backend.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nraise SystemExit(1)\n")
+    return str(folder)
+
+
+def request(folder: Path, environment: str, *, offline: bool = False) -> SolveRequest:
+    recipe = Recipe.model_validate(
+        {"name": "t", "base": "debian:bookworm", "environment": environment, "root": folder}
+    )
+    variables = {"HOME": str(folder), "BUILDER_CACHE": str(folder / "cache")}
+    settings = Settings.from_environment({**variables, **({"BUILDER_OFFLINE": "1"} if offline else {})})
+    return SolveRequest(recipe, recipe_environment(recipe), settings)
+
+
+def solve(folder: Path, environment: str, *, offline: bool = False) -> list[LockedPackage]:
+    return solve_pip(request(folder, environment, offline=offline), [PYTHON])
+
+
+def environment_yml(folder: Path, option: str, url: str) -> str:
+    data: dict[str, object] = {"channels": ["c"], "dependencies": ["python", {"pip": ["absent"]}]}
+    if option == "pip-repositories":
+        data[option] = [url]
+    else:
+        data["dependencies"] = ["python", {"pip": [f"{option} '{url}'", "absent"]}]
+    (folder / "environment.yml").write_text(yaml.safe_dump(data))
+    return "environment.yml"
+
+
+def pyproject_toml(folder: Path, option: str, url: str) -> str:
+    text = '[project]\nname = "p"\nversion = "1"\ndependencies = ["absent"]\n'
+    if option == "index":
+        text += f"[[tool.uv.index]]\nurl = {json.dumps(url)}\n"
+    else:
+        text += '[tool.uv.sources]\nabsent = {index = "i"}\n'
+        text += f'[[tool.uv.index]]\nname = "i"\nexplicit = true\nurl = {json.dumps(url)}\n'
+    (folder / "pyproject.toml").write_text(text)
+    return "pyproject.toml"
+
+
+def pixi_toml(folder: Path, option: str, url: str) -> str:
+    text = '[workspace]\nchannels = ["c"]\nplatforms = ["linux-64"]\n[dependencies]\npython = "3.11.*"\n'
+    if option == "index":
+        text += f'[pypi-dependencies]\nabsent = {{version = "*", index = {json.dumps(url)}}}\n'
+    else:
+        text += '[pypi-dependencies]\nabsent = "*"\n'
+        text += f"[pypi-options]\nextra-index-urls = [{json.dumps(url)}]\n"
+    (folder / "pixi.toml").write_text(text)
+    return "pixi.toml"
+
+
+WRITERS = (
+    *((environment_yml, f"--{name}") for name in ("extra-index-url", "index-url", "find-links")),
+    (environment_yml, "pip-repositories"),
+    *((pyproject_toml, option) for option in ("index", "source")),
+    *((pixi_toml, option) for option in ("index", "extra-index-urls")),
+)
+
+
+@pytest.mark.parametrize("behind", LINES)
+@pytest.mark.parametrize(("write", "option"), WRITERS)
+def test_line_break_in_url(  # type: ignore[no-untyped-def]
+    tmp_path: Path, evil: str, server: Server, write, option: str, behind: str
+) -> None:
+    """What is behind a line break in a URL runs nothing; the error names the file and the value."""
+    for url in ("file:///absent", server.url):
+        for offline in (False, True):
+            name = write(tmp_path, option, url + behind.replace("FOLDER", evil))
+            problem = None
+            try:
+                solve(tmp_path, name, offline=offline)
+            except BuilderError as e:
+                problem = e
+            assert not (tmp_path / "mark").exists()
+            assert isinstance(problem, ConfigError) and "without control characters" in problem.message
+            assert name in problem.message and url in problem.message
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("behind", LINES)
+def test_indexes_are_no_lines(
+    tmp_path: Path, evil: str, monkeypatch: pytest.MonkeyPatch, behind: str, offline: bool
+) -> None:
+    """Where a line break comes from elsewhere, such as the value of a variable, it still is part of a URL."""
+    monkeypatch.setenv("SNEAKY", behind.replace("FOLDER", evil))
+    for option in ("--extra-index-url", "--index-url", "--find-links"):
+        name = environment_yml(tmp_path, option, "file:///absent/$SNEAKY")
+        with pytest.raises(BuilderError):
+            solve(tmp_path, name, offline=offline)
+        assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-e FOLDER",
+        "FOLDER",
+        "-r FOLDER/x.txt",
+        "--index-url=file://FOLDER",
+        "absent\n-e FOLDER",
+        "absent @ file:///x\n-eFOLDER",
+        "absent ; python_version > '3' \n-e FOLDER",
+        "absent @ https://host.invalid/${HOME}/absent-1.0-py3-none-any.whl",
+    ],
+)
+def test_only_requirements(tmp_path: Path, evil: str, text: str) -> None:
+    """uv's files have requirements only, wherever they come from."""
+    own = request(tmp_path, "absent.yml")
+    hostile = Spec(text.replace("FOLDER", evil), "absent", "e.yml:3")
+    environment = Environment(tmp_path / "e.yml", "", (), (), (Spec("absent", "absent", "e.yml:2"),))
+    for asked in (replace(environment, pip=(hostile,)), replace(environment, constraints=(hostile,))):
+        with pytest.raises(ConfigError, match=r"e\.yml: uv cannot take "):
+            solve_pip(replace(own, environment=asked), [PYTHON])
+        assert not (tmp_path / "mark").exists()
+
+
+def test_configuration_of_uv(tmp_path: Path, evil: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv reads its settings from builder alone: not from the project, the user, or variables."""
+    (tmp_path / "links").mkdir()
+    make_wheel(tmp_path / "links", "absent", "1.0")
+    settings = f'find-links = ["{(tmp_path / "links").as_uri()}"]\n'
+    (tmp_path / "pyproject.toml").write_text(f"[tool.uv]\n{settings}")
+    for place in (tmp_path, tmp_path / "config" / "uv"):
+        place.mkdir(exist_ok=True, parents=True)
+        (place / "uv.toml").write_text(settings)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "links"))
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+    monkeypatch.chdir(tmp_path)
+    name = environment_yml(tmp_path, "--find-links", "https://index.invalid/")
+    with pytest.raises(BuilderError):
+        solve(tmp_path, name, offline=True)
+    name = environment_yml(tmp_path, "--find-links", "links")
+    [package] = solve(tmp_path, name, offline=True)
+    assert package.url == "builder://find-links/absent-1.0-py3-none-any.whl"
+
+
+def test_uv_toml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values of variables, in TOML that is what builder means, whatever characters they have."""
+    import tomli
+
+    monkeypatch.setenv("TOKEN", 'a"\n[pip]\n\\é\U0001f600')
+    indexes = Indexes("https://u:p$w@h/$TOKEN/simple", ("https://u:p$w@h/$TOKEN/simple",), ("file:///a,b",))
+    assert tomli.loads(indexes.uv_toml("e.yml")) == {
+        "index-url": 'https://u:p$w@h/a"\n[pip]\n\\é\U0001f600/simple',
+        "extra-index-url": ['https://u:p$w@h/a"\n[pip]\n\\é\U0001f600/simple'],
+        "find-links": ["file:///a,b"],
+    }
+    assert tomli.loads(Indexes(no_index=True).uv_toml("e.yml")) == {"no-index": True}
+    monkeypatch.delenv("TOKEN")
+    with pytest.raises(ConfigError, match=r"^e\.yml: .*TOKEN is not set"):
+        indexes.uv_toml("e.yml")
