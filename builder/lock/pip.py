@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +30,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from builder.config.fields import line
+from builder.config.safetoml import loads
 from builder.errors import ConfigError, SolveError
 from builder.lock.indexes import Indexes, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
@@ -119,7 +119,7 @@ def _solve(
         if request.previous:
             (work / "pylock.toml").write_text(_preferences(request.previous))
         run_uv(work, request, python, provided, indexes.urls)
-        solved = tomllib.loads((work / "pylock.toml").read_text())
+        solved = loads((work / "pylock.toml").read_text())
     packages: list[dict[str, Any]] = solved.get("packages", [])
     return packages
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.config.safetoml import loads
+from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
-
-#: Bytes of a TOML file. The uv.lock of 300 packages has 1 MB.
-MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,10 @@ def load_toml(path: Path) -> TomlFile:
     Raises:
         ConfigError: the file cannot be read, or is not TOML; the message names the line.
     """
+    text = read_text(path)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(f"{path}: the file has more than {MAX_BYTES} bytes", "name another file")
-        text = raw.decode()
-        return TomlFile(path, text, tomllib.loads(text))
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as e:  # tomllib's parser of arrays is recursive
+        return TomlFile(path, text, loads(text))
+    except ValueError as e:
         raise ConfigError(f"{path}: not valid TOML: {e}", "correct the file") from None
 
 

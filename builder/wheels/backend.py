@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import configparser
 import contextlib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from builder.config.safetoml import loads
 from builder.errors import WheelError
 
 #: What pip and uv use for a source without a ``[build-system]``.
@@ -53,7 +53,7 @@ def read_backend(tree: Path, name: str) -> Backend:
             )
         return Backend(_LEGACY, _LEGACY_REQUIRES)
     try:
-        table = tomllib.loads(_text(pyproject)).get("build-system")
+        table = loads(_text(pyproject)).get("build-system")
         if table is None:
             return Backend(_LEGACY, _LEGACY_REQUIRES)
         return _backend(table)
@@ -109,7 +109,7 @@ def _text(path: Path) -> str:
 
 
 def _of_pyproject(tree: Path) -> str:
-    data = tomllib.loads(_text(tree / "pyproject.toml"))
+    data = loads(_text(tree / "pyproject.toml"))
     if "project" in data:
         return str(data["project"]["name"])
     return str(data["tool"]["poetry"]["name"])

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-import tomli
 import yaml
 from packaging.utils import canonicalize_name
 
+from builder.config.safetoml import loads
 from builder.config.safeyaml import MAX_BYTES, load, read_bytes
 from builder.errors import LockError, SolveError
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, LockedPackage, Manager
-
-#: Levels of tables and lists in a TOML file. Lock files have at most 6; Python's reader is recursive.
-MAX_DEPTH = 100
 
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
@@ -56,21 +53,11 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file. Raises as :func:`read_text`, and for what is not TOML.
-
-    tomli reads TOML 1.1, as uv does: formatters break the tables of a ``uv.lock`` into lines. Python's own
-    reader knows TOML 1.0 only.
-    """
-    text = read_text(path)
+    """Returns the tables of a TOML file. Raises as :func:`read_text`, and for what is no TOML or too deep."""
     try:
-        data = tomli.loads(text)
-    except (tomli.TOMLDecodeError, ValueError) as e:
+        return loads(read_text(path))
+    except ValueError as e:
         raise LockError(f"{path}: not TOML: {e}", RESTORE) from None
-    except RecursionError:
-        raise LockError(f"{path}: not TOML: lists are more than {MAX_DEPTH} levels deep", RESTORE) from None
-    if _depth_exceeds(data, MAX_DEPTH):
-        raise LockError(f"{path}: tables and lists are more than {MAX_DEPTH} levels deep", RESTORE)
-    return data
 
 
 def read_yaml(path: Path) -> Any:
@@ -82,21 +69,6 @@ def read_yaml(path: Path) -> Any:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
-
-
-def _depth_exceeds(data: Any, limit: int) -> bool:
-    """Whether lists and mappings are nested deeper than this; does not recurse."""
-    level: list[Any] = [data]
-    for _ in range(limit):
-        containers = (item for item in level if isinstance(item, dict | list))
-        level = [child for item in containers for child in _children(item)]
-        if not level:
-            return False
-    return True
-
-
-def _children(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return item.values() if isinstance(item, dict) else item
 
 
 def where(path: Path, text: str, pattern: str) -> str:

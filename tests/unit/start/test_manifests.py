@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.config.yamlfile import MAX_BYTES
 from builder.errors import ConfigError
-from builder.lock.tomlfile import MAX_BYTES
 from builder.start.manifests import has_pixi, has_project, read_pixi, read_pyproject
 
 PYPROJECT = """\
