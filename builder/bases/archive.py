@@ -18,7 +18,6 @@ from typing import IO, Any, cast
 
 from builder.bases.image import BaseImage, stored_base
 from builder.bases.pack import pack_tar
-from builder.bases.xz import XzFile
 from builder.errors import ImageError
 from builder.model import (
     OCI_CONFIG,
@@ -47,6 +46,7 @@ from builder.store.records import read_record, write_record
 from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
 from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.trees.member import DO_NOT_USE
+from builder.trees.xz import XzFile
 
 #: Members of an archive: blobs, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import lzma
+import io
 import stat
 import tarfile
 import threading
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,6 +18,7 @@ from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
 from builder.layers.limits import most_unpacked
+from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
 from builder.model import LockedPackage
 from builder.net.findlinks import as_path
 from builder.net.http import make_client
@@ -31,19 +31,11 @@ from builder.sources.target import Target
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.tarheaders import MAX_EXTENDED
+from builder.trees.xz import XzFile
 
 _TASK = "downloading a source"
-_DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    ValueError,
-    NotImplementedError,
-    RuntimeError,
-)
+_DAMAGED = (tarfile.TarError, *ZIP_ERRORS)
+_XZ_MAGIC = b"\xfd7zXZ"
 
 
 def filename_of(url: str) -> str:
@@ -148,8 +140,11 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
 
 
 def _unpack_tar(path: Path, target: Target) -> None:
-    # "r|*" reads the stream once: the limits hold before the rest is inflated
-    with tarfile.open(path, "r|*", tarinfo=_Header) as tar:
+    with path.open("rb") as start:
+        is_xz = start.read(len(_XZ_MAGIC)) == _XZ_MAGIC
+    file = io.BufferedReader(XzFile(path)) if is_xz else path.open("rb")
+    # "|" reads the stream once: the limits hold before the rest is inflated
+    with file, tarfile.open(fileobj=file, mode="r|" if is_xz else "r|*", tarinfo=_Header) as tar:
         for member in _members(tar):
             name = _clean(member.name)
             if not name:
@@ -206,8 +201,9 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _unpack_zip(path: Path, target: Target) -> None:
-    with zipfile.ZipFile(path) as archive:
+    with ZipSource(path) as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
+            check_method(member)
             name = _clean(member.filename.replace("\\", "/"))
             mode = member.external_attr >> 16
             if not name:

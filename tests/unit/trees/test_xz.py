@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases import xz
-from builder.bases.xz import XzFile
+from builder.trees import xz
+from builder.trees.xz import XzFile
 
 DATA = random.Random(1).randbytes(1_300_000) + bytes(3_000_000)
 
