@@ -26,6 +26,7 @@ from builder.config.targetname import target_hint
 from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
+from builder.version import __version__
 
 #: An ISO 8601 date or time. YAML turns an unquoted date into a date object, which is converted back to text.
 Date = Annotated[str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)]
@@ -51,6 +52,10 @@ _CONDA_LOCK_SUFFIXES = (".yml", ".yaml")
 _STEM_SUFFIXES = (".yml", ".yaml", ".toml", ".lock", ".txt", ".in")
 #: Keys of a recipe that a recipe extending it does not inherit.
 _NOT_INHERITED = ("name", "description", "group")
+#: Keys about a file itself: they are not merged.
+_OF_FILE = ("extends", "site", "version")
+#: The version of the recipes' format that this builder reads, also in files that name none.
+FORMAT_VERSION = 1
 
 
 class Gpu(Model):
@@ -384,6 +389,8 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
     Raises:
         ConfigError: a key is wrong; the message names file, line and key.
     """
+    for yaml in yamls:
+        _check_version(yaml)
     site, site_keys, named_in = site_of(yamls)
     data: dict[str, Any] = {}
     site_yamls: list[YamlFile] = []
@@ -391,7 +398,7 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
         data, site_yamls = load_site(site, root, named_in.where("site") if named_in else "")
     for yaml in reversed(yamls):
         inherited = () if yaml is yamls[0] else _NOT_INHERITED
-        data = merge(data, {k: v for k, v in yaml.data.items() if k not in (*inherited, "extends", "site")})
+        data = merge(data, {k: v for k, v in yaml.data.items() if k not in (*inherited, *_OF_FILE)})
     if site_keys:
         data = merge(data, {"site": site_keys})
     data.setdefault("name", name)
@@ -399,3 +406,14 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
         return Recipe.model_validate({**data, "source": source, "root": root})
     except ValidationError as e:
         raise config_error(e, [*yamls, *site_yamls], Recipe) from None
+
+
+def _check_version(yaml: YamlFile) -> None:
+    """Raises ConfigError for a file in a newer format, before any of its other keys is refused."""
+    version = yaml.data.get("version", FORMAT_VERSION)
+    if version is True or version != FORMAT_VERSION:
+        at = yaml.where("version")
+        raise ConfigError(
+            f"{at}: version: {str(version)[:40]}: this builder reads version {FORMAT_VERSION}",
+            f"upgrade builder (this is {__version__}), or write version: {FORMAT_VERSION}",
+        )

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from builder.config.recipe import Recipe
+from builder.config.recipe import FORMAT_VERSION, Recipe
 from builder.config.sitefile import SiteFile
 from builder.config.sites import PACKAGE_FOLDER, yaml_files
 
@@ -32,6 +32,8 @@ def recipe_schema() -> dict[str, Any]:
     keys = schema["properties"]
     for internal in ("source", "root"):
         del keys[internal]
+    version = "The version of the recipe's format. A builder that is too old for it refuses the recipe."
+    keys["version"] = {"title": "Version", "description": version, "const": FORMAT_VERSION}
     description = keys["site"]["description"]
     keys["site"] = {
         "title": "Site",

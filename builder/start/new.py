@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from builder.config.recipe import load_recipe, recipe_files
-from builder.config.schema import recipe_schema
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
 from builder.lock.formats import foreign_python
@@ -27,7 +25,7 @@ from builder.start.probe import (
 )
 from builder.start.quick import Wishes, named_environment, with_base
 from builder.start.requirements import Requirements
-from builder.start.text import SCHEMA_FILE, recipe_text
+from builder.start.text import recipe_text
 from builder.store.files import write_atomic
 from builder.text import one_line
 
@@ -86,7 +84,6 @@ def new_project(
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
     written.files.insert(0, recipe)
-    _write_schema(recipe.with_name(SCHEMA_FILE))
     if (ignore := _add_to_gitignore(root)) is not None:
         written.files.append(ignore)
     return written
@@ -179,13 +176,6 @@ def _warn_about_debian(written: Written, root: Path, path: Path, platform: str) 
             f"{missing[0].where}: the Debian channel has no {names}: builder lock needs a channel that "
             "answers, or these packages below pip:, and python=3.11"
         )
-
-
-def _write_schema(path: Path) -> None:
-    """Writes the JSON schema of recipes, by which editors check them; it is never edited by hand."""
-    text = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
-    if not path.exists() or path.read_text(errors="replace") != text:
-        write_atomic(path, text.encode())
 
 
 def _add_to_gitignore(root: Path) -> Path | None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import yaml
 
+from builder.config.recipe import FORMAT_VERSION
 from builder.start.draft import Draft
 
-#: The JSON schema of recipes, beside the recipes. Editors find it by the first line of a recipe.
-SCHEMA_FILE = ".schema.json"
 _COMMENTS = {
     "site": "the machine that runs the image; builder sites lists more",
     "lock": "used as it is; remove this line to let builder lock",
@@ -35,8 +34,8 @@ def _examples(draft: Draft) -> Iterator[str]:
 
 
 def _lines(draft: Draft) -> Iterator[str]:
-    yield f"# yaml-language-server: $schema=./{SCHEMA_FILE}"
     yield f"# Target {draft.name}. All keys with their values: builder targets show {draft.name}"
+    yield f"version: {FORMAT_VERSION}  # of the recipe's format"
     for key, value in draft.data().items():
         comment = f"  # {_COMMENTS[key]}" if key in _COMMENTS else ""
         if key == "base" and value.startswith("debian:"):

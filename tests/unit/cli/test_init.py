@@ -26,7 +26,6 @@ def bare(tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> TinyProject:
     tiny.environment.parent.rmdir()
     (tiny.root / "environment.yml").write_text(text)
     monkeypatch.setattr(quick, "usual_base", lambda settings: ("oci:base", ""))
-    monkeypatch.setattr(new, "recipe_schema", lambda: {"title": "fast"})
     monkeypatch.setattr(new, "silent_indexes", lambda *given: "")
     return tiny
 

@@ -8,6 +8,7 @@ import pytest
 
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.errors import ConfigError
+from builder.version import __version__
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,6 +52,26 @@ def test_defaults(project: Path) -> None:
     assert recipe.conda.prefix == "/opt/conda"
     assert recipe.architecture == "amd64"
     assert recipe.lock_path == project / "environments" / "e.one.lock.yml"
+
+
+def test_version(project: Path) -> None:
+    """``version: 1`` changes nothing, also not for a recipe that extends the file."""
+    before = load_recipe("one", project)
+    write(project, "one", f"version: 1\n{GOOD}")
+    write(project, "two", "extends: one\n")
+    assert load_recipe("one", project) == before
+    assert load_recipe("two", project).gpu == before.gpu
+
+
+@pytest.mark.parametrize("version", ["2", "'1'", "true", "null", "[1]"])
+def test_newer_version(project: Path, version: str) -> None:
+    """A recipe in another format names builder's version, and none of the keys that this builder lacks."""
+    write(project, "one", f"{GOOD}a_key_of_2030: 1\nversion: {version}\n")
+    write(project, "two", "extends: one\n")
+    for name in ("one", "two"):
+        error = load_error(project, name)
+        assert "one.yaml:11: version: " in error.message and "reads version 1" in error.message
+        assert f"upgrade builder (this is {__version__})" in error.hint
 
 
 def test_extends(project: Path) -> None:

@@ -24,7 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(quick, "this_platform", lambda: "")
     monkeypatch.setattr(new, "silent_channels", lambda *given: "")
     monkeypatch.setattr(new, "silent_indexes", lambda *given: "")
-    monkeypatch.setattr(new, "recipe_schema", lambda: {"title": "fast"})
     made = tmp_path / "mine"
     made.mkdir()
     return made
@@ -57,7 +56,7 @@ def test_environment(folder: Path) -> None:
     assert recipe.environment == "environment.yml" and recipe.cmd == ("python", "train.py")
     assert recipe == written.draft.recipe(folder, recipe.source)
     assert (folder / "environment.yml").read_text() == ENVIRONMENT
-    assert '"fast"' in (folder / "recipes" / ".schema.json").read_text()
+    assert [path.name for path in (folder / "recipes").iterdir()] == ["mine.yaml"]
 
 
 def test_nothing_there(folder: Path) -> None:
