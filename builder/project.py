@@ -22,7 +22,6 @@ from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
-from builder.layers.entry import Entry
 from builder.lock.basepython import check_base_python, has_base_python
 from builder.lock.date import replace_lock
 from builder.lock.environment import recipe_environment
@@ -279,18 +278,20 @@ class Project:
         packages = solve_os_packages(recipe, base, self.settings, self.store, self.reporter)
         return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
 
-    def check(self, recipe: Recipe) -> list[Entry]:
+    def check(self, recipe: Recipe) -> list[Path]:
         """Checks what a recipe names, before anything is downloaded or made.
 
         Returns:
-            The members for ``files:``, see :func:`builder.image.recipe_files.recipe_entries`.
+            The files that are left out of ``files:`` because they look like secrets.
 
         Raises:
             ConfigError: ``base``, ``base_packages`` or ``files`` is wrong.
         """
         check_base(recipe)
         check_base_python(recipe)
-        return recipe_entries(recipe)
+        secrets: list[Path] = []
+        recipe_entries(recipe, secrets)
+        return secrets
 
     def _resolve_base(self, recipe: Recipe) -> LockedBase:
         return resolve_recipe_base(recipe, self.settings, self.store, self.reporter)
@@ -346,7 +347,7 @@ class Project:
             rebuild: build again even if nothing changed (engines docker, apptainer and cotainr).
             check_steps: run each step of the recipe twice, and compare.
         """
-        entries = self.check(recipe)
+        secrets = self.check(recipe)
         request = replace(
             self._request(recipe, lock_file),
             download_base=download_base,
@@ -355,11 +356,10 @@ class Project:
             rebuild=rebuild,
             check_steps=check_steps,
         )
-        if entries:
-            from builder.image.ignore import secret_warning
+        if secrets:
+            from builder.image.ignore import secret_note
 
-            if warning := secret_warning(recipe, entries):
-                self.reporter.warn(warning)
+            self.reporter.warn(secret_note(recipe, secrets))
         result = run_engine(find_engine(engine or recipe.engine), request)
         if self.store.shared is not None:
             self.store.shared.send()

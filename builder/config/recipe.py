@@ -111,8 +111,8 @@ class Pip(Model):
 
 
 class Files(Model):
-    """Files to copy into the image. From a folder, tools' and builder's own output is left out, and what
-    ``.builderignore`` lists."""
+    """Files to copy into the image. From a folder, tools' and builder's own output is left out, what
+    looks like a secret, and what ``.builderignore`` lists."""
 
     source: Line
     """A file or folder, relative to the project folder."""

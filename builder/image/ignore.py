@@ -1,4 +1,4 @@
-"""What of the copied files looks like a secret."""
+"""Keeps files that look like secrets out of images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from builder.config.recipe import Recipe
-from builder.layers.entry import Entry, Range
-from builder.trees.ignore import Ignore, plain_path
+from builder.trees.ignore import IGNORE_FILE, Ignore, plain_path
 
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """
@@ -50,33 +49,51 @@ _KEYS = (".pem", ".key")
 _PRIVATE_KEY = b"PRIVATE KEY-----"
 #: Bytes of such a file that are read.
 _KEY_BYTES = 1 << 16
-#: Secrets that a warning names.
+#: Secrets that the note names.
 _SHOWN = 5
 
 
-def secret_warning(recipe: Recipe, entries: Sequence[Entry]) -> str:
-    """The warning about copied files that look like secrets; empty if there are none.
+class FilesIgnore(Ignore):
+    """What is left out of ``files:``: also files that look like secrets.
 
     A line ``!NAME`` in ``.builderignore`` declares that a file is no secret.
 
     Args:
-        recipe: the target.
-        entries: what is copied, see :func:`builder.image.recipe_files.recipe_entries`.
+        root: the project folder.
+        secrets: receives the files that are left out because they look like secrets.
     """
-    ignore, root = Ignore(recipe.root), plain_path(recipe.root)
-    paths = [plain_path(entry.content.source) for entry in entries if isinstance(entry.content, Range)]
-    found = [path for path in dict.fromkeys(paths) if _is_secret(path) and not ignore.allows(path)]
-    if not found:
-        return ""
-    names = [path.relative_to(root).as_posix() for path in found[:_SHOWN]]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    verb = "looks like a secret and is" if len(found) == 1 else "look like secrets and are"
-    lines = ", ".join(f"/{name}" for name in names)
-    word = "line" if len(names) == 1 else "lines"
+
+    def __init__(self, root: Path, secrets: list[Path]) -> None:
+        super().__init__(root)
+        self._secrets = secrets
+
+    def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
+        if super().leaves_out(path, is_folder=is_folder):
+            return True
+        if is_folder or not self.is_secret(path):
+            return False
+        self._secrets.append(path)
+        return True
+
+    def is_secret(self, path: Path) -> bool:
+        """Whether a file looks like a secret, and no line of ``.builderignore`` allows it."""
+        return path.is_file() and _is_secret(path) and not self.allows(path)
+
+
+def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
+    """Returns the note about files that were left out because they look like secrets.
+
+    Args:
+        recipe: the target.
+        secrets: the files, see :func:`builder.image.recipe_files.recipe_entries`; at least one.
+    """
+    root = plain_path(recipe.root)
+    names = [path.relative_to(root).as_posix() for path in dict.fromkeys(secrets)]
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    looks = "looks like a secret and is" if len(names) == 1 else "look like secrets and are"
     return (
-        f"{recipe.source}: files: {', '.join(names)}{more} {verb} copied into the image. To leave "
-        f"{'it' if len(found) == 1 else 'them'} out, write the {word} {lines} into {ignore.file}; "
-        f"to confirm that it is no secret, !/{names[0]}"
+        f"files: {shown} {looks} left out of the image; to copy a file that is none, write a line such as "
+        f"!/{names[0]} into {root / IGNORE_FILE}"
     )
 
 

@@ -17,7 +17,7 @@ from builder.errors import ConfigError
 from builder.layers.entry import Entry, Range
 
 if TYPE_CHECKING:
-    from builder.trees.ignore import Ignore
+    from builder.image.ignore import FilesIgnore
 
 #: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
 #: a folder.
@@ -27,25 +27,29 @@ _SPECIAL_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 _WHITEOUT = ".wh."
 
 
-def recipe_entries(recipe: Recipe) -> list[Entry]:
+def recipe_entries(recipe: Recipe, secrets: list[Path] | None = None) -> list[Entry]:
     """Returns the members for the recipe's ``files:``, in their order.
+
+    Args:
+        recipe: the target.
+        secrets: receives the files of folders that are left out because they look like secrets.
 
     Raises:
         ConfigError: a file is outside of the project, does not exist or cannot be read, its target would
-            break the base, or ``.builderignore`` is wrong or leaves out a ``source``.
+            break the base, a ``source`` looks like a secret, or ``.builderignore`` is wrong or leaves it out.
     """
     entries: list[Entry] = []
     if not recipe.files:
         return entries
-    from builder.trees.ignore import Ignore
+    from builder.image.ignore import FilesIgnore
 
-    ignore = Ignore(recipe.root)
+    ignore = FilesIgnore(recipe.root, [] if secrets is None else secrets)
     for number, item in enumerate(recipe.files):
         entries += _copy(recipe, item, ignore, place_of(recipe.source, "files", number))
     return entries
 
 
-def _copy(recipe: Recipe, item: Files, ignore: Ignore, where: str) -> list[Entry]:
+def _copy(recipe: Recipe, item: Files, ignore: FilesIgnore, where: str) -> list[Entry]:
     """Returns the members for one item; ``where`` names it in error messages."""
     source = recipe.root / item.source
     _require_inside(source, recipe.root, where)
@@ -53,6 +57,12 @@ def _copy(recipe: Recipe, item: Files, ignore: Ignore, where: str) -> list[Entry
     if rule := ignore.rule_for(source, is_folder=source.is_dir()):
         raise ConfigError(
             f"{where}: source {item.source!r} is left out by {rule}", "remove one of the two lines"
+        )
+    if ignore.is_secret(source):
+        line = f"!/{source.relative_to(ignore.file.parent).as_posix()}"
+        raise ConfigError(
+            f"{where}: source {item.source!r} looks like a secret, which every user of the image could read",
+            f"pass it with --env-file or --bind; if it is none, write the line {line} into {ignore.file}",
         )
     target = _target(item, source, where)
     mode = _mode(item, where)
@@ -141,7 +151,7 @@ def _special_parents(target: str) -> Iterator[Entry]:
             yield Entry(str(parent), "dir", mode)
 
 
-def _walk(source: Path, target: str, mode: int | None, ignore: Ignore, where: str) -> Iterator[Entry]:
+def _walk(source: Path, target: str, mode: int | None, ignore: FilesIgnore, where: str) -> Iterator[Entry]:
     """Returns the members for a file, a symlink, or a folder with its content, sorted by the bytes of names.
 
     Args:

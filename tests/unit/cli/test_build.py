@@ -198,7 +198,7 @@ def test_link_script(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
 
 def test_whole_project(do: Cli, copy: TinyProject) -> None:
     """With ``source: .`` an image contains neither its predecessor nor an ignored file: three builds are the
-    same image, and each warns of the secret that is left.
+    same image, and each names the secret that is left out.
     """
     edit(copy.recipe, files=[{"source": ".", "target": "/app"}])
     (copy.root / "train.py").write_text("print(1)\n")
@@ -207,10 +207,10 @@ def test_whole_project(do: Cli, copy: TinyProject) -> None:
     (copy.root / ".builderignore").write_text("notes.txt\n/wheels/\n")
     builds = [do("build", "tiny", "--json") for _ in range(3)]
     assert len({built.json["digest"] for built in builds}) == 1
-    assert all("files: .env looks like a secret" in built.err for built in builds)
+    assert all("files: .env looks like a secret and is left out" in built.err for built in builds)
     files = builds[0].json["layers"][-1]
     assert files["unpacked"] < len(smoke_program()) + 100_000, "no layer of an image in it"
-    (copy.root / ".builderignore").write_text("notes.txt\n/wheels/\n/.env\n")
+    (copy.root / ".builderignore").write_text("notes.txt\n/wheels/\n!/.env\n")
     last = do("build", "tiny", "--json")
     assert "secret" not in last.err and last.json["digest"] != builds[0].json["digest"]
 

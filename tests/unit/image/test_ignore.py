@@ -1,4 +1,4 @@
-"""What is left out of ``files:``, and which files are reported as secrets."""
+"""What is left out of ``files:``, and which files are taken for secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.image.ignore import secret_warning
+from builder.image.ignore import secret_note
 from builder.image.recipe_files import recipe_entries
 from builder.trees.ignore import IGNORE_FILE
 from tests.support.image_kit import recipe
@@ -29,9 +29,12 @@ def copied(root: Path, *sources: str) -> set[str]:
     return {entry.path.partition("/")[2] for entry in entries if entry.kind != "dir"}
 
 
-def warning(root: Path, source: str = ".") -> str:
+def note(root: Path, source: str = ".") -> str:
+    """The note about secrets that are left out; empty if there are none."""
     target = recipe(root, files=[{"source": source, "target": "/app"}])
-    return secret_warning(target, recipe_entries(target))
+    secrets: list[Path] = []
+    recipe_entries(target, secrets)
+    return secret_note(target, secrets) if secrets else ""
 
 
 def test_always(tmp_path: Path) -> None:
@@ -57,7 +60,7 @@ def test_builderignore(tmp_path: Path) -> None:
     (tmp_path / IGNORE_FILE).write_text("# data\n*.csv\n!keep.csv\n/data/\n\n.env\n")
     assert copied(tmp_path) == {"keep.csv", "app/data/c.txt", "x.py"}
     assert copied(tmp_path, "app") == {"data/c.txt"}
-    assert warning(tmp_path) == ""
+    assert note(tmp_path) == ""
 
 
 def test_contradiction(tmp_path: Path) -> None:
@@ -92,30 +95,33 @@ def test_unreadable_patterns(tmp_path: Path) -> None:
     [".env", "app/.env.production", ".netrc", "keys/id_rsa", "registry.profile", ".aws/credentials", "k.p12"],
 )
 def test_secret(tmp_path: Path, name: str) -> None:
-    """The warning names the file and the line that leaves it out; that line works."""
+    """It is not in the image; the note names the file and the line that copies it; that line works."""
     write(tmp_path, name, "train.py")
-    found = warning(tmp_path)
-    assert f"files: {name} looks like a secret" in found and f"the line /{name} into" in found
-    (tmp_path / IGNORE_FILE).write_text(f"/{name}\n")
-    assert warning(tmp_path) == "" and copied(tmp_path) == {"train.py"}
+    assert copied(tmp_path) == {"train.py"}
+    found = note(tmp_path)
+    assert f"files: {name} looks like a secret and is left out" in found and f"!/{name} into" in found
+    (tmp_path / IGNORE_FILE).write_text(f"!/{name}\n")
+    assert note(tmp_path) == "" and copied(tmp_path) == {"train.py", name}
 
 
-def test_confirmed(tmp_path: Path) -> None:
-    """A line with ``!`` declares that a file is wanted."""
-    write(tmp_path, ".env")
-    (tmp_path / IGNORE_FILE).write_text("!/.env\n")
-    assert warning(tmp_path) == "" and copied(tmp_path) == {".env"}
+def test_named_secret(tmp_path: Path) -> None:
+    """A source that looks like a secret itself is an error with the line that allows it."""
+    write(tmp_path, "conf/.env")
+    with pytest.raises(ConfigError, match=r"files\[0\]: source 'conf/.env' looks like a secret") as caught:
+        copied(tmp_path, "conf/.env")
+    assert f"write the line !/conf/.env into {tmp_path / IGNORE_FILE}" in caught.value.hint
+    (tmp_path / IGNORE_FILE).write_text("!/conf/.env\n")
+    assert copied(tmp_path, "conf/.env") == {""}
 
 
 def test_many_secrets(tmp_path: Path) -> None:
     write(tmp_path, *(f"{i}/.env" for i in range(7)))
-    found = warning(tmp_path)
-    assert "0/.env, 1/.env, 2/.env, 3/.env, 4/.env and 2 more look like secrets" in found
+    assert "0/.env, 1/.env, 2/.env, 3/.env, 4/.env and 2 more look like secrets and are" in note(tmp_path)
 
 
 def test_no_secret(tmp_path: Path) -> None:
     """Certificates and examples are none; a private key is one by its content."""
     write(tmp_path, ".env.example", "cacert.pem", "config.json", "environment.yml")
-    assert warning(tmp_path) == "" and warning(tmp_path, "cacert.pem") == ""
+    assert note(tmp_path) == "" and note(tmp_path, "cacert.pem") == ""
     write(tmp_path, "host.key", text=KEY)
-    assert "host.key looks like a secret" in warning(tmp_path)
+    assert "host.key looks like a secret" in note(tmp_path)
