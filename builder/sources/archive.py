@@ -9,6 +9,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 from urllib.parse import unquote, urlsplit
 
 import httpx
@@ -182,6 +183,14 @@ class _Header(tarfile.TarInfo):
         if found.size < 0:
             raise ValueError("a negative size")
         return found
+
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
+        """Return the next header. Raises ValueError if it is damaged: tarfile would end the archive there."""
+        try:
+            return super().fromtarfile(tar)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as e:  # type: ignore[attr-defined]
+            raise ValueError(str(e)) from None
 
     def _refuse_sparse(self, *_: object) -> tarfile.TarInfo:
         raise ValueError("a sparse file")  # its map is read into memory too
