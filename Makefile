@@ -71,8 +71,8 @@ test: setup ## run all tests but the heavy ones (PYTEST_ARGS="-k name" for some)
 	@mkdir -p .cache/tmp
 	@$(PYTEST) -o tmp_path_retention_policy=failed $(if $(HEAVY),,-m "not heavy") $(PYTEST_ARGS)
 
-test-user: setup ## run make image and the unit tests as an ordinary user of a plain Debian, in a folder (root)
-	@$(MAKE) apt-image
+test-user: setup ## run make image, unit tests and walks as an ordinary user of a plain Debian, in a folder (root)
+	@$(MAKE) apt-test
 	@$(BIN)/python -m tests.ordinary_user
 
 test-all: ## run all tests, those with heavy parts (browser, Ray and MLflow services) too

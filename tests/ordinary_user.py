@@ -1,24 +1,38 @@
-"""Runs the README's commands for this repository as an ordinary user of a plain Debian.
+"""Runs the README's commands as an ordinary user of a plain Debian.
 
-``python -m tests.ordinary_user [COMMAND...]``, by ``make test-user``: ``make image`` and the unit tests, or
-the commands given. The machine is that of :mod:`tests.support.freshmachine`, with make and sudo; HOME and all
-caches are empty. In /tmp are files of another user.
+``python -m tests.ordinary_user [COMMAND...]``, by ``make test-user``: ``make image``, the unit tests, and the
+walks with a wheel of builder (``tests/walks``), or the commands given. The machine is that of
+:mod:`tests.support.freshmachine`, with make and sudo; HOME and all caches are empty. In /tmp are files of
+another user.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give
-from tests.support.parts import CLONE, part_folder
+from tests.support.parts import CLONE, Registry, part_folder, start_registry
 
-#: The README's first command, and the tests that need no daemon.
-COMMANDS = ("make image", "make test-unit")
+#: Lines that the user types in the clone: the README's first command, and the tests that need no daemon.
+IN_CLONE = ("make image", "make test-unit")
+#: The README's other commands, with a wheel and empty caches, in a folder with two files of the user.
+WALKS = (
+    ".venv/bin/pip wheel --quiet --no-deps --wheel-dir ~/wheels .",
+    "BUILDER=$(echo ~/wheels/*.whl) sh tests/walks/install.sh",
+    "cp -r tests/walks/project ~/mine",
+    *(
+        f"cd ~/mine && XDG_CACHE_HOME=~/mine.cache sh ~/builder-clone/tests/walks/{name}.sh"
+        for name in ("image", "publish", "change")
+    ),
+    "cat ~/mine/model.txt",
+)
 #: Names in /tmp that other users may have taken. builder and its tests must not need them.
 LEFTOVERS = ("locks", "data", "builder", "uv", "pip", "mmdebstrap", "cache")
 
@@ -29,14 +43,26 @@ def main(commands: list[str]) -> int:
     base = resolve_base("debian:bookworm", "amd64", settings, Store(settings.cache))
     with (
         part_folder("front-door") as folder,
-        fresh_machine(folder / "machine", settings.cache, base.digest) as machine,
+        _registry(folder / "registry") as registry,
+        fresh_machine(
+            folder / "machine", settings.cache, base.digest, REGISTRY=f"{registry.host}/me"
+        ) as machine,
     ):
         set_up(machine, folder)
-        for command in commands or COMMANDS:
+        for command in commands or (*IN_CLONE, *WALKS):
             print(f"$ {command}", flush=True)
             if code := machine.show(command, folder="builder-clone"):
                 return code
     return 0
+
+
+@contextlib.contextmanager
+def _registry(folder: Path) -> Iterator[Registry]:
+    registry = start_registry(folder)
+    try:
+        yield registry
+    finally:
+        registry.stop()
 
 
 def set_up(machine: FreshMachine, folder: Path) -> None:

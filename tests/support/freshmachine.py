@@ -27,7 +27,13 @@ PACKAGES = ("python3", "python3-venv")
 USER = "newcomer"
 _UID = 1000
 #: Settings of this machine's package index, network and certificates.
-_SETTINGS = ("/etc/apt", "/etc/pip.conf", "/etc/ssl/certs", "/etc/resolv.conf", "/etc/hosts")
+_SETTINGS = (
+    "/etc/apt",
+    "/etc/pip.conf",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+)
 _VARIABLES = (
     "PIP_",
     "SSL_",
