@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,22 @@ def expand_home(path: str | Path) -> Path:
         raise UsageError(
             f"{path}: its home folder is not known", "set HOME, or write the whole path"
         ) from None
+
+
+def home_folder() -> Path:
+    """The home folder; one that does not exist where the host knows none for this user."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")
+
+
+def user_name() -> str:
+    """The name of this user; their number where the host has no name for it, as in some containers."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import tempfile
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +25,7 @@ from builder.run.select import build_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import read_foreign
-from builder.store.temporary import temporary_name
-from builder.store.walk import remove_tree
+from builder.store.leftovers import temporary_folder
 from builder.text import visible
 
 #: Modules, and bytes of source, from which on a file of the job is complete.
@@ -154,13 +152,8 @@ class CompileJob:
 @contextmanager
 def compile_job(settings: Settings) -> Iterator[CompileJob]:
     """A job in a temporary folder, which is removed at the end of the context."""
-    settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=temporary_name() + "-", dir=settings.tmpdir))
-    try:
-        folder.chmod(0o755)
+    with temporary_folder(settings.tmpdir, 0o755) as folder:
         yield CompileJob(folder)
-    finally:
-        remove_tree(folder)
 
 
 def source_of(entry: Entry) -> bytes:

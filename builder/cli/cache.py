@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shlex
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
@@ -108,33 +110,48 @@ def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bo
     Unpacked images are removed after a day: they take most space, and are made again in seconds. What a
     container uses stays. What killed commands left in the storage of docker and podman is removed, too.
 
+    The exit code is 1 if something cannot be removed: a warning names it.
+
     With --max-size, what dist/ links to stays, and what was used since the oldest running command began.
     """
     from builder.run.select import remove_engine_leftovers
+    from builder.store.blobs import Store
+    from builder.store.limit import plan_removal, remove_items
     from builder.store.prune import prune, usage
 
     limit = _limit(max_size, dry_run=dry_run, everything=everything)
     if limit is not None and dry_run:
         _show_removal(context, limit)
         return
-    freed = 0
+    freed, cache = 0, context.settings.cache
+    stuck: set[Path] = set()
     with working(context.output, "pruning the cache"):
         with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
             freed = context.project.prune_layout()
+        freed += Store(cache).sweep(context.settings.tmpdir, stuck=stuck.add)
         if limit is None:
-            freed += prune(context.settings.cache, None if everything else days)
+            freed += prune(cache, None if everything else days, stuck.add)
         else:
-            freed += _prune_to(context, limit)
+            freed += remove_items(cache, plan_removal(cache, limit), stuck.add)
         remove_engine_leftovers()
-        left = sum(folder.size for folder in usage(context.settings.cache))
-    text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {context.settings.cache}"
+        left = sum(folder.size for folder in usage(cache))
+    text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
     if limit is not None and left > limit:
         context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
     elif left and not everything and limit is None:
         text += "; to remove all of it: builder cache prune --all"
-    context.output.result({"freed": freed, "left": left}, text)
+    not_removed = [str(path) for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
+    if not_removed:
+        context.output.warn(_STUCK.format(paths=" ".join(map(shlex.quote, not_removed))))
+    context.output.result({"freed": freed, "left": left, "not_removed": not_removed}, text)
+    if not_removed:
+        context_exit(BuilderError.exit_code)
 
 
+_STUCK = (
+    "these have files of another user, or a file system is mounted there: {paths}; to remove them, as root: "
+    "rm -rf --one-file-system {paths}"
+)
 _TOO_LARGE = (
     "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, or too small to count"
 )
@@ -160,16 +177,6 @@ def _limit(text: str | None, *, dry_run: bool, everything: bool) -> int | None:
     if size is None:
         raise UsageError(f"--max-size {text!r} is not a size", "write --max-size 50G, 50GiB or 500M")
     return size
-
-
-def _prune_to(context: Context, limit: int) -> int:
-    """Removes leftovers and what was used least recently; returns the bytes freed."""
-    from builder.store.blobs import Store
-    from builder.store.limit import plan_removal, remove_items
-
-    cache = context.settings.cache
-    swept = Store(cache).sweep()
-    return swept + remove_items(cache, plan_removal(cache, limit))
 
 
 def _show_removal(context: Context, limit: int) -> None:

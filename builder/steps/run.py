@@ -30,8 +30,7 @@ from builder.steps.containers import first_engine, run_in_engine
 from builder.steps.job import Job, StepLog, StepRun
 from builder.store.blobs import Store
 from builder.store.files import space_errors
-from builder.store.temporary import temporary_name
-from builder.store.walk import remove_tree
+from builder.store.leftovers import temporary_folder
 from builder.text import human_bytes
 
 __all__ = ["StepRun", "run_step"]
@@ -71,16 +70,13 @@ def run_step(
     name = runner or _first_runner()
     task = f"step {step.name}"
     started = time.monotonic()
-    with space_errors(settings.tmpdir), StepLog(settings, task, reporter) as output:
-        settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        folder = settings.tmpdir / temporary_name("build")
-        folder.mkdir(mode=0o700)
-        job = Job(image, step, folder, settings, store, reporter, compression, output)
-        try:
-            with working(reporter, task):
-                layer = _layer(job, name)
-        finally:
-            remove_tree(folder)
+    with (
+        space_errors(settings.tmpdir),
+        StepLog(settings, task, reporter) as output,
+        temporary_folder(settings.tmpdir, 0o700) as folder,
+        working(reporter, task),
+    ):
+        layer = _layer(Job(image, step, folder, settings, store, reporter, compression, output), name)
     seconds = time.monotonic() - started
     reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer

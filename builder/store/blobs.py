@@ -24,11 +24,12 @@ from builder.store.durable import durable_file, start_writing, sync_files
 from builder.store.files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
 from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
-from builder.store.leftovers import remove_left_behind
+from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
 from builder.store.locks import file_lock
 from builder.store.records import read_record
 from builder.store.shared import SharedCache
 from builder.store.temporary import temporary_name
+from builder.store.walk import Stuck
 
 
 class BlobWriter:
@@ -316,13 +317,15 @@ class Store:
             self.tmp.mkdir(parents=True, exist_ok=True)
         return self.tmp / temporary_name()
 
-    def sweep(self, *folders: Path) -> int:
-        """Removes temporary files that killed builds left in the store and in ``folders``.
+    def sweep(self, *folders: Path, stuck: Stuck = bool) -> int:
+        """Removes temporary files that killed builds left in the store, ``folders`` and /tmp.
+
+        ``stuck`` receives what cannot be removed.
 
         Returns:
             The bytes freed.
         """
-        return sum(remove_left_behind(folder) for folder in {self.tmp, *folders})
+        return sum(remove_left_behind(folder, stuck) for folder in {self.tmp, *SHARED_FOLDERS, *folders})
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:

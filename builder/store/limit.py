@@ -27,7 +27,7 @@ from builder.store.folders import FOLDERS, CacheFolders, PruneRule
 from builder.store.prune import files_below, last_used, prune_records, prune_uv, usage
 from builder.store.running import oldest_running
 from builder.store.unpacked import TreeName, remove_unless_used
-from builder.store.walk import remove_tree
+from builder.store.walk import Stuck, try_to_remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +82,21 @@ def plan_removal(cache: Path, max_size: int) -> Removal:
     return Removal(tuple(removed), before)
 
 
-def remove_items(cache: Path, removal: Removal) -> int:
+def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
     """Removes what :func:`plan_removal` found; returns the bytes freed, without what is in use by now."""
     for item in removal.items:
         if item.kind == "blobs" and _was_used_since(item):
             continue
         for path in item.paths:
             if item.kind == "rootfs":
-                remove_unless_used(path)
+                remove_unless_used(path, stuck)
             elif item.kind == "uv":
-                prune_uv(path, math.inf)
+                prune_uv(path, math.inf, stuck)
             else:
-                with contextlib.suppress(OSError):
-                    remove_tree(path)
+                try_to_remove(path, stuck)
     for folder in FOLDERS:
         if folder.rule == PruneRule.RECORDS:
-            prune_records(cache / folder.name, 0.0)
+            prune_records(cache / folder.name)
     return removal.before - sum(folder.size for folder in usage(cache))
 
 

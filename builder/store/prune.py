@@ -19,7 +19,7 @@ from builder.store.blobs import Store
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
 from builder.store.shared import blobs_in
 from builder.store.unpacked import KEPT_DAYS, prune_unpacked
-from builder.store.walk import bottom_up, remove_tree
+from builder.store.walk import Stuck, bottom_up, try_to_remove
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
                 yield level.fd, name, os.stat(name, dir_fd=level.fd, follow_symlinks=False)
 
 
-def prune(cache: Path, days: float | None) -> int:
+def prune(cache: Path, days: float | None, stuck: Stuck = bool) -> int:
     """Removes files that were not used recently, and temporary files of killed builds.
 
     Unpacked images that no process uses are removed after a day already (:mod:`builder.store.unpacked`). Lock
@@ -63,6 +63,7 @@ def prune(cache: Path, days: float | None) -> int:
     Args:
         cache: the cache folder.
         days: remove what was last used more than this many days ago; None removes everything else.
+        stuck: receives each path that cannot be removed.
 
     Returns:
         The bytes freed.
@@ -70,33 +71,33 @@ def prune(cache: Path, days: float | None) -> int:
     if not cache.is_dir():
         return 0
     before = sum(u.size for u in usage(cache))
+    Store(cache).sweep(stuck=stuck)
     if days is None:
-        _prune_everything(cache)
+        _prune_everything(cache, stuck)
     else:
-        _prune_old(cache, time.time() - days * 86400)
+        _prune_old(cache, time.time() - days * 86400, stuck)
     return before - sum(u.size for u in usage(cache))
 
 
-def _prune_everything(cache: Path) -> None:
+def _prune_everything(cache: Path, stuck: Stuck) -> None:
     folders = CacheFolders(cache)
     for folder in cache.iterdir():
         if folder == folders.rootfs:
-            prune_unpacked(folder, None)
+            prune_unpacked(folder, None, stuck)
             with contextlib.suppress(OSError):  # images that are in use stay
                 folder.rmdir()
         elif folder.is_dir() and folder not in (folders.locks, folders.unverified):
-            _remove(folder)
+            try_to_remove(folder, stuck)
 
 
-def _prune_old(cache: Path, oldest: float) -> None:
-    Store(cache).sweep()
+def _prune_old(cache: Path, oldest: float, stuck: Stuck) -> None:
     for folder in FOLDERS:
         remove_old = _RULES.get(folder.rule)
         if remove_old is not None:
-            remove_old(cache / folder.name, oldest)
+            remove_old(cache / folder.name, oldest, stuck)
 
 
-def _prune_blobs(folder: Path, oldest: float) -> None:
+def _prune_blobs(folder: Path, oldest: float, _: Stuck) -> None:
     for blob in folder.glob("*/*"):
         if blob.suffix != ".seen" and last_used(blob) < oldest:
             blob.unlink(missing_ok=True)
@@ -109,7 +110,7 @@ def last_used(blob: Path) -> float:
     return max(p.stat().st_mtime for p in (blob, seen) if p.exists())
 
 
-def prune_records(folder: Path, oldest: float) -> None:
+def prune_records(folder: Path, *_: object) -> None:
     """Removes the records that name a blob which the cache does not have."""
     store = Store(folder.parent)
     for record in folder.glob("*.json"):
@@ -118,33 +119,25 @@ def prune_records(folder: Path, oldest: float) -> None:
                 record.unlink()
 
 
-def _prune_files(folder: Path, oldest: float) -> None:
+def _prune_files(folder: Path, oldest: float, _: Stuck) -> None:
     for fd, name, info in files_below(folder):
         if stat.S_ISREG(info.st_mode) and info.st_mtime < oldest:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=fd)
 
 
-def _prune_entries(folder: Path, oldest: float) -> None:
+def _prune_entries(folder: Path, oldest: float, stuck: Stuck) -> None:
     for path in folder.glob("*"):
         if path.lstat().st_mtime >= oldest:
             continue
-        if path.is_dir() and not path.is_symlink():
-            _remove(path)
-        else:
-            path.unlink(missing_ok=True)
+        try_to_remove(path, stuck)
 
 
-def _prune_unpacked(folder: Path, oldest: float) -> None:
-    prune_unpacked(folder, max(oldest, time.time() - KEPT_DAYS * 86400))
+def _prune_unpacked(folder: Path, oldest: float, stuck: Stuck) -> None:
+    prune_unpacked(folder, max(oldest, time.time() - KEPT_DAYS * 86400), stuck)
 
 
-def _remove(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # a part of it belongs to another user
-        remove_tree(folder)
-
-
-def prune_uv(folder: Path, oldest: float) -> None:
+def prune_uv(folder: Path, oldest: float, stuck: Stuck = bool) -> None:
     """Empties uv's cache unless uv runs now, that is, holds the lock of its cache."""
     try:
         if (folder / "CACHEDIR.TAG").stat().st_mtime >= oldest:
@@ -153,13 +146,13 @@ def prune_uv(folder: Path, oldest: float) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in folder.iterdir():
                 if path.is_dir():
-                    _remove(path)
+                    try_to_remove(path, stuck)
             (folder / "CACHEDIR.TAG").unlink()  # last: after an interruption the cache still counts as old
     except OSError:
         return  # uv has no cache, or uses it now
 
 
-_RULES: dict[PruneRule, Callable[[Path, float], None]] = {
+_RULES: dict[PruneRule, Callable[[Path, float, Stuck], None]] = {
     PruneRule.BLOBS: _prune_blobs,
     PruneRule.RECORDS: prune_records,
     PruneRule.FILES: _prune_files,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from builder.store.leftovers import remove_left_behind
 from builder.store.temporary import temporary_beside
-from builder.store.walk import remove_tree
+from builder.store.walk import Stuck, try_to_remove
 
 #: Unpacked images that are kept of each target and user: the last two that were used.
 KEPT = 2
@@ -86,7 +86,7 @@ def hold(folder: Path) -> bool:
     return True
 
 
-def remove_unless_used(folder: Path) -> bool:
+def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
     """Removes an unpacked image; returns False if a process uses it, or the user may not remove it.
 
     Where the file system has no locks, an image counts as used for :data:`KEPT_DAYS` after its last start.
@@ -100,12 +100,11 @@ def remove_unless_used(folder: Path) -> bool:
             return False
         temporary = temporary_beside(folder)
         folder.replace(temporary)  # nobody finds half a tree under the name
-        remove_tree(temporary)
     except OSError:
         return False
     finally:
         os.close(fd)
-    return True
+    return try_to_remove(temporary, stuck)
 
 
 def _is_used(fd: int) -> bool:
@@ -131,19 +130,20 @@ def keep_last(rootfs: Path, target: str, uid: int) -> None:
             remove_unless_used(path)
 
 
-def prune_unpacked(rootfs: Path, oldest: float | None) -> None:
+def prune_unpacked(rootfs: Path, oldest: float | None, stuck: Stuck = bool) -> None:
     """Removes unpacked images that no process uses.
 
     Args:
         rootfs: their folder.
         oldest: keep those that were used after this time, in seconds since 1970; None removes all.
+        stuck: receives what cannot be removed.
     """
-    remove_left_behind(rootfs)
+    remove_left_behind(rootfs, stuck)
     for path in rootfs.glob("[!.]*"):  # a process that runs writes what is hidden
         if not path.is_dir() or path.is_symlink():
             path.unlink(missing_ok=True)
         elif oldest is None or path.stat().st_mtime < oldest:
-            remove_unless_used(path)
+            remove_unless_used(path, stuck)
 
 
 def _trees(rootfs: Path) -> list[tuple[TreeName, Path]]:

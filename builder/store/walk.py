@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: Receives the path of a tree that cannot be removed.
+Stuck = Callable[[Path], object]
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -112,15 +114,35 @@ def _identity(fd: int) -> tuple[int, int]:
     return info.st_dev, info.st_ino
 
 
+def try_to_remove(folder: Path, stuck: Stuck = bool) -> bool:
+    """Removes a folder if it can be removed, see :func:`remove_tree`; else passes it to ``stuck``."""
+    try:
+        remove_tree(folder)
+    except OSError:
+        stuck(folder)
+        return False
+    return True
+
+
 def remove_tree(folder: Path) -> None:
     """Removes a folder, even if its permissions forbid it (an unpacked root file system has such folders).
 
-    Nothing happens if there is none. A file or symlink of that name is removed, too.
+    Nothing happens if there is none. A file or symlink of that name is removed, too. Files may belong to
+    this user's subordinate ids.
 
     Raises:
         OSError: a part of it belongs to another user, or a file system is mounted in it: a killed program
             may have left the mount of a folder of this host, whose files must stay.
     """
+    try:
+        _remove_own(folder)
+    except PermissionError:
+        from builder.store.subordinate import remove_mapped
+
+        remove_mapped(folder)
+
+
+def _remove_own(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink(missing_ok=True)
         return

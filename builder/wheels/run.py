@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,7 @@ from builder.run.process import Completed
 from builder.settings import DEFAULT_EPOCH, Settings
 from builder.store.files import read_foreign
 from builder.store.folders import CacheFolders
-from builder.store.temporary import temporary_name
-from builder.store.walk import remove_tree
+from builder.store.leftovers import temporary_folder
 from builder.text import visible
 from builder.wheels import driver
 from builder.wheels.backend import Backend, check_requirement
@@ -103,9 +101,7 @@ def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings)
         RunnerError, ImageError: the container cannot be started.
         SpaceError: the disk is full.
     """
-    settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=temporary_name() + "-", dir=settings.tmpdir))
-    try:
+    with temporary_folder(settings.tmpdir, 0o755) as work:
         _fill(work, job)
         container_root(keep_root=False).give(work)
         done = runner.run(
@@ -116,13 +112,10 @@ def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings)
         if done.returncode:
             raise _failure(done, work, job, settings)
         yield _out(work, job)
-    finally:
-        remove_tree(work)
 
 
 def _fill(work: Path, job: Job) -> None:
     """Writes what the container reads."""
-    work.chmod(0o755)
     for name in _FOLDERS:
         (work / name).mkdir()
     shutil.copytree(job.tree, work / "source", symlinks=True)
