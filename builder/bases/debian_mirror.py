@@ -20,16 +20,13 @@ _PASSED_ON = re.compile(
     r")(?= )",
     re.IGNORECASE,
 )
-_CREDENTIALS = (
-    ("Dir::Etc::netrc", Path("/etc/apt/auth.conf")),
-    ("Dir::Etc::netrcparts", Path("/etc/apt/auth.conf.d")),
-)
+_CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
 
 
 def apt_options() -> str:
     """The settings with which this machine's apt reaches the mirror, as apt.conf(5) writes them.
 
-    They are proxies, certificates, time checks and the places of credentials. Empty when there is no apt.
+    They are proxies, certificates and time checks. Empty when there is no apt.
     """
     try:
         dump = subprocess.run(
@@ -37,9 +34,17 @@ def apt_options() -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    lines = [line for line in dump.splitlines() if _is_passed_on(line)]
-    lines += [f'{key} "{path}";' for key, path in _CREDENTIALS if os.access(path, os.R_OK)]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in dump.splitlines() if _is_passed_on(line))
+
+
+def apt_credentials() -> str:
+    """The passwords of mirrors that this user may read, in one text as apt_auth.conf(5) writes them.
+
+    A text and no path, because an ordinary user's mmdebstrap runs apt as a subordinate id.
+    """
+    single, folder = _CREDENTIALS
+    files = [file for file in (single, *sorted(folder.glob("*.conf"))) if os.access(file, os.R_OK)]
+    return "".join(file.read_text(errors="replace") + "\n" for file in files)
 
 
 def _is_passed_on(line: str) -> bool:

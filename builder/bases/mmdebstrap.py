@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from builder.bases.debian_mirror import apt_options
+from builder.bases.debian_mirror import apt_credentials, apt_options
 from builder.bases.debian_tar import reproducible_tar
 from builder.bases.foreign import foreign_command
 from builder.bases.pack import pack_tar
@@ -26,9 +25,11 @@ from builder.model import OCI_CONFIG, OCI_MANIFEST, Layer, canonical_json
 from builder.oci.config import DEFAULT_PATH
 from builder.progress import Reporter, working
 from builder.redact import redact
-from builder.settings import Settings
+from builder.settings import Settings, user_name
 from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space
+from builder.store.leftovers import SHARED_FOLDERS, temporary_folder
+from builder.store.subordinate import MORE_RANGES, ranges
 from builder.tarheaders import TarError
 from builder.text import human_seconds
 
@@ -37,6 +38,19 @@ _NEEDED_SPACE = 1 << 30
 #: Seconds in which mmdebstrap's last messages arrive: a process that it left behind may hold them open.
 _LAST_WORDS_S = 5.0
 _OTHER_BASES = "or use a base from docker:// or oci:"
+#: Writes apt's settings into the tree. They can have passwords, so no other user may read them there. They
+#: come in variables: other users see arguments, and an ordinary user's mmdebstrap reads a file of options as
+#: a subordinate id, which may not read a private file.
+_APT_SETTINGS = (
+    'umask 077; printf %s "$BUILDER_APT_CONF" >"$1/etc/apt/apt.conf.d/99mmdebstrap"; '
+    'printf %s "$BUILDER_APT_AUTH" >"$1/etc/apt/auth.conf"'
+)
+#: Runs a command and passes SIGTERM to its whole process group, which it also does when builder is killed:
+#: mmdebstrap alone would wait for its children before it removes its tree.
+_GROUP = (
+    "exec 3<&0; trap 'trap : TERM; kill 0' TERM; \"$@\" <&3 & "
+    "wait $!; code=$?; while kill -0 $! 2>/dev/null; do wait $!; code=$?; done; exit $code"
+)
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
 #: What dpkg does not unpack, and the exceptions.
 DPKG_OPTIONS = (
@@ -86,8 +100,9 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
         SpaceError: the disk is full.
     """
     mode = mmdebstrap_mode(base.reference)
-    _command(base, mode, None)  # fails here, before anything is downloaded
+    _command(base, mode)  # fails here, before anything is downloaded
     require_space(store.root, _NEEDED_SPACE, f"the base {base.reference}")
+    store.sweep(settings.tmpdir)
     task = f"base {base.reference}"
     started = time.monotonic()
     with working(reporter, task):
@@ -141,23 +156,20 @@ class _Phases:
 
 def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store, phases: _Phases) -> Layer:
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    options = apt_options()
     with (
-        # Its mode is 0600: the settings of proxies can have passwords.
-        tempfile.NamedTemporaryFile("w", dir=settings.tmpdir, prefix="apt-", suffix=".conf") as config,
+        temporary_folder(_tree_folder(settings, mode), 0o711) as folder,
         tempfile.TemporaryFile(dir=settings.tmpdir) as log,
         tempfile.TemporaryFile(dir=settings.tmpdir) as sources,
     ):
-        config.write(options)
-        config.flush()
         sources.write(base.sources.encode())
         sources.seek(0)
         process = subprocess.Popen(
-            _command(base, mode, config.name if options else None),
+            ["setpriv", "--pdeathsig=TERM", "sh", "-c", _GROUP, "sh", *_command(base, mode)],
             stdin=sources,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment(settings, mode),
+            env=_environment(settings, folder),
+            process_group=0,  # Ctrl-C reaches builder alone
         )
         assert process.stderr is not None
         follower = threading.Thread(target=phases.follow, args=(process.stderr, log), daemon=True)
@@ -173,7 +185,7 @@ def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store, p
     return layer
 
 
-def _command(base: DebianBase, mode: str, apt_config: str | None) -> list[str]:
+def _command(base: DebianBase, mode: str) -> list[str]:
     """mmdebstrap that reads the apt sources from its input, and writes a tar to its output.
 
     Raises:
@@ -182,9 +194,7 @@ def _command(base: DebianBase, mode: str, apt_config: str | None) -> list[str]:
     command = ["mmdebstrap", f"--mode={mode}", "--format=tar", f"--architectures={base.architecture}"]
     command += base.variant_options
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
-    if apt_config:
-        command.append(f"--aptopt={apt_config}")
-    command += [base.suite, "-", "-"]
+    command += [f"--setup-hook={_APT_SETTINGS}", base.suite, "-", "-"]
     command = foreign_command(command, base.architecture, mode, base.reference)
     return _with_own_mounts(command) if mode == "root" else command
 
@@ -196,19 +206,17 @@ def _with_own_mounts(command: list[str]) -> list[str]:
     with the process, also after ``kill -9``; otherwise whoever removes the tree removes the host's files.
     """
     unshare = ["unshare", "--mount", "--propagation", "private", "--"]
-    try:
-        possible = subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        possible = False
+    possible = subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0
     return [*unshare, *command] if possible else command
 
 
-def _environment(settings: Settings, mode: str) -> dict[str, str]:
+def _environment(settings: Settings, folder: Path) -> dict[str, str]:
     env = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     env["PATH"] = f"{env.get('PATH', '')}:/usr/sbin:/sbin"
     env["SOURCE_DATE_EPOCH"] = str(settings.epoch)
     env["LC_ALL"] = "C.UTF-8"
-    env["TMPDIR"] = _tree_folder(settings, mode)
+    env["TMPDIR"] = str(folder)
+    env["BUILDER_APT_CONF"], env["BUILDER_APT_AUTH"] = apt_options(), apt_credentials()
     return env
 
 
@@ -253,28 +261,43 @@ def mmdebstrap_mode(reference: str) -> str:
             f"{reference}: an ordinary user needs newuidmap and newgidmap",
             f"as root: apt-get install uidmap; {_OTHER_BASES}",
         )
-    user = getpass.getuser()
     for file in (Path("/etc/subuid"), Path("/etc/subgid")):
-        lines = file.read_text().splitlines() if file.exists() else []
-        names = {line.split(":")[0] for line in lines}
-        if names.isdisjoint((user, str(os.geteuid()))):
-            ids = "200000-265535"
-            raise ImageError(
-                f"{reference}: user {user} has no range of ids in {file}",
-                f"as root: usermod --add-subuids {ids} --add-subgids {ids} {user}; {_OTHER_BASES}",
-            )
+        if not ranges(file):
+            problem = f"user {user_name()} has no range of ids in {file}"
+            raise ImageError(f"{reference}: {problem}", f"{MORE_RANGES}; {_OTHER_BASES}")
+    command = ["mmdebstrap", "--unshare-helper", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode and "nknown option" not in done.stderr:  # an old mmdebstrap
+        first = (done.stderr.strip() or "mmdebstrap cannot make its namespace").splitlines()[0]
+        raise ImageError(f"{reference}: {first}", _known_hint(done.stderr))
     return "unshare"
 
 
-def _tree_folder(settings: Settings, mode: str) -> str:
+def _known_hint(log: str) -> str:
+    """The hint for a failure of mmdebstrap that is known; else empty."""
+    if re.search(r"range .* not allowed|/etc/sub[ug]id|invalid idmap", log):
+        return f"{MORE_RANGES}; {_OTHER_BASES}"
+    if re.search(r"new[ug]idmap", log):
+        return f"as root: chmod u+s $(command -v newuidmap newgidmap); {_OTHER_BASES}"
+    if "unshare" in log and "failed" in log:
+        return "this host does not let users make namespaces: make the base as root once, " + _OTHER_BASES
+    if re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
+        return (
+            f"the Debian mirror of this machine's apt settings does not answer: correct them, {_OTHER_BASES}"
+        )
+    return ""
+
+
+def _tree_folder(settings: Settings, mode: str) -> Path:
     """Where mmdebstrap makes its tree: the first temporary folder that the mapped users can reach."""
-    if mode == "root":
-        return str(settings.tmpdir)
-    others = (Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp"))  # noqa: S108
-    for folder in (settings.tmpdir, *others):
-        if all(parent.stat().st_mode & 0o001 for parent in (folder, *folder.parents)):
-            return str(folder)
-    return str(settings.tmpdir)
+    folders = [folder for folder in (settings.tmpdir, *SHARED_FOLDERS) if mode == "root" or _is_open(folder)]
+    return (*folders, settings.tmpdir)[0]
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether any user may enter a folder, and this one may write into it."""
+    parents = (folder, *folder.parents)
+    return os.access(folder, os.W_OK) and all(parent.stat().st_mode & 0o001 for parent in parents)
 
 
 def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
@@ -294,13 +317,6 @@ def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
     lines = log.splitlines()
     errors = [line for line in lines if re.match(r"(E|W|error|mmdebstrap):? ", line)]
     last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))
-    if "unshare" in log and "failed" in log:
-        hint = "this host does not let users make namespaces: make the base as root once, " + _OTHER_BASES
-    elif re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
-        hint = (
-            f"the Debian mirror of this machine's apt settings does not answer: correct them, {_OTHER_BASES}"
-        )
-    else:
-        command = " ".join(["mmdebstrap", *base.variant_options, base.suite, "/dev/null"])
-        hint = f"to see more, run it by hand: {command}"
+    command = " ".join(["mmdebstrap", *base.variant_options, base.suite, "/dev/null"])
+    hint = _known_hint(last) or f"to see more, run it by hand: {command}"
     return ImageError(f"{base.reference}: mmdebstrap failed with exit code {code}:\n    {last}", hint)

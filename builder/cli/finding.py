@@ -54,20 +54,17 @@ def runner_findings() -> Iterator[Finding]:
 def debian_finding(reference: str, status: Status) -> Finding:
     """Whether this user can make ``debian:`` bases here; ``status`` if not.
 
-    It is the check of the build itself. An ordinary user needs user namespaces, too.
+    It is the check of the build itself.
     """
     from builder.bases.mmdebstrap import mmdebstrap_mode
     from builder.run.failures import hint_for
-    from builder.run.userns import namespaces_problem
 
     what = f"base: {reference}"
     try:
         mode = mmdebstrap_mode(reference)
     except ImageError as e:
-        return Finding(what, status, e.message.removeprefix(f"{reference}: "), e.hint)
-    problem = namespaces_problem() if mode == "unshare" else None
-    if problem is not None:
-        return Finding(what, status, f"no user namespaces: {problem}", hint_for("userns", problem))
+        problem = e.message.removeprefix(f"{reference}: ")
+        return Finding(what, status, problem, hint_for("userns", problem) or e.hint)
     return Finding(what, "ok", f"mmdebstrap, mode {mode}")
 
 

@@ -9,7 +9,6 @@ last lines.
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -32,6 +31,7 @@ from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.sif.singularity import environment_script, run_script
 from builder.store.files import require_space, sha256_file, space_errors
+from builder.store.subordinate import ranges
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
 
@@ -221,21 +221,11 @@ def _options(tool: str, request: BuildRequest) -> list[str]:
     # a container that lacks capabilities.
     is_root = os.geteuid() == 0
     is_apptainer = Path(tool).resolve().name == "apptainer"
-    if _has_subordinate_ids() if is_root else not is_apptainer:
+    if ranges(Path("/etc/subuid")) if is_root else not is_apptainer:
         options.append("--fakeroot")
     if "--mksquashfs-args" in execute([tool, "build", "--help"], timeout_s=30).stdout:
         options += ["--mksquashfs-args", _COMPRESSION[request.recipe.sif.compression]]
     return options
-
-
-def _has_subordinate_ids() -> bool:
-    """Whether /etc/subuid lists this user."""
-    name = pwd.getpwuid(os.geteuid()).pw_name
-    try:
-        lines = Path("/etc/subuid").read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.partition(":")[0] in (name, str(os.geteuid())) for line in lines)
 
 
 def failed_step(lines: Sequence[str]) -> str:

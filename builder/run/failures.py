@@ -6,13 +6,15 @@ one table of both; ``builder doctor``, the smoke test and ``builder run`` use it
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from builder.settings import user_name
+from builder.store.subordinate import MORE_RANGES
 
 _SYSCTL = Path("/proc/sys")
 #: Limits that are enough for any container, and that podman 4.3 can set where it may not set its defaults: it
@@ -108,12 +110,11 @@ def _cgroup_hint() -> str:
 
 
 def _ranges_hint() -> str:
-    user, ids = getpass.getuser(), "200000-265535"
-    return f"as root: usermod --add-subuids {ids} --add-subgids {ids} {user}; then: podman system migrate"
+    return f"{MORE_RANGES}; then: podman system migrate"
 
 
 def _docker_group_hint() -> str:
-    return f"as root: usermod -aG docker {getpass.getuser()}; then log in again"
+    return f"as root: usermod -aG docker {user_name()}; then log in again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import platform
-import shutil
-from pathlib import Path
 
 import httpx
 
+from builder.bases.mmdebstrap import mmdebstrap_mode
+from builder.errors import ImageError
 from builder.net.http import tls_context, why_silent
 from builder.net.mirrors import mirrored_base
 from builder.settings import Settings
@@ -37,20 +35,9 @@ def usual_base(settings: Settings) -> tuple[str, str]:
 
 def can_make_debian() -> bool:
     """Whether this user can make a ``debian:SUITE`` base on this machine."""
-    if not shutil.which("mmdebstrap"):
-        return False
-    if os.geteuid() == 0:
-        return True
-    has_tools = all(shutil.which(tool) for tool in ("newuidmap", "newgidmap"))
-    return has_tools and all(_has_ids(Path(file)) for file in ("/etc/subuid", "/etc/subgid"))
-
-
-def _has_ids(file: Path) -> bool:
-    """Whether ``/etc/subuid`` or ``/etc/subgid`` has a range for this user."""
     try:
-        owners = {line.partition(":")[0] for line in file.read_text().splitlines()}
-        return bool(owners & {getpass.getuser(), str(os.getuid())})
-    except (OSError, KeyError):
+        return bool(mmdebstrap_mode(DEBIAN_BASE))
+    except ImageError:
         return False
 
 

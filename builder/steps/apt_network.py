@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from builder.bases.debian_mirror import apt_options
+from builder.bases.debian_mirror import apt_credentials, apt_options
 from builder.errors import ImageError
 from builder.net.apt import apt_sources, parse_stanza, written
 from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive
@@ -26,7 +26,6 @@ from builder.steps.apt_base import AptBase
 #: Where the folder is in the container.
 MOUNTED = "/run/builder-apt"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
 #: Where this machine's keyrings are. The base's sources name paths, and must not choose other files.
 _KEYRINGS = ("/usr/share/keyrings", "/etc/apt/keyrings", "/etc/apt/trusted.gpg.d")
 #: Settings of this machine that name a file: certificates of HTTPS mirrors and proxies.
@@ -169,11 +168,7 @@ def _copy_credentials(folder: Path, hosts: set[str]) -> None:
     """Credentials of this machine's mirrors, without those of other hosts: the base's apt can read them."""
     parts = folder / "auth.conf.d"
     parts.mkdir()
-    for path in _CREDENTIALS:
-        for file in sorted(path.glob("*.conf")) if path.is_dir() else [path]:
-            if os.access(file, os.R_OK):
-                text = credentials_of(file.read_text(errors="replace"), hosts)
-                (parts / f"{len(list(parts.iterdir()))}.conf").write_text(text)
+    (parts / "credentials.conf").write_text(credentials_of(apt_credentials(), hosts))
 
 
 def credentials_of(text: str, hosts: set[str]) -> str:

@@ -73,7 +73,7 @@ def test_ordinary_user_who_cannot(
         mmdebstrap.shutil, "which", lambda name: f"/usr/bin/{name}" if name in which else None
     )
     monkeypatch.setattr(mmdebstrap.os, "geteuid", lambda: 987654)
-    monkeypatch.setattr(mmdebstrap.getpass, "getuser", lambda: "nobody-like-this")
+    monkeypatch.setattr(mmdebstrap, "ranges", lambda file: [])
     with pytest.raises(ImageError, match=message) as caught:
         resolve_base("debian:bookworm", "amd64", given, store)
     assert hint in caught.value.hint
@@ -125,6 +125,7 @@ def test_phases(tmp_path: Path, store: Store, given: Settings, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
     monkeypatch.setattr(mmdebstrap, "apt_options", lambda: "")
+    monkeypatch.setattr(mmdebstrap, "apt_credentials", lambda: "")
 
     class Listener(NullReporter):
         def __init__(self) -> None:
@@ -157,3 +158,18 @@ def test_phases(tmp_path: Path, store: Store, given: Settings, monkeypatch: pyte
     with pytest.raises(ImageError, match="has no package nope"):
         mmdebstrap.make_debian_base(BASE, given, store, listener)
     assert listener.heard[-1] == "finish"
+
+
+def test_apt_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of all files that this user may read: mmdebstrap's apt runs as another user."""
+    single, folder = tmp_path / "auth.conf", tmp_path / "auth.conf.d"
+    monkeypatch.setattr(debian_mirror, "_CREDENTIALS", (single, folder))
+    assert debian_mirror.apt_credentials() == ""
+    folder.mkdir()
+    for path, name in ((single, "one"), (folder / "b.conf", "two"), (folder / "ignored.bak", "three")):
+        path.write_text(f"machine {name} login u password p")
+        path.chmod(0o600)
+    texts = [f"machine {name} login u password p\n" for name in ("one", "two")]
+    assert debian_mirror.apt_credentials() == "".join(texts)
+    command = mmdebstrap._command(BASE, "unshare")
+    assert not any("password" in word for word in command)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.bases import debian_mirror
 from builder.config.recipe import Recipe
 from builder.errors import (
     BuilderError,
@@ -301,7 +302,7 @@ def test_network_of_a_hostile_base(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     secret.mkdir()
     (secret / "key").write_text("private")
     etc.write_text("machine own login u password p#1\nmachine other.example/x login u password hidden\n")
-    monkeypatch.setattr(apt_network, "_CREDENTIALS", (etc,))
+    monkeypatch.setattr(debian_mirror, "_CREDENTIALS", (etc, tmp_path / "auth.conf.d"))
     monkeypatch.setattr(
         apt_network, "host_mirrors", lambda: (("http://archive.example/debian", f"file://{mirror}"),)
     )
