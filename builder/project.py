@@ -33,6 +33,7 @@ from builder.lock.reach import all_silent_named
 from builder.lock.request import LockRequest, WheelBuilder
 from builder.lock.solve import check_environment
 from builder.lock.solvers import Solver, choose_solver
+from builder.lock.unfinished import Unfinished
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
@@ -216,12 +217,13 @@ class Project:
                 wheel_builder=self._wheel_builder(recipe, base, exclude_newer, locked),
                 reporter=self.reporter,
             )
-            lock = choose_solver(recipe, solver)(request)
+            unfinished = Unfinished(request, path, solver)
+            lock = unfinished.read() or choose_solver(recipe, solver)(request)
             place_wheels(lock, self.root, self.store)
-            if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
-                lock = replace(lock, base=self._resolve_base(recipe))
-            lock = self._with_os_packages(recipe, lock, None if only_os else previous)
-            return replace_lock(lock, path)
+            with unfinished.stored(lock):
+                # A Debian base takes a minute: an environment that has no solution comes first.
+                lock = replace(lock, base=base or self._resolve_base(recipe))
+                return replace_lock(self._with_os_packages(recipe, lock, None if only_os else previous), path)
 
     def lock_imports(self, recipe: Recipe) -> tuple[Lock, Imported]:
         """Runs the imports of the smoke test in the image, and lists in the lock file what they read."""
@@ -409,12 +411,9 @@ class Project:
             path.read_bytes(),
             self.settings,
             self.store,
-            requested=self._requested(recipe),
+            requested=recipe_environment(recipe).requested,
             reporter=self.reporter,
         )
-
-    def _requested(self, recipe: Recipe) -> frozenset[str]:
-        return recipe_environment(recipe).requested
 
     def place(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
         """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
@@ -459,7 +458,7 @@ class Project:
         """What the smoke test of a build tests: the recipe's ``smoke``, or what the lock suggests."""
         recipe = result.recipe
         packages = result.lock.for_platform(recipe.platform)
-        return plan_smoke(recipe.smoke, packages, self._requested(recipe))
+        return plan_smoke(recipe.smoke, packages, recipe_environment(recipe).requested)
 
     def smoke(
         self, result: BuildResult, options: SmokeOptions = DEFAULTS, job: SlurmOptions | None = None
