@@ -20,7 +20,7 @@ from rich.table import Table
 from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
 from builder.cli.finding import LOGIN_HINT, MARKS, Finding, debian_finding, disk_finding, runner_findings
 from builder.progress import working
-from builder.settings import Settings
+from builder.settings import Settings, home_folder
 from builder.version import __version__
 
 #: Bytes that a CUDA image needs in the cache while it is built.
@@ -139,7 +139,7 @@ def _credentials() -> Finding:
     found = ["REGISTRY_USER and REGISTRY_PASSWORD"] if os.environ.get("REGISTRY_USER") else []
     runtime = os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")
     podman = Path(os.environ.get("REGISTRY_AUTH_FILE") or f"{runtime}/containers/auth.json")
-    docker = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    docker = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker") / "config.json"
     found += [str(path) for path in (podman, docker) if path.exists()]
     if found:
         return Finding("push: credentials", "ok", ", ".join(found))

@@ -19,6 +19,7 @@ from typing import Any
 
 from builder.errors import RegistryError
 from builder.oci.reference import DOCKER_ALIASES
+from builder.settings import home_folder
 
 Warn = Callable[[str], None]
 
@@ -130,7 +131,7 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
             )
         yield Path(named)
         return
-    home = Path(env.get("HOME") or Path.home())
+    home = Path(env.get("HOME") or home_folder())
     candidates = [
         Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "containers/auth.json",
         Path(env.get("DOCKER_CONFIG") or home / ".docker") / "config.json",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from builder.errors import RegistryError
 from builder.registry.credentials import Credentials, environment_credentials
+from builder.settings import expand_home
 
 VARIABLE = "BUILDER_REGISTRY_PROFILE"
 _NAMES = ("REGISTRY_USER", "REGISTRY_PASSWORD")
@@ -59,7 +60,7 @@ def named_credentials(
         if not env.get(VARIABLE):
             return None
         profile = Path(env[VARIABLE])
-    found = read_profile(profile.expanduser(), warn)
+    found = read_profile(expand_home(profile), warn)
     return found if found.host else replace(found, host=env.get(_HOST, ""))
 
 

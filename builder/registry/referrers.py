@@ -25,7 +25,7 @@ from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
 from builder.registry.source import bytes_source
-from builder.settings import Settings
+from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.text import human_bytes
 
@@ -414,11 +414,11 @@ def _in_layout(reference: str) -> tuple[Path, str]:
     rest = reference.removeprefix("oci:")
     path, at, digest = rest.partition("@")
     if at and is_digest(digest):
-        return Path(path).expanduser(), digest
+        return expand_home(path), digest
     path, colon, tag = rest.rpartition(":")
     if not colon or not tag:
         raise UsageError(f"{reference} names no image", "write oci:DIR:TAG or oci:DIR@sha256:...")
-    folder = Path(path).expanduser()
+    folder = expand_home(path)
     tags = list_tags(folder)
     if tag not in tags:
         available = ", ".join(sorted(tags)) or "none"

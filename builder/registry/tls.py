@@ -12,6 +12,7 @@ import certifi
 
 from builder.errors import RegistryError
 from builder.net.http import shared_context
+from builder.settings import home_folder
 
 
 def is_loopback(host: str) -> bool:
@@ -49,7 +50,7 @@ def tls_context(host: str) -> ssl.SSLContext:
 
 
 def _certificate_folders(host: str) -> Iterator[Path]:
-    home = Path.home()
+    home = home_folder()
     yield Path("/etc/docker/certs.d") / host
     yield Path("/etc/containers/certs.d") / host
     yield home / ".config/containers/certs.d" / host

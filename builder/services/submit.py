@@ -7,7 +7,6 @@ has to be installed on the host.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from builder.errors import UsageError
 from builder.run.process import execute
 from builder.services.engine import Engine
 from builder.services.state import Stack, State
+from builder.settings import user_name
 from builder.site.shell import for_ray
 from builder.store.files import write_atomic
 from builder.text import human_bytes
@@ -66,14 +66,6 @@ class Submitted:
     code: int
     output: str = ""
     """Of the job, where it is captured."""
-
-
-def user_name() -> str:
-    """The name of the user; their number if it has no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def check(submission: Submission, stack: Stack) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.errors import BuilderError
+from builder.settings import expand_home
 from builder.smoke.schema import report_problem
 from builder.smoke.values import Report
 from builder.store.files import write_atomic
@@ -164,7 +165,7 @@ def find_reports(
         ReportError: there is no such report, or it cannot be read.
         RegistryError: the registry cannot be reached.
     """
-    path = Path(text).expanduser()
+    path = expand_home(text)
     if path.is_dir():
         return _reports_of_folder(path)
     if path.suffix == ".json" or path.is_file():

@@ -7,14 +7,12 @@ that contains a path, an address, or a name of this host, its user or its job. W
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from builder.bench.machine.amd import RESIDENCIES
@@ -25,6 +23,7 @@ from builder.bench.measurements.layers import BACKENDS
 from builder.bench.probes import PROBES
 from builder.bench.schema import EXIT_CODES, SEVERITY
 from builder.errors import BuilderError
+from builder.settings import home_folder, user_name
 from builder.smoke.values import Report, devices_of, mapping, mappings, number
 from builder.version import __version__
 
@@ -200,11 +199,8 @@ _NAMING = re.compile(
 
 def own_names() -> list[str]:
     """Names of this host and its user, and all that the scheduler has told this process."""
-    names = [socket.gethostname(), str(Path("~").expanduser()), Path("~").expanduser().name]
-    try:
-        names.append(getpass.getuser())
-    except (OSError, KeyError):  # a user without an entry in the table of users
-        pass
+    names = [socket.gethostname(), str(home_folder()), home_folder().name]
+    names += [name for name in [user_name()] if not name.isdigit()]
     return names + [value for name, value in os.environ.items() if _NAMING.match(name)]
 
 
