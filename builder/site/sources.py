@@ -6,9 +6,7 @@ repository nothing is checked out: paths select what is read, and only the stem 
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -19,12 +17,12 @@ import httpx
 
 from builder.config.sites import NAME_HINT, is_site_name, yaml_files
 from builder.config.yamlfile import MAX_BYTES
-from builder.errors import ConfigError, FetchError, RunnerError, UsageError
+from builder.errors import ConfigError, FetchError, UsageError
+from builder.git import REMOTE, Git, GitError
 from builder.net.http import make_client
 from builder.net.mirrors import mirrored_url
 from builder.net.pace import Pace
 from builder.redact import redact
-from builder.run.process import execute, reason
 from builder.settings import Settings, expand_home
 from builder.tarheaders import BLOCK, FILE, TarError, read_headers
 
@@ -33,8 +31,6 @@ MAX_FILES = 500
 #: Bytes of an answer, and of an archive when it is unpacked.
 MAX_DOWNLOAD = 16 << 20
 MAX_ARCHIVE = 64 << 20
-#: Seconds that a git command may take.
-GIT_TIMEOUT_S = 300
 
 #: Where a source has its site files: the first of these folders that has any.
 _PLACES = ("sites", "builder/config/sitefiles", "")
@@ -42,11 +38,6 @@ _YAML = re.compile(r".*\.ya?ml")
 _GIT = re.compile(r"git\+.*|(?:ssh|file)://.*|https?://.*\.git/?|[\w.-]+@[\w.-]+:.*")
 _ARCHIVE = re.compile(r".*\.(?:tar\.gz|tgz)")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-#: Protocols that git may use: not ``ext::``, which runs commands, and http only for this machine, so that no
-#: redirect leads there.
-_GIT_PROTOCOLS = "file:https:ssh"
-#: Variables that lead git to another repository; a git hook has them.
-_GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 
 
 def read_source(source: str, settings: Settings, rev: str | None = None) -> dict[str, bytes]:
@@ -255,9 +246,9 @@ def _download(url: str) -> bytes:
 
 
 def _require_encryption(url: str) -> None:
-    """Raises FetchError for http, except to this machine."""
+    """Raises FetchError for git's own transport, and for http except to this machine."""
     split = urlsplit(url)
-    if split.scheme == "http" and split.hostname not in _LOCAL_HOSTS:
+    if split.scheme == "git" or (split.scheme == "http" and split.hostname not in _LOCAL_HOSTS):
         raise FetchError(f"{redact(url)}: an address without TLS", "write https://")
 
 
@@ -270,46 +261,25 @@ def _from_git(url: str, rev: str | None) -> dict[str, bytes]:
         raise UsageError(f"--rev {rev}: not a branch, tag or commit", "write its name or its whole hash")
     _require_encryption(url)
     with tempfile.TemporaryDirectory(prefix="builder-sites-") as folder:
-        protocols = f"{_GIT_PROTOCOLS}:http" if url.startswith("http://") else _GIT_PROTOCOLS
-        git = _Git(Path(folder), redact(url), protocols)
-        git.run("init", "--quiet", "--bare", ".")
-        git.run("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, rev or "HEAD")
-        objects: dict[str, str] = {}
-        for line in git.run("ls-tree", "-r", "-z", "FETCH_HEAD").split("\0"):
-            about, _, path = line.partition("\t")
-            if about.startswith(("100644 blob ", "100755 blob ")):
-                objects[path] = about.split()[2]
-        chosen = _chosen(objects)
-        if len(chosen) > MAX_FILES:
-            raise ConfigError(f"{redact(url)}: more than {MAX_FILES} site files")
-        return {name: git.blob(objects[path], path) for name, path in chosen.items()}
+        try:
+            return _of_commit(Git(Path(folder), url), rev or "HEAD", redact(url))
+        except GitError as e:
+            hint = "check the address, --rev, and your access to it"
+            raise FetchError(f"{redact(url)}: {e}", hint) from None
 
 
-class _Git:
-    """The git program in a bare repository."""
-
-    def __init__(self, folder: Path, shown: str, protocols: str) -> None:
-        if shutil.which("git") is None:
-            raise RunnerError("git is not installed", "install it, or name a folder or a .tar.gz")
-        self._folder = folder
-        self._shown = shown
-        kept = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
-        self._env = {**kept, "GIT_ALLOW_PROTOCOL": protocols, "GIT_TERMINAL_PROMPT": "0"}
-
-    def run(self, *args: str) -> str:
-        """The output of a git command; raises FetchError if the command fails."""
-        done = execute(["git", "-C", self._folder, *args], env=self._env, timeout_s=GIT_TIMEOUT_S)
-        if done.returncode != 0:
-            why = "it took too long" if done.timed_out else redact(reason(done.stderr))
-            raise FetchError(f"{self._shown}: {why}", "check the address, --rev, and your access to it")
-        return done.stdout
-
-    def blob(self, digest: str, path: str) -> bytes:
-        """The content of a file; ``path`` is for messages. Raises ConfigError for a large or binary one."""
-        size = int(self.run("cat-file", "-s", digest))
-        if size > MAX_BYTES:
-            raise ConfigError(f"{self._shown}: {path}: larger than {MAX_BYTES} bytes")
-        text = self.run("cat-file", "blob", digest)
-        if "\N{REPLACEMENT CHARACTER}" in text:
-            raise ConfigError(f"{self._shown}: {path}: not UTF-8 text")
-        return text.encode()
+def _of_commit(git: Git, rev: str, shown: str) -> dict[str, bytes]:
+    git.run("fetch", "--quiet", "--depth=1", "--no-tags", "--", REMOTE, rev)
+    files: dict[str, tuple[str, int]] = {}
+    for record in git.records("ls-tree", "-r", "-l", "-z", "FETCH_HEAD"):
+        about, _, path = record.partition("\t")
+        mode, _, digest, size = about.split()
+        if mode in ("100644", "100755"):
+            files[path] = digest, int(size)
+    chosen = _chosen(files)
+    if len(chosen) > MAX_FILES:
+        raise ConfigError(f"{shown}: more than {MAX_FILES} site files")
+    for path in chosen.values():
+        if files[path][1] > MAX_BYTES:
+            raise ConfigError(f"{shown}: {path}: larger than {MAX_BYTES} bytes")
+    return {name: git.run("cat-file", "blob", files[path][0]) for name, path in chosen.items()}

@@ -5,7 +5,6 @@ module          what it does
 ==============  ========================================================================================
 ``tree``        :func:`open_source`: any source as an unpacked tree
 ``repository``  git repositories: from a URL and a revision to a commit in the cache
-``git``         runs the program git, away from the user's configuration, with passwords out of sight
 ``objects``     unpacks a commit from git's objects, with its submodules; no git checkout takes place
 ``archive``     downloads and unpacks sdists and other archives
 ``target``      the folder that receives a tree: no member leaves it

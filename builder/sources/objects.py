@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from builder.errors import FetchError
+from builder.git import Git, GitError, stop
 from builder.lock.sourcerecords import GIT_HASH
 from builder.redact import redact
-from builder.sources.git import Git, GitError, stop
 from builder.sources.limits import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
 from builder.sources.repository import Repository
 from builder.sources.target import Content, Target
@@ -128,6 +128,8 @@ class Unpacker:
         with _Blobs(repository.git) as blobs:
             for entry in _entries(repository.git, part.commit):
                 if entry.mode == _SUBMODULE:
+                    _check_name(entry.path, self.target.name)
+                    self.target.add_folder(part.prefix + entry.path)
                     submodules.append(entry)
                 else:
                     self._unpack_entry(entry, part.prefix, blobs)
@@ -142,14 +144,12 @@ class Unpacker:
     ) -> _Part | None:
         """A submodule that is to be unpacked; None for one that .gitmodules excludes."""
         path = part.prefix + entry.path
-        _check_name(entry.path, self.target.name)
         place = places.get(entry.path)
         if place is None or not GIT_HASH.fullmatch(entry.digest):
             raise FetchError(
                 f"{parent.shown}: .gitmodules has no URL for the submodule {path}",
                 "ask the authors of the repository, or name another commit",
             )
-        self.target.add_folder(path)
         if place.update == "none":
             return None
         self.submodules += 1
@@ -171,11 +171,11 @@ def _check_name(path: str, shown: str) -> None:
 
 
 def _entries(git: Git, commit: str) -> Iterator[_Entry]:
-    for line in git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
-        if line:
-            about, _, path = line.partition(b"\t")
-            mode, _, digest = about.decode().split()
-            yield _Entry(mode, digest, path.decode("utf-8", "surrogateescape"))
+    """Yield the files of a commit while git lists them: twelve objects may have 10^10 paths."""
+    for record in git.records("ls-tree", "-r", "-z", "--full-tree", commit):
+        about, _, path = record.partition("\t")
+        mode, _, digest = about.split()
+        yield _Entry(mode, digest, path)
 
 
 # submodules -------------------------------------------------------------------------------------------------

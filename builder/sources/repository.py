@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from builder.errors import FetchError
+from builder.git import REMOTE, Git, GitError
 from builder.lock.sourcerecords import GIT_HASH
 from builder.net.findlinks import as_path
 from builder.net.mirrors import mirrors_of
 from builder.redact import redact, without_userinfo
 from builder.settings import Settings
-from builder.sources.git import REMOTE, Git, GitError
 from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
 
@@ -45,7 +45,8 @@ class Repository:
         self._settings = settings
         self.shown = redact(url)
         """The URL for messages."""
-        self._local = Git(folder)
+        self.git = Git(folder)
+        """Reads objects; it has no remote."""
 
     def commit_of(self, revision: str) -> str:
         """The commit that a branch, tag or hash names now; it is in the cache afterwards.
@@ -97,12 +98,7 @@ class Repository:
 
     def tree_of(self, commit: str) -> str:
         """The hash of the tree of a commit that is in the cache."""
-        return self._local.text("rev-parse", "--verify", f"{commit}^{{tree}}")
-
-    @property
-    def git(self) -> Git:
-        """Reads objects; it has no remote."""
-        return self._local
+        return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     # the cache
 
@@ -110,17 +106,17 @@ class Repository:
         """Whether a commit and its files are in the cache."""
         with suppress(GitError):
             commit = self._peeled(name)
-            self._local.run("rev-parse", "--verify", "--quiet", f"refs/commits/{commit}")
+            self.git.run("rev-parse", "--verify", "--quiet", f"refs/commits/{commit}")
             return True
         return False
 
     def _peeled(self, name: str) -> str:
         """The commit that a name means, which may be that of an annotated tag."""
-        return self._local.text("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return self.git.text("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
 
     def _keep(self, commit: str) -> str:
         """Records a commit whose files are all here. A fetch that was interrupted leaves no such record."""
-        self._local.run("update-ref", f"refs/commits/{commit}", commit)
+        self.git.run("update-ref", f"refs/commits/{commit}", commit)
         return commit
 
     # the network

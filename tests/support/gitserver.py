@@ -69,6 +69,12 @@ class GitServer:
         self.delay = 0.0
         """Seconds before each answer."""
         self.requests: list[str] = []
+        self.logins: list[str] = []
+        """What requests had in ``Authorization``."""
+        self.redirect = ""
+        """The server that has what is asked for here."""
+        self.moved: dict[str, str] = {}
+        """Old and new paths of repositories."""
         self.httpd = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
         self.httpd.daemon_threads = True
         threading.Thread(target=self.httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -99,10 +105,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, data: bytes) -> None:
         self.owner.requests.append(self.path)
+        self.owner.logins += [self.headers["Authorization"]] if "Authorization" in self.headers else []
         time.sleep(self.owner.delay)
         if self.owner.authorization and self.headers["Authorization"] != self.owner.authorization:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.end_headers()
+            return
+        old = next((old for old in self.owner.moved if self.path.startswith(f"{old}/")), "")
+        if self.owner.redirect or old:
+            place = self.path.replace(old, self.owner.moved[old], 1) if old else self.path
+            self.send_response(302)
+            self.send_header("Location", self.owner.redirect + place)
+            self.send_header("Content-Length", "0")
             self.end_headers()
             return
         parts = urlsplit(self.path)

@@ -20,7 +20,7 @@ FUNCTION_LINES = 60
 #: import each other.
 FLOORS = (
     ("bench", "errors", "interrupts", "model", "progress", "redact", "tarheaders", "text"),
-    ("parallel", "settings", "version"),
+    ("git", "parallel", "settings", "version"),
     ("config", "store"),
     ("oci",),
     ("net", "qemu"),

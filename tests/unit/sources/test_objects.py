@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import FetchError
+from builder.sources import target
 from builder.sources.objects import submodule_url
 from tests.support.gitserver import Repo
 from tests.unit.sources.conftest import Open
@@ -134,3 +135,16 @@ def test_hostile_trees(
     with pytest.raises(FetchError, match=message), opened(git(repo.url, commit)):
         pass
     assert not list(tmp_path.rglob("escaped"))
+
+
+def test_many_paths(repo: Repo, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve objects with 10^10 paths, of files or of submodules: they are counted while git lists them."""
+    monkeypatch.setattr(target, "MAX_MEMBERS", 100)
+    blob, commit = repo.git("hash-object", "-w", "--stdin", data=b""), repo.git("rev-parse", "HEAD")
+    for entry in (f"100644 blob {blob}", f"160000 commit {commit}"):
+        for _ in range(10):
+            listing = "".join(f"{entry}\t{name}\n" for name in "abcdefghij")
+            entry = f"040000 tree {repo.git('mktree', '--missing', data=listing.encode())}"
+        hostile = repo.git("commit-tree", "-m", "x", entry.split()[2])
+        repo.git("update-ref", "refs/heads/bomb", hostile)
+        assert "more than 100 files" in fails(opened(git(repo.url, "bomb"))).message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,9 +115,8 @@ def test_mirror(repo: Repo, opened: Open, git_server: GitServer, settings: Setti
     """A server or a folder stands in for the host; the lock has the public URL."""
     public = "https://git.example/owner/tool"
     for place in (git_server.url, str(repo.folder.parent)):
-        mirrored = replace(
-            settings, mirrors=(("https://git.example/owner", place),), cache=settings.cache / place[:4]
-        )
+        mirrors = (("https://git.example/owner", place),)
+        mirrored = replace(settings, mirrors=mirrors, cache=settings.cache / place[:4].strip("/"))
         with opened(git(public), settings=mirrored) as tree:
             assert tree.locked.url == public and (tree.path / "pyproject.toml").exists()
 
@@ -147,6 +146,41 @@ def test_password(
     assert watch.samples > 3 and watch.seen == []
     assert watch.files(settings.cache) == []
     assert secret not in str(error) and secret not in repr(locked)
+
+
+@pytest.mark.parametrize("has_netrc", [False, True])
+@pytest.mark.parametrize("asks", ["first", "second", "both"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_password_and_redirect(
+    host: str, asks: str, has_netrc: bool, repo: Repo, opened: Open, git_server: GitServer, tmp_path: Path
+) -> None:
+    """The password of a URL stays with its host and port, whichever server asks for one, and when."""
+    other = GitServer(repo.folder.parent)
+    url = f"http://me:s3cr3t@{git_server.host}/tool"
+    needed = "Basic " + base64.b64encode(b"me:s3cr3t").decode()
+    if has_netrc:  # it is for another user of the first host
+        (tmp_path / ".netrc").write_text("machine 127.0.0.1 login other password 0th3r\n")
+    try:
+        git_server.redirect = f"http://{host}:{other.httpd.server_port}"
+        git_server.authorization = needed if asks in ("first", "both") else ""
+        other.authorization = needed if asks in ("second", "both") else ""
+        with suppress(FetchError), opened(git(url)):
+            pass
+        assert needed not in other.logins and other.requests
+        assert (needed in git_server.logins) == (asks != "second")
+        git_server.redirect, git_server.authorization = "", needed
+        with opened(git(url)) as tree:
+            assert tree.locked.url == f"{git_server.url}/tool"
+    finally:
+        other.close()
+
+
+def test_password_and_moved_repository(repo: Repo, opened: Open, git_server: GitServer) -> None:
+    """A redirect on the same host keeps the password, as for a repository that has a new name."""
+    git_server.moved = {"/old": "/tool"}
+    git_server.authorization = "Basic " + base64.b64encode(b"me:s3cr3t").decode()
+    with opened(git(f"http://me:s3cr3t@{git_server.host}/old")) as tree:
+        assert tree.locked.commit == repo.git("rev-parse", "HEAD")
 
 
 def test_variable_of_a_lock(repo: Repo, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
