@@ -15,8 +15,8 @@ import os
 import re
 import shutil
 import stat
-import subprocess
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from builder.errors import ConfigError
 from builder.model import canonical_json
 from builder.store.files import CHUNK, space_errors
 from builder.text import human_bytes
+from builder.trees.checkout import git_files
 from builder.trees.ignore import Ignore, plain_path
 
 #: Files of one local package.
@@ -34,7 +35,6 @@ MAX_BYTES = 4 << 30
 _BUILDERS = re.compile(
     r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml|(.*/)?[^/]+\.lock\.yml|.*\.egg-info(/.*)?"
 )
-_GIT_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,80 +90,36 @@ def project_tree(folder: Path, root: Path) -> ProjectTree:
 
 
 def _files(folder: Path, root: Path) -> Iterator[str]:
+    """Yield the files on the disk, in a checkout those that git lists: its names may lead anywhere."""
     ignore = Ignore(root)
-    tracked = _git_files(folder)
-    names = _walk(folder, "", ignore, root) if tracked is None else tracked
-    ignored: dict[Path, bool] = {}
-    for name in names:
-        path = folder / name
-        mode = _mode(path)
-        if mode is None or not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            continue  # removed, but still in git's index; or a socket, or a submodule that is not there
-        if _is_builders(path, root) or ignore.leaves_out(path, is_folder=False):
-            continue
-        if tracked is not None and _is_in_ignored(path.parent, folder, ignore, ignored):
-            continue
-        yield name
+    listed = git_files(folder)
+
+    def walk(prefix: str) -> Iterator[str]:
+        if prefix.count("/") > 100:
+            raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
+        for entry in os.scandir(folder / prefix):
+            name, path, is_folder = prefix + entry.name, Path(entry.path), entry.is_dir(follow_symlinks=False)
+            if listed is not None and not _is_listed(name, is_folder, listed):
+                continue
+            if _is_builders(path, root) or ignore.leaves_out(path, is_folder=is_folder):
+                continue
+            if is_folder:
+                yield from walk(f"{name}/")
+            elif entry.is_symlink() or entry.is_file():
+                yield name
+
+    return walk("")
 
 
-def _is_in_ignored(parent: Path, folder: Path, ignore: Ignore, known: dict[Path, bool]) -> bool:
-    """Whether a folder between ``folder`` and ``parent`` is left out."""
-    if parent == folder:
-        return False
-    if parent not in known:
-        known[parent] = ignore.leaves_out(parent, is_folder=True) or _is_in_ignored(
-            parent.parent, folder, ignore, known
-        )
-    return known[parent]
-
-
-def _walk(folder: Path, prefix: str, ignore: Ignore, root: Path) -> Iterator[str]:
-    """All files below a folder that is no git checkout."""
-    if prefix.count("/") > 100:
-        raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
-    for entry in os.scandir(folder):
-        name = prefix + entry.name
-        if not entry.is_dir(follow_symlinks=False):
-            yield name
-        elif not _is_builders(Path(entry.path), root) and not ignore.leaves_out(
-            Path(entry.path), is_folder=True
-        ):
-            yield from _walk(Path(entry.path), name + "/", ignore, root)
+def _is_listed(name: str, is_folder: bool, listed: Sequence[str]) -> bool:
+    """Return whether a name, or one below a folder, is among the sorted ones."""
+    text = f"{name}/" if is_folder else name
+    found = listed[place] if (place := bisect_left(listed, text)) < len(listed) else ""
+    return found.startswith(text) if is_folder else found == text
 
 
 def _is_builders(path: Path, root: Path) -> bool:
     return path.is_relative_to(root) and _BUILDERS.fullmatch(path.relative_to(root).as_posix()) is not None
-
-
-def _git_files(folder: Path) -> list[str] | None:
-    """What git lists below a folder, also of its submodules; None if it is no checkout or there is no git."""
-    if shutil.which("git") is None:
-        return None
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    # no program that a repository's settings name is run, and a checkout of another user is no obstacle
-    options = [
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "safe.directory=*",
-    ]
-    try:
-        found = [
-            subprocess.run(
-                ["git", *options, "-C", str(folder), "ls-files", "-z", *extra, "--", "."],
-                env=plain,
-                capture_output=True,
-                check=True,
-                timeout=_GIT_TIMEOUT_S,
-            ).stdout
-            for extra in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"])
-        ]
-    except (subprocess.SubprocessError, OSError):
-        return None
-    names = [os.fsdecode(name) for name in dict.fromkeys(b"".join(found).split(b"\0")) if name]
-    return names or None  # none: the folder itself is ignored by the checkout that it lies in
 
 
 def _checked(folder: Path, files: list[str]) -> tuple[str, ...]:
@@ -201,13 +157,6 @@ def _sha256(path: Path) -> str:
 
 def _is_executable(path: Path) -> bool:
     return bool(path.stat().st_mode & stat.S_IXUSR)
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return path.lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _changed(folder: Path) -> ConfigError:

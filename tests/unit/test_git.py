@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 import subprocess
@@ -84,3 +85,10 @@ def test_transports(tmp_path: Path) -> None:
     with pytest.raises(GitError, match="transport 'ext' not allowed"):
         Git(tmp_path / "git", f"ext::touch {tmp_path}/mark").run("ls-remote", REMOTE)
     assert not (tmp_path / "mark").exists()
+
+
+def test_only_place() -> None:
+    """No other module starts git."""
+    root = Path(module.__file__).parent
+    paths = [path for path in root.rglob("*.py") if re.search(r"\[\s*[\"']git[\"'],", path.read_text())]
+    assert paths == [] and "exec git" in (root / "git.py").read_text()
