@@ -39,6 +39,7 @@ _UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels
 _NO_WHEEL = re.compile(
     r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
 )
+_REPOSITORY = re.compile(r"`(\S+ @ git\+\S+?)`")
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 #: How many versions a hint lists.
 _VERSIONS = 3
@@ -201,6 +202,10 @@ def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str], know
         known: names of packages that are available here.
     """
     hints = [*_name_hints(text, tuple(known)), *_version_hints(text, specs)]
+    hints += [
+        f"only the environment can name a git repository: add '- {named}' below '- pip:'"
+        for named in _REPOSITORY.findall(text)
+    ]
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"

@@ -9,6 +9,7 @@ wheel with metadata only, and a constraint that pins its version to the stub::
     stubs/numpy-1.26.4-py3-none-any.whl          (no dependencies: these are conda's concern)
     constraints.txt:  numpy @ file:///.../stubs/numpy-1.26.4-py3-none-any.whl
     requirements.in:  model
+    overrides.txt:    packages that the environment names by one URL, and another package by another
     uv.toml:          index-url = ..., find-links = [...]
 
 uv then solves for "model" with this numpy, and numpy is left out of the result.
@@ -81,7 +82,9 @@ def solve_pip(
         with_built = replace(indexes, find_links=(*indexes.find_links, sourced.links.as_uri()))
 
         def solve(requirements: Sequence[str], constraints: Sequence[str]) -> list[dict[str, Any]]:
-            solved = _solve(request, python.version, provided, with_built, requirements, constraints)
+            files = {"requirements.in": requirements, "constraints.txt": constraints}
+            files["overrides.txt"] = sourced.overrides
+            solved = _solve(request, python.version, provided, with_built, files)
             return [package for package in solved if package["name"] not in provided]
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
@@ -103,17 +106,20 @@ def _solve(
     python: str,
     provided: Mapping[str, str],
     indexes: Indexes,
-    requirements: Sequence[str],
-    constraints: Sequence[str],
+    files: Mapping[str, Sequence[str]],
 ) -> list[dict[str, Any]]:
-    """The packages of uv's ``pylock.toml`` (PEP 751)."""
+    """Return the packages of uv's ``pylock.toml`` (PEP 751).
+
+    ``files`` are lines for uv's files of requirements, besides those of the environment.
+    """
     path = request.environment.path
     with _temporary_folder(request) as work:  # only this user can read it
         stubs = _stubs(work / "stubs", provided)
         named = [spec.text for spec in request.environment.constraints]
-        _write_requirements(work / "constraints.txt", [*stubs, *constraints, *named], path)
-        own = [spec.line for spec in request.environment.pip]
-        _write_requirements(work / "requirements.in", [*requirements, *own], path)
+        more = {"constraints.txt": [*stubs, *named]}
+        more["requirements.in"] = [spec.line for spec in request.environment.pip]
+        for name, lines in files.items():
+            _write_requirements(work / name, [*lines, *more.get(name, ())], path)
         # URLs may contain passwords: never in arguments
         (work / "uv.toml").write_text(indexes.uv_toml(str(path)))
         if request.previous:

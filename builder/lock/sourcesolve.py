@@ -17,6 +17,7 @@ they have no wheels themselves, they become stubs first.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,10 +44,12 @@ from builder.redact import redact
 #: How often uv solves. Each package without a wheel takes two rounds.
 MAX_ROUNDS = 50
 
+#: uv's words on a package that another one requires by a URL: it is in git, or the environment has another.
+_OTHER_URL = re.compile(r"(?:conflicting URLs for package|Failed to download and build) `([\w.-]+)")
 #: The packages of uv's solution, as its pylock.toml has them.
 Solved = list[dict[str, Any]]
-#: Runs uv with further requirements and constraints, and with :attr:`SourceSolver.links`. Raises NoWheels for
-#: packages that have no wheel, else SolveError.
+#: Runs uv with further requirements and constraints, and with the solver's links and overrides. Raises
+#: NoWheels for packages that have no wheel, else SolveError.
 Solve = Callable[[Sequence[str], Sequence[str]], Solved]
 
 
@@ -65,6 +68,8 @@ class SourceSolver:
     """Those that were built, by name: one for each package."""
     links: Path = field(init=False)
     """A find-links folder for uv, with stubs and with the wheels that replaced stubs."""
+    overrides: list[str] = field(default_factory=list)
+    """Requirements with the URL of a built wheel, for packages that others require by another URL."""
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
     _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
@@ -112,7 +117,15 @@ class SourceSolver:
         )
 
     def _solved(self, solve: Solve, *constraints: str) -> Solved:
-        return solve(list(self._direct.values()), constraints)
+        while True:
+            try:
+                return solve(list(self._direct.values()), constraints)
+            except SolveError as e:
+                named = _OTHER_URL.search(e.message)
+                line = self._direct.get(canonicalize_name(named[1])) if named else None
+                if line is None or line in self.overrides:
+                    raise
+                self.overrides.append(line)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
         """Adds stubs that uv did not ask for; returns whether there are new ones.

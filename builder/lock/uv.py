@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -46,12 +47,12 @@ _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 def run_uv(
     work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], sources: Sequence[str]
 ) -> None:
-    """Solves ``requirements.in`` under ``constraints.txt`` with ``uv.toml``; writes ``pylock.toml``.
+    """Solves ``requirements.in`` under ``constraints.txt`` and ``overrides.txt`` with ``uv.toml``.
 
-    All four are in ``work``.
+    Writes ``pylock.toml``. All of them are in ``work``.
 
     Args:
-        work: the working folder, with the three files.
+        work: the working folder, with the four files.
         request: the environment and the target.
         python: the version of the target's Python.
         provided: names and versions of the packages that conda provides.
@@ -66,7 +67,7 @@ def run_uv(
         done = subprocess.run(
             _command(request, python),
             cwd=work,
-            env=_environment(),
+            env=_environment(work / "bin"),
             capture_output=True,
             text=True,
             timeout=_TIME_LIMIT_S,
@@ -85,6 +86,7 @@ def run_uv(
 
 def _command(request: SolveRequest, python: str) -> list[str]:
     command = [uv_program(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt"]
+    command += ["--overrides", "overrides.txt"]
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
     # besides uv.toml uv reads no configuration: neither the user's, nor one of a folder above
     command += ["--no-config", "--config-file", "uv.toml", "--no-header", "--no-annotate", "--quiet"]
@@ -101,8 +103,13 @@ def _command(request: SolveRequest, python: str) -> list[str]:
     return command
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment without uv's and builder's own settings, and with pip's certificates."""
+def _environment(programs: Path) -> dict[str, str]:
+    """This process's environment without uv's and builder's own settings, and with pip's certificates.
+
+    A program that fails stands for git: builder fetches repositories itself, and locks their commits.
+    """
+    programs.mkdir()
+    (programs / "git").symlink_to(shutil.which("false") or os.devnull)
     env = {
         name: value
         for name, value in os.environ.items()
@@ -111,7 +118,7 @@ def _environment() -> dict[str, str]:
     cert = pip_configuration().cert
     if cert:
         env.setdefault("SSL_CERT_FILE", cert)
-    env["NO_COLOR"] = "1"
+    env |= {"NO_COLOR": "1", "UV_NO_WRAP": "1", "PATH": f"{programs}:{env.get('PATH', os.defpath)}"}
     return env
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,17 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, ConfigError
+from builder.errors import BuilderError, ConfigError, SolveError
 from builder.lock.environment import recipe_environment
 from builder.lock.indexes import Indexes
 from builder.lock.pip import solve_pip
-from builder.lock.request import SolveRequest
-from builder.lock.spec import Environment, Spec
-from builder.model import LockedPackage
+from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.spec import Environment, SourceSpec, Spec
+from builder.model import LockedPackage, LockedSource
 from builder.settings import Settings
+from builder.store.files import sha256_file
 from tests.support.fileserver import Server
+from tests.support.gitserver import Repo
 from tests.support.wheels import make_wheel
 
 PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
@@ -54,6 +57,24 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     )
     (folder / "backend.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nraise SystemExit(1)\n")
     return str(folder)
+
+
+@pytest.fixture
+def git_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Returns what git was started with since the last call, by any program that looks for it."""
+    log, programs = tmp_path / "git.log", tmp_path / "programs"
+    log.touch()
+    programs.mkdir()
+    (programs / "git").write_text(f'#!/bin/sh\necho "$*" >>{log}\nexec {shutil.which("git")} "$@"\n')
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    def calls() -> list[str]:
+        found = log.read_text().splitlines()
+        log.write_text("")
+        return found
+
+    return calls
 
 
 def request(folder: Path, environment: str, *, offline: bool = False) -> SolveRequest:
@@ -185,6 +206,45 @@ def test_configuration_of_uv(tmp_path: Path, evil: str, monkeypatch: pytest.Monk
     name = environment_yml(tmp_path, "--find-links", "links")
     [package] = solve(tmp_path, name, offline=True)
     assert package.url == "builder://find-links/absent-1.0-py3-none-any.whl"
+
+
+class Built:
+    """Plays the builder of wheels: makes one of the source's name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sources: list[str] = []
+
+    def name_of(self, source: SourceSpec) -> None: ...
+
+    def build(
+        self, source: SourceSpec, packages: Sequence[LockedPackage], previous: LockedPackage | None = None
+    ) -> BuiltWheel:
+        assert source.name
+        self.sources.append(source.url)
+        path = make_wheel(self.folder, source.name, "2.0")
+        locked = LockedSource("git", source.url, commit="1" * 40, tree="2" * 40)
+        return BuiltWheel(path, path.name, source.name, "2.0", sha256_file(path), locked)
+
+
+def test_repository_of_a_package(tmp_path: Path, git_calls: Callable[[], list[str]]) -> None:
+    """uv runs no git for a package that requires a repository; the hint is the line that builder takes."""
+    repo = Repo(tmp_path / ("long" * 20) / "repo")
+    repo.commit(pyproject_toml="[project]\nname='tool'\nversion='2.0'\n")
+    git_calls()
+    links = tmp_path / "project" / "links"
+    make_wheel(links, "app", "1.0", requires=(f"tool @ git+{repo.url}",))
+    environment = tmp_path / "project" / "environment.yml"
+    lines = "dependencies: [python, {pip: [./links/app-1.0-py3-none-any.whl%s]}]\n"
+    environment.write_text(lines % "")
+    builder = Built(tmp_path / "built")
+    with pytest.raises(SolveError, match=r"`tool @ git\S+`") as caught:
+        solve_pip(request(tmp_path / "project", environment.name), [PYTHON], builder=builder)
+    assert f"add '- tool @ git+{repo.url}' below '- pip:'" in caught.value.hint
+    environment.write_text(lines % f", 'tool @ git+{repo.url}'")
+    solved = solve_pip(request(tmp_path / "project", environment.name), [PYTHON], builder=builder)
+    assert [package.name for package in solved] == ["app", "tool"] and builder.sources == [repo.url]
+    assert solved[1].url == "builder://wheels/tool-2.0-py3-none-any.whl" and git_calls() == []
 
 
 def test_uv_toml(monkeypatch: pytest.MonkeyPatch) -> None:
