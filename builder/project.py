@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
+from builder.config.inside import own_path
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
@@ -105,7 +106,7 @@ class Project:
     @property
     def layout(self) -> Path:
         """The folder of built images: an OCI layout with one tag per target."""
-        return self.root / "dist"
+        return own_path(self.root, "dist", "or build with --layout DIR")
 
     def prune_layout(self) -> int:
         """Removes blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
@@ -452,7 +453,7 @@ class Project:
     @property
     def reports(self) -> Path:
         """The folder of smoke reports: a folder of JSON files for each target."""
-        return self.root / "reports"
+        return own_path(self.root, "reports")
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
         """What the smoke test of a build tests: the recipe's ``smoke``, or what the lock suggests."""

@@ -216,5 +216,5 @@ def _number(field_: bytes) -> int:
         )
     octal = _OCTAL.fullmatch(field_)
     if octal is None:
-        raise TarError(f"not a tar: {field_!r} is not a number")
+        raise TarError("not a tar: a header has text instead of a number")
     return int(octal[1] or b"0", 8)

@@ -152,10 +152,10 @@ def build(
             "--on slurm needs a recipe, and --env has none", "write one: builder init --env FILE"
         )
     options.check(recipes)
+    folder = options.layout or context.project.layout  # an error before the build
     if options.on and len(recipes) > 1:
         from builder.cli.build_array import build_in_array
 
-        folder = options.layout or context.project.layout
         build_in_array(context, recipes, lambda recipe: _array_task(context, recipe, options), folder)
         return
     build_one = _build_in_job if options.on == "slurm" else _build_here

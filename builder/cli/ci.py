@@ -11,6 +11,7 @@ import click
 
 from builder.ci.workflow import FILES, MONTHLY, Service
 from builder.cli.context import Context, common_options, complete_target, pass_context
+from builder.config.inside import own_path
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _write(
         schedule=schedule,
     )
     text = render(Workflow.of(recipes, options))
-    path = output or project.root / FILES[service]
+    path = output or own_path(project.root, FILES[service])
     answer = {"service": service, "targets": [r.name for r in recipes], "text": text, "file": None}
     if to_stdout:
         context.output.result(answer, escape(text.rstrip("\n")))

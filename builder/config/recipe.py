@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
 from builder.config.gitpackages import has_git_packages
+from builder.config.inside import check_inside, own_path
 from builder.config.merge import load_chain, merge
 from builder.config.site import Site
 from builder.config.sites import all_site_files, load_site, site_of, yaml_files
@@ -339,7 +340,10 @@ class Recipe(Model):
         if self.uses_lock_unchanged:
             return path
         stem = path.stem if path.suffix in _STEM_SUFFIXES else path.name
-        return path.with_name(f"{stem}.{self.name}.lock.yml")
+        path = path.with_name(f"{stem}.{self.name}.lock.yml")
+        if path.is_symlink():
+            check_inside(path, (self.root,), "a symlink", f"remove the link: rm {path}")
+        return path
 
     @property
     def architecture(self) -> str:
@@ -354,7 +358,7 @@ class Recipe(Model):
 
 def recipe_files(root: Path) -> dict[str, Path]:
     """Returns the target names and their files in ``root/recipes``."""
-    files = yaml_files(root / "recipes")
+    files = yaml_files(own_path(root, "recipes"))
     return {name: path for name, path in files.items() if not name.startswith("_")}
 
 
@@ -403,9 +407,14 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
         data = merge(data, {"site": site_keys})
     data.setdefault("name", name)
     try:
-        return Recipe.model_validate({**data, "source": source, "root": root})
+        recipe = Recipe.model_validate({**data, "source": source, "root": root})
     except ValidationError as e:
         raise config_error(e, [*yamls, *site_yamls], Recipe) from None
+    for key, value in (("lock", recipe.lock), ("environment", recipe.environment)):
+        if value:
+            named_in = next((yaml for yaml in yamls if key in yaml.data), yamls[0])
+            check_inside(root / value, (root,), f"{named_in.where(key)}: {key}")
+    return recipe
 
 
 def _check_version(yaml: YamlFile) -> None:

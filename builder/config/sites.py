@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.config.inside import own_path
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile
@@ -90,7 +91,7 @@ def _folders(root: Path | None) -> dict[Origin, Path]:
     except UsageError:
         pass  # without a home folder there are no files of the user
     if root is not None:
-        folders["project"] = root / "sites"
+        folders["project"] = own_path(root, "sites")
     return folders
 
 

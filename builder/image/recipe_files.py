@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from builder.config.inside import is_inside
 from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError
@@ -91,10 +92,7 @@ def _require_inside(source: Path, root: Path, where: str) -> None:
     A symlink itself is copied as a symlink, so it may lead anywhere.
     """
     plain, project = (Path(os.path.normpath(path.absolute())) for path in (source, root))
-    inside = plain == project or (
-        plain.is_relative_to(project) and plain.parent.resolve().is_relative_to(project.resolve())
-    )
-    if not inside:
+    if plain != project and not (plain.is_relative_to(project) and is_inside(plain.parent, project)):
         raise ConfigError(
             f"{where}: {source} is outside of the project folder", f"copy it into a folder of {root}"
         )

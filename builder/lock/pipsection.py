@@ -15,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 from builder.config.fields import line
+from builder.config.inside import check_inside
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
 from builder.lock.sourcespec import Place, names_source, read_location, read_named
@@ -258,19 +259,6 @@ def plain_value(text: str, where: str) -> str:
         return line(text)
     except ValueError as e:
         raise ConfigError(f"{where}: {redact(text)!r} {e}", "write one value on one line") from None
-
-
-def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:
-    """Raises ConfigError for a requirements file that is not below one of the folders, symlinks followed.
-
-    Its lines are shown in messages, and those of ``/proc/self/environ`` are secrets.
-    """
-    real = path.resolve()
-    if not any(real.is_relative_to(folder.resolve()) for folder in folders):
-        raise ConfigError(
-            f"{where}: {path} is outside of the project",
-            f"copy the file into {folders[0]}, and name it there",
-        )
 
 
 def link_from(link: str, folder: Path, base: Path) -> str:

@@ -17,6 +17,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
+from builder.config.inside import is_inside
 from builder.errors import ConfigError
 from builder.lock.spec import SourceSpec, Spec
 from builder.model import SourceKind
@@ -231,18 +232,14 @@ def _with_extras(parts: _Parts, name: str, location: str) -> str:
 def _local(parts: _Parts, place: Place) -> SourceSpec | Spec:
     text, fragment = _split_fragment(parts, place)
     path = _path(text, parts, place)
-    try:
-        relative = path.relative_to(place.root).as_posix()
-        inside = path.resolve().is_relative_to(place.root.resolve())
-    except ValueError:
-        inside = False
-    if not inside:
+    if not (path.is_relative_to(place.root) and is_inside(path, place.root)):
         raise _error(
             place,
             parts.text,
             f"is outside of the project {place.root}, and a lock names no folder of one machine",
             "copy it into the project, or name its repository: git+https://... or git+file://...",
         )
+    relative = path.relative_to(place.root).as_posix()
     if path.name.endswith(".whl") and path.is_file():
         name = parts.name or _wheel_name(path.name, parts, place)
         return Spec(_with_extras(parts, name, f"./{relative}"), name, place.where, path)

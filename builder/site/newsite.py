@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from builder.config.inside import own_path
 from builder.config.recipe import GpuVendor
 from builder.config.site import RuntimeKind
 from builder.config.sitefile import read_site
@@ -59,8 +60,8 @@ def new_site(
     sif = runtime in ("singularity", "apptainer")
     files = {
         root / "sites" / f"{name}.yaml": _text("site", name=name, runtime=runtime, gpu=gpu, sif=sif),
-        root / "recipes" / f"{name}.yaml": _text("recipe", name=name, today=today.isoformat()),
-        root / "environments" / f"{name}.yml": _environment_text(name, gpu),
+        own_path(root, "recipes") / f"{name}.yaml": _text("recipe", name=name, today=today.isoformat()),
+        own_path(root, "environments") / f"{name}.yml": _environment_text(name, gpu),
     }
     written = [path for path in files if not path.exists()]
     for path in written:

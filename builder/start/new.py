@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from builder.config.inside import check_inside, is_inside
 from builder.config.recipe import load_recipe, recipe_files
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
@@ -62,6 +63,7 @@ def new_project(
         ConfigError: a file is not valid, or the site does not exist.
     """
     name = wishes.name or target_name(root.resolve().name)
+    _check_link(found, root)
     if (path := recipe_files(root).get(name)) is not None:
         raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
     if wishes.add:
@@ -84,9 +86,14 @@ def new_project(
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
     written.files.insert(0, recipe)
-    if (ignore := _add_to_gitignore(root)) is not None:
-        written.files.append(ignore)
+    _add_to_gitignore(written, root)
     return written
+
+
+def _check_link(found: Candidate | None, root: Path) -> None:
+    """Raises ConfigError for a file of the project that is a symlink to one outside of it."""
+    if found is not None and found.path.absolute().is_relative_to(root.absolute()):
+        check_inside(found.path, (root,), "a symlink")
 
 
 def _with_environment(draft: Draft, root: Path, found: Candidate | None, groups: Sequence[str]) -> Draft:
@@ -98,7 +105,7 @@ def _with_environment(draft: Draft, root: Path, found: Candidate | None, groups:
             raise UsageError(f"{root / draft.name}.yml exists already", "name the target: --name NAME")
         return replace(draft, environment=file)
     path = found.path.resolve()
-    if not path.is_relative_to(root.resolve()):
+    if not is_inside(path, root):
         raise UsageError(f"--from {found.path}: not below {root}", f"copy it into {root}")
     found = Candidate(root.resolve() / path.relative_to(root.resolve()), found.kind)
     relative = path.relative_to(root.resolve()).as_posix()
@@ -178,14 +185,17 @@ def _warn_about_debian(written: Written, root: Path, path: Path, platform: str) 
         )
 
 
-def _add_to_gitignore(root: Path) -> Path | None:
-    """Adds what is missing to ``.gitignore``; returns the file if it changed."""
+def _add_to_gitignore(written: Written, root: Path) -> None:
+    """Adds what is missing to ``.gitignore``. The file behind a link may hold a secret: it is not read."""
     path = root / ".gitignore"
+    if path.is_symlink():
+        written.notes.append(f".gitignore is a symlink, so add {', '.join(_IGNORED)} yourself")
+        return
     text = path.read_text(errors="surrogateescape") if path.exists() else ""
     known = {line.strip().strip("/") for line in text.splitlines()}
     missing = [line for line in _IGNORED if line.strip("/") not in known]
     if not missing:
-        return None
+        return
     separator = "" if not text or text.endswith("\n") else "\n"
     write_atomic(path, (text + separator + "\n".join(missing) + "\n").encode(errors="surrogateescape"))
-    return path
+    written.files.append(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.config.inside import check_inside, is_inside
 from builder.config.recipe import Recipe
 from builder.config.sites import load_site
 from builder.lock.file import read_lock
@@ -60,6 +61,7 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
     found = candidate(env, "--env")
     start = start.absolute()
     root = start if env.is_relative_to(start) else env.parent
+    check_inside(env, (root,), "--env")
     stem = env.name.partition(".")[0]
     name = wishes.name or target_name(root.resolve().name if stem in _GENERAL_NAMES else stem)
     files = added_files(wishes.add, root)
@@ -94,7 +96,7 @@ def _locked_environment(lock: Path, root: Path) -> str:
     """The environment file that a lock of conda-lock was made from; empty if it does not exist."""
     for source in read_lock(lock).sources:
         path = lock.parent / source
-        if path.is_file() and path.resolve().is_relative_to(root.resolve()):
+        if path.is_file() and is_inside(path, root):
             return path.resolve().relative_to(root.resolve()).as_posix()
     return ""
 

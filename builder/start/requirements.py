@@ -10,12 +10,12 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from builder.config.inside import check_inside
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
 from builder.lock.pipsection import (
     MAX_FILES,
     MAX_NESTED,
-    check_inside,
     link_from,
     requirement_lines,
     split_option,

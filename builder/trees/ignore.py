@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from builder.config.inside import check_inside
 from builder.errors import ConfigError
 
 #: The file of patterns, in the project folder. It is not copied itself.
@@ -41,6 +42,7 @@ class Ignore:
     def __init__(self, root: Path) -> None:
         self._root = plain_path(root)
         self.file = self._root / IGNORE_FILE
+        check_inside(self.file, (self._root,), "a symlink")
         self._lines = _read_lines(self.file)
         self._spec = _spec(self.file, self._lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builder.config.inside import own_path
 from builder.config.recipe import Recipe
 from builder.errors import FetchError
 from builder.model import Lock, LockedPackage
@@ -45,7 +46,7 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
 def wheel_places(root: Path, package: LockedPackage) -> tuple[Path, Path]:
     """Where a built wheel may be in the project."""
     assert package.sha256 is not None
-    folder = root / FOLDER
+    folder = own_path(root, FOLDER)
     return folder / package.filename, folder / package.sha256[:12] / package.filename
 
 

@@ -11,6 +11,7 @@ from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from builder.config.inside import is_inside
 from builder.errors import LockError
 from builder.lock.formats.common import PackageMaker, read_text
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
@@ -156,7 +157,7 @@ def _nested(path: Path, here: str, value: str, file: _File, chain: tuple[Path, .
     other = path.parent / value
     if "://" in value or not value:
         raise LockError(f"{here}: -r {redact(value)}: not a file", "download it, and name the file")
-    if file.root is not None and not other.resolve().is_relative_to(file.root.resolve()):
+    if file.root is not None and not is_inside(other, file.root):
         raise LockError(
             f"{here}: -r {value}: outside of the project {file.root}", "copy the file into the project"
         )

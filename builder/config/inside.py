@@ -1,0 +1,57 @@
+"""The rule that files and folders of a project are inside of its folder, symlinks followed.
+
+A clone of somebody's repository may have a symlink to any file or folder of the user's. So no file that a
+recipe names is read through one that leads out, because its lines are shown in messages, and builder neither
+writes into nor removes from a folder behind one. The project folder itself may be reached by a symlink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from builder.errors import ConfigError
+
+
+def is_inside(path: Path, *folders: Path) -> bool:
+    """Whether a path is below one of the folders, symlinks followed."""
+    real = path.resolve()
+    return any(real.is_relative_to(folder.resolve()) for folder in folders)
+
+
+def check_inside(path: Path, folders: Iterable[Path], where: str, hint: str = "") -> None:
+    """Raises ConfigError for a path that is not below one of the folders.
+
+    Args:
+        path: the file or folder.
+        folders: the project folder first.
+        where: what names the path, for the message.
+        hint: what to do; empty: copy the file into the project.
+    """
+    folders = tuple(folders)
+    if not is_inside(path, *folders):
+        raise ConfigError(
+            f"{where}: {path} is outside of the project",
+            hint or f"copy the file into {folders[0]}, and name it there",
+        )
+
+
+def own_path(root: Path, name: str, hint: str = "") -> Path:
+    """Returns a file or folder of a project that builder writes, or whose files it reads by their names.
+
+    Args:
+        root: the project folder.
+        name: ``dist``, ``recipes``, ``.gitlab-ci.yml``, ...
+        hint: what else the user can do.
+
+    Raises:
+        ConfigError: it is outside of the project, or has a symlink that leads out: as an entry, or as an
+            entry of ``blobs``.
+    """
+    path = root / name
+    for entry in chain([path], path.glob("*"), path.glob("blobs/*")):
+        if entry == path or entry.is_symlink():
+            remedy = f"rm {entry}; or move the whole project there, and link to that; {hint}"
+            check_inside(entry, (root,), "a symlink", remedy.removesuffix("; "))
+    return path
