@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from builder.errors import ConfigError, FetchError
 from builder.lock.channels import PROBE_TIMEOUT
@@ -17,6 +20,12 @@ from builder.net.pipconfig import PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import expand_home
+from builder.text import human_bytes
+
+#: Packages that only builds for CUDA need. nvidia-ml-py and nvidia-nccl come with packages for CPUs too.
+_NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
+#: Indexes of builds for CUDA: ``https://download.pytorch.org/whl/cu129``.
+_CUDA_INDEX = re.compile(r"/cu\d+(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +192,37 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ..
             )
         request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
     return tuple(silent)
+
+
+def check_kind(request: SolveRequest, silent: Sequence[str], packages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses CUDA packages that took the place of those of an index that does not answer.
+
+    The same name is another kind of package elsewhere: torch is for the CPU in an index of PyTorch, and for
+    CUDA, with 3 GB of other packages, on PyPI. A recipe for NVIDIA's GPUs takes them.
+
+    Args:
+        request: the environment and the target.
+        silent: the indexes that do not answer.
+        packages: uv's solution.
+
+    Raises:
+        FetchError: the recipe is for no GPU, or for AMD's, and the solution needs CUDA.
+    """
+    vendor = request.recipe.gpu.vendor
+    replaced = [url for url in silent if not _CUDA_INDEX.search(url)]
+    found = [package["name"] for package in packages if _NEEDS_CUDA.fullmatch(package["name"])]
+    if vendor == "nvidia" or not replaced or not found:
+        return
+    url = mirrored_indexes(request).get(replaced[0]) or replaced[0]
+    origin = redact(url).removesuffix(urlsplit(url).path)
+    size = sum(max((wheel.get("size", 0) for wheel in p.get("wheels", ())), default=0) for p in packages)
+    raise FetchError(
+        f"{request.environment.path}: {redact(url)} does not answer, and what is elsewhere is for CUDA "
+        f"({', '.join(found)} ...{f'; {human_bytes(size)} in all' if size else ''}), but the recipe has gpu: "
+        f"{{vendor: {vendor}}}",
+        f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with wheels: "
+        "export PIP_FIND_LINKS=FOLDER; or write gpu: {vendor: nvidia} into the recipe to take CUDA",
+    )
 
 
 def _problem(url: str) -> str:

@@ -33,7 +33,7 @@ from packaging.version import InvalidVersion, Version
 from builder.config.fields import line
 from builder.config.safetoml import loads
 from builder.errors import ConfigError, SolveError
-from builder.lock.indexes import Indexes, find_indexes
+from builder.lock.indexes import Indexes, check_kind, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.sourcesolve import SourceSolver
@@ -63,7 +63,7 @@ def solve_pip(
     Raises:
         ConfigError: a find-links folder does not exist, or a variable in a URL is not set.
         SolveError: no set of wheels satisfies the pip section; the message contains uv's reason.
-        FetchError: an index does not answer, and the recipe names no fallback.
+        FetchError: an index does not answer, and the recipe names no fallback, or one of another kind.
         WheelError: a wheel cannot be built from its source.
     """
     python = next((package for package in conda if package.name == "python"), None)
@@ -85,6 +85,7 @@ def solve_pip(
             files = {"requirements.in": requirements, "constraints.txt": constraints}
             files["overrides.txt"] = sourced.overrides
             solved = _solve(request, python.version, provided, with_built, files)
+            check_kind(request, indexes.silent, solved)
             return [package for package in solved if package["name"] not in provided]
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:

@@ -621,6 +621,36 @@ def test_silent_index(target, settings, tmp_path, monkeypatch):
     assert "secret" not in "".join(listener.notes) and not listener.warnings
 
 
+def test_other_kind(target, settings, tmp_path, monkeypatch):
+    """CUDA does not take the place of a silent index, unless the recipe or the index is for CUDA."""
+    names = ("torch", "nvidia-cublas", "nvidia-ml-py", "xgboost", "nvidia-nccl-cu12")
+    needs = {"torch": ("nvidia-cublas",), "xgboost": ("nvidia-nccl-cu12", "nvidia-ml-py")}
+    for name in names:
+        made = wheel(tmp_path / "w", name, "1.0", requires=needs.get(name, ()))
+        simple_index(tmp_path / "pages", made)
+    with serve(tmp_path / "pages") as server:
+        pip(monkeypatch, index_url=server.url)
+
+        def locked(names, index, vendor):
+            text = f"- python\n- pip:\n  - --extra-index-url http://127.0.0.1:9/{index}\n"
+            text += "".join(f"  - {name}\n" for name in names)
+            recipe = target(text, pip={"fallback": "pip"}, gpu={"vendor": vendor})
+            return versions(lock(recipe, settings))
+
+        for vendor in ("none", "amd"):
+            with pytest.raises(FetchError) as caught:
+                locked(["torch"], "whl/cpu", vendor)
+            assert "http://127.0.0.1:9/whl/cpu does not answer" in caught.value.message
+            assert "(nvidia-cublas ...)" in caught.value.message and vendor in caught.value.message
+            assert "BUILDER_MIRRORS='http://127.0.0.1:9=URL-OR-FOLDER'" in caught.value.hint
+        assert "nvidia-cublas" in locked(["torch"], "whl/cpu", "nvidia")
+        assert "nvidia-cublas" in locked(["torch"], "whl/cu129", "none"), "the index is one for CUDA"
+        assert "nvidia-nccl-cu12" in locked(["xgboost"], "whl/cpu", "none"), "it needs no GPU"
+        wheel(tmp_path / "links", "torch", "1.0+cpu")
+        pip(monkeypatch, index_url=server.url, find_links=(str(tmp_path / "links"),))
+        assert locked(["torch"], "whl/cpu", "none")["torch"] == "1.0+cpu"
+
+
 def test_passwords(target, settings, tmp_path, monkeypatch):
     """Passwords reach the index, and neither arguments nor the lock."""
     simple_index(tmp_path / "pages", wheel(tmp_path / "w", "alpha", "1.0"))

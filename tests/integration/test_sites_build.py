@@ -27,7 +27,7 @@ from tests.support.project import whole
 from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors
 
 #: The fixture ``cpu`` builds target cpu from real packages, test_deepcam.py those with git repositories.
-ELSEWHERE = ("cpu", "archer2-cpu", "archer2-gpu")
+ELSEWHERE = ("cpu", "cpu-jax", "archer2-cpu", "archer2-gpu")
 
 
 def distinct_targets() -> list[str]:
