@@ -95,7 +95,7 @@ def cache_verify(context: Context) -> None:
     metavar="SIZE",
     help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
 )
-@click.option("--dry-run", is_flag=True, help="With --max-size: show what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @click.option(
     "--all",
     "everything",
@@ -119,9 +119,11 @@ def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bo
     from builder.store.limit import plan_removal, remove_items
     from builder.store.prune import prune, usage
 
-    limit = _limit(max_size, dry_run=dry_run, everything=everything)
-    if limit is not None and dry_run:
-        _show_removal(context, limit)
+    limit = _limit(max_size, everything=everything)
+    if dry_run:
+        if everything:
+            raise UsageError("--all removes everything", "builder cache info shows what that is")
+        _show_removal(context, limit, days)
         return
     freed, cache = 0, context.settings.cache
     stuck: set[Path] = set()
@@ -157,7 +159,7 @@ _TOO_LARGE = (
 )
 
 
-def _limit(text: str | None, *, dry_run: bool, everything: bool) -> int | None:
+def _limit(text: str | None, *, everything: bool) -> int | None:
     """The bytes of ``--max-size``; None without it.
 
     Raises:
@@ -165,10 +167,6 @@ def _limit(text: str | None, *, dry_run: bool, everything: bool) -> int | None:
     """
     days_given = click.get_current_context().get_parameter_source("days") == ParameterSource.COMMANDLINE
     if text is None:
-        if dry_run:
-            raise UsageError(
-                "--dry-run needs --max-size", "write --max-size 50G --dry-run, or see: builder cache info"
-            )
         return None
     if everything or days_given:
         other = "--all" if everything else "--older-than"
@@ -179,20 +177,20 @@ def _limit(text: str | None, *, dry_run: bool, everything: bool) -> int | None:
     return size
 
 
-def _show_removal(context: Context, limit: int) -> None:
+def _show_removal(context: Context, limit: int | None, days: float) -> None:
     from builder.store.limit import plan_removal
 
     with working(context.output, "measuring the cache"):
-        removal = plan_removal(context.settings.cache, limit)
+        removal = plan_removal(context.settings.cache, limit, days)
     table = Table("folder", "entries", "size", "last used", box=None)
     for kind in dict.fromkeys(item.kind for item in removal.items):
         items = [item for item in removal.items if item.kind == kind]
-        days = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in items]
+        used = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in items]
         size = human_bytes(sum(item.size for item in items))
-        table.add_row(kind, str(len(items)), size, f"{min(days)} to {max(days)}")
+        table.add_row(kind, str(len(items)), size, f"{min(used)} to {max(used)}")
     if removal.items:
         context.output.table(table)
-    if removal.left > limit:
+    if limit is not None and removal.left > limit:
         context.output.warn(_TOO_LARGE.format(size=human_bytes(removal.left)))
     context.output.result(
         {

@@ -230,6 +230,13 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [name for name in recipe_files(root) if name.startswith(incomplete)] if root else []
 
 
+def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion of site names."""
+    from builder.config.sites import site_files
+
+    return [name for name in site_files(completed_root(ctx)) if name.startswith(incomplete)]
+
+
 #: One target; without it the command takes the only target of the project.
 target_argument = click.argument("target", required=False, shell_complete=complete_target)
 #: A target and a command, see :meth:`Context.recipe_and_command`.
@@ -270,7 +277,7 @@ def _site_options(command: Callable[..., Any], when: str) -> Callable[..., Any]:
     helps = {option: _capital(when + text) for option, text in texts.items()}
     command = _wish("--add", multiple=True, metavar="SOURCE[:TARGET]", help=helps["--add"])(command)
     command = _wish("--base", metavar="BASE", help=helps["--base"])(command)
-    return _wish("--site", metavar="NAME", help=helps["--site"])(command)
+    return _wish("--site", metavar="NAME", help=helps["--site"], shell_complete=complete_site)(command)
 
 
 def _capital(text: str) -> str:

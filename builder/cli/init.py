@@ -140,7 +140,8 @@ def _report(context: Context, root: Path, written: Written) -> None:
         context.output.warn(warning)
     files = [str(path.relative_to(root)) for path in written.files]
     commands = _next_commands(context, root, written, site)
-    text = "\n".join([f"wrote {', '.join(files)}", "", "next:", *(f"  {command}" for command in commands)])
+    after = "next, when the warnings above are done:" if written.warnings else "next:"
+    text = "\n".join([f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)])
     context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
 
 

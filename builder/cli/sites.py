@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, completed_root, context_exit, pass_context
+from builder.cli.context import Context, common_options, complete_site, context_exit, pass_context
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -22,13 +22,6 @@ def project_root(context: Context) -> Path | None:
         return context.project.root
     except ConfigError:
         return None
-
-
-def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion of site names."""
-    from builder.config.sites import site_files
-
-    return [name for name in site_files(completed_root(ctx)) if name.startswith(incomplete)]
 
 
 @click.group(invoke_without_command=True)
@@ -54,14 +47,13 @@ def sites_list(context: Context) -> None:
 
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, site_files
+    from builder.site.status import off_note
 
     root = project_root(context)
     files = all_site_files(root)
     found = site_files(root)
     places = {name: origin(path, root) for name, path in found.items()}
-    shows_origin = any(place != "package" for place in places.values())
-    columns = ["site", "title", "runtime", "GPU", "checked", *(["from"] if shows_origin else [])]
-    table = Table(*columns, box=None)
+    table = Table("site", "runtime", "GPU", "checked", box=None)
     rows = []
     valid: list[tuple[str, SiteFile]] = []
     for name in found:
@@ -69,18 +61,11 @@ def sites_list(context: Context) -> None:
             valid.append((name, read_site(name, files)))
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
-    for name, site in sorted(valid, key=lambda entry: (entry[1].site.status == "retired", entry[0])):
+    for name, site in sorted(valid, key=lambda entry: (bool(off_note(entry[1].site)), entry[0])):
         path, place, runtime = found[name], places[name], site.site.runtime.kind
-        retired = site.site.status == "retired"
-        state = f"retired: use {', '.join(site.site.successors) or 'another site'}" if retired else ""
-        table.add_row(
-            name,
-            escape(site.site.title),
-            runtime,
-            _gpus(site),
-            escape(state) or site.site.checked or "",
-            *([place] if shows_origin else []),
-        )
+        checked = (site.site.checked or "") + (f" ({place})" if place != "package" else "")
+        off = off_note(site.site)
+        table.add_row(name, *(["", "", escape(off)] if off else [runtime, _gpus(site), checked]))
         rows.append(
             {
                 "name": name,

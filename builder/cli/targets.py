@@ -20,20 +20,18 @@ def targets(ctx: click.Context) -> None:
 @common_options
 @pass_context
 def targets_list(context: Context) -> None:
-    """List the targets of the project."""
+    """List the targets of the project; those of systems that are switched off come last."""
+    from rich.markup import escape
     from rich.table import Table
 
-    from builder.site.status import retired_note
+    from builder.site.status import off_note
 
-    recipes = context.project.recipes()
-    table = Table("target", "groups", "GPU", "locked", "base", "description", box=None)
+    table = Table("target", "GPU", "locked", "description", box=None)
     rows = []
-    for r in recipes:
+    for r in sorted(context.project.recipes(), key=lambda recipe: bool(off_note(recipe.site))):
         locked = r.lock_path.exists()
-        gpu = " ".join([r.gpu.vendor, *r.gpu.architectures])
-        retired = retired_note(r.site, r.site_title)
-        text = f"{r.description} ({retired})" if retired else r.description
-        table.add_row(r.name, " ".join(r.group), gpu, "yes" if locked else "no", r.base, text)
+        text = escape(off_note(r.site) or r.description)
+        table.add_row(r.name, r.gpu.vendor, "yes" if locked else "no", text)
         rows.append(
             {
                 "name": r.name,

@@ -7,7 +7,7 @@ writes into nor removes from a folder behind one. The project folder itself may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def is_inside(path: Path, *folders: Path) -> bool:
     return any(real.is_relative_to(folder.resolve()) for folder in folders)
 
 
-def check_inside(path: Path, folders: Iterable[Path], where: str, hint: str = "") -> None:
+def check_inside(path: Path, folders: Sequence[Path], where: str, hint: str = "") -> None:
     """Raises ConfigError for a path that is not below one of the folders.
 
     Args:
@@ -29,7 +29,6 @@ def check_inside(path: Path, folders: Iterable[Path], where: str, hint: str = ""
         where: what names the path, for the message.
         hint: what to do; empty: copy the file into the project.
     """
-    folders = tuple(folders)
     if not is_inside(path, *folders):
         raise ConfigError(
             f"{where}: {path} is outside of the project",

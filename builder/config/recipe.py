@@ -410,11 +410,16 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
         recipe = Recipe.model_validate({**data, "source": source, "root": root})
     except ValidationError as e:
         raise config_error(e, [*yamls, *site_yamls], Recipe) from None
+    _check_files(recipe, yamls)
+    return recipe
+
+
+def _check_files(recipe: Recipe, yamls: list[YamlFile]) -> None:
+    """Raises ConfigError for an environment file or a lock outside of the project."""
     for key, value in (("lock", recipe.lock), ("environment", recipe.environment)):
         if value:
             named_in = next((yaml for yaml in yamls if key in yaml.data), yamls[0])
-            check_inside(root / value, (root,), f"{named_in.where(key)}: {key}")
-    return recipe
+            check_inside(recipe.root / value, (recipe.root,), f"{named_in.where(key)}: {key}")
 
 
 def _check_version(yaml: YamlFile) -> None:

@@ -23,7 +23,7 @@ from builder.settings import expand_home
 from builder.text import human_bytes
 
 #: Packages that only builds for CUDA need. nvidia-ml-py and nvidia-nccl come with packages for CPUs too.
-_NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
+_NEEDS_CUDA = re.compile(r"^(?:cuda-toolkit|nvidia-(?:cublas|cuda-runtime|cudnn)(?:-cu\d+)?)$", re.MULTILINE)
 #: Indexes of builds for CUDA: ``https://download.pytorch.org/whl/cu129``.
 _CUDA_INDEX = re.compile(r"/cu\d+(/|$)")
 
@@ -208,18 +208,17 @@ def check_kind(request: SolveRequest, silent: Sequence[str], packages: Sequence[
     Raises:
         FetchError: the recipe is for no GPU, or for AMD's, and the solution needs CUDA.
     """
-    vendor = request.recipe.gpu.vendor
     replaced = [url for url in silent if not _CUDA_INDEX.search(url)]
-    found = [package["name"] for package in packages if _NEEDS_CUDA.fullmatch(package["name"])]
-    if vendor == "nvidia" or not replaced or not found:
+    found = _NEEDS_CUDA.findall("\n".join(package["name"] for package in packages))
+    if request.recipe.gpu.vendor == "nvidia" or not replaced or not found:
         return
-    url = mirrored_indexes(request).get(replaced[0]) or replaced[0]
+    url = mirrored_indexes(request).get(replaced[0], replaced[0])
     origin = redact(url).removesuffix(urlsplit(url).path)
-    size = sum(max((wheel.get("size", 0) for wheel in p.get("wheels", ())), default=0) for p in packages)
+    size = sum(wheel.get("size", 0) for package in packages for wheel in package.get("wheels", ())[:1])
     raise FetchError(
         f"{request.environment.path}: {redact(url)} does not answer, and what is elsewhere is for CUDA "
         f"({', '.join(found)} ...{f'; {human_bytes(size)} in all' if size else ''}), but the recipe has gpu: "
-        f"{{vendor: {vendor}}}",
+        f"{{vendor: {request.recipe.gpu.vendor}}}",
         f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with wheels: "
         "export PIP_FIND_LINKS=FOLDER; or write gpu: {vendor: nvidia} into the recipe to take CUDA",
     )

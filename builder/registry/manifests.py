@@ -79,7 +79,7 @@ class Manifests:
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise self._transport.refusal(answer, f"describe {self._name(repository, ref)}")
+            raise self._transport.refusal(answer, f"return the manifest of {self._name(repository, ref)}")
         etag = answer.headers.get("ETag", "")
         digest = answer.headers.get("Docker-Content-Digest", "")
         size = answer.content_length

@@ -13,6 +13,11 @@ from builder.errors import UsageError
 MAX_AGE = 180
 
 
+def off_note(site: Site) -> str:
+    """Returns a few words on a system that is switched off, for tables; empty: it is not."""
+    return f"off: use {', '.join(site.successors) or 'another site'}" if site.status == "retired" else ""
+
+
 def retired_note(site: Site, title: str) -> str:
     """Returns a sentence about a system that is switched off, with its successors; empty for all others."""
     if site.status != "retired":

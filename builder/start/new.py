@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from builder.config.inside import check_inside, is_inside
+from builder.config.inside import check_inside
 from builder.config.recipe import load_recipe, recipe_files
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
@@ -105,8 +105,7 @@ def _with_environment(draft: Draft, root: Path, found: Candidate | None, groups:
             raise UsageError(f"{root / draft.name}.yml exists already", "name the target: --name NAME")
         return replace(draft, environment=file)
     path = found.path.resolve()
-    if not is_inside(path, root):
-        raise UsageError(f"--from {found.path}: not below {root}", f"copy it into {root}")
+    check_inside(path, (root,), "--from")
     found = Candidate(root.resolve() / path.relative_to(root.resolve()), found.kind)
     relative = path.relative_to(root.resolve()).as_posix()
     draft = replace(draft, environment=named_environment(found, root.resolve()))

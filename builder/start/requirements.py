@@ -124,8 +124,6 @@ def read_requirements(path: Path, root: Path | None = None) -> Requirements:
     """
     root = (root or path.parent).absolute()
     is_below = path.absolute().is_relative_to(root)
-    if is_below:
-        check_inside(path, (root,), "a symlink")
     found = Requirements(path, is_file=is_below, root=root)
     _read(path, found, (root, path.parent), 0)
     found.is_file = found.is_file and not found.left_out

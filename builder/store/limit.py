@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 import stat
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from pathlib import Path
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
 from builder.store.prune import files_below, last_used, prune_records, prune_uv, usage
 from builder.store.running import oldest_running
-from builder.store.unpacked import TreeName, remove_unless_used
+from builder.store.unpacked import KEPT_DAYS, TreeName, remove_unless_used
 from builder.store.walk import Stuck, try_to_remove
 
 
@@ -63,11 +64,13 @@ class Removal:
         return self.before - self.freed
 
 
-def plan_removal(cache: Path, max_size: int) -> Removal:
+def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> Removal:
     """What has to be removed so that the cache has ``max_size`` bytes at most; it removes nothing.
 
-    The rest may be larger: then everything else is in use.
+    The rest may be larger: then everything else is in use. Without a size: what was not used for some days.
     """
+    if max_size is None:
+        return _plan_by_age(cache, days)
     before = sum(folder.size for folder in usage(cache))
     removed: list[Item] = []
     too_many = before - max_size
@@ -80,6 +83,13 @@ def plan_removal(cache: Path, max_size: int) -> Removal:
             removed.append(item)
             too_many -= item.size
     return Removal(tuple(removed), before)
+
+
+def _plan_by_age(cache: Path, days: float) -> Removal:
+    before, now = sum(folder.size for folder in usage(cache)), time.time()
+    oldest = {"rootfs": now - min(days, KEPT_DAYS) * 86400}
+    items = _items(CacheFolders(cache))
+    return Removal(tuple(i for i in items if i.last_used < oldest.get(i.kind, now - days * 86400)), before)
 
 
 def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:

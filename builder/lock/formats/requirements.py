@@ -11,7 +11,7 @@ from packaging.markers import Marker, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from builder.config.inside import is_inside
+from builder.config.inside import check_inside
 from builder.errors import LockError
 from builder.lock.formats.common import PackageMaker, read_text
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
@@ -157,10 +157,8 @@ def _nested(path: Path, here: str, value: str, file: _File, chain: tuple[Path, .
     other = path.parent / value
     if "://" in value or not value:
         raise LockError(f"{here}: -r {redact(value)}: not a file", "download it, and name the file")
-    if file.root is not None and not is_inside(other, file.root):
-        raise LockError(
-            f"{here}: -r {value}: outside of the project {file.root}", "copy the file into the project"
-        )
+    if file.root is not None:
+        check_inside(other, (file.root,), f"{here}: -r {value}")
     if other.resolve() in chain or len(chain) > MAX_NESTED:
         raise LockError(f"{here}: -r {value}: the files name each other", "remove one of the lines")
     _read(other, read_text(other), file, (*chain, other.resolve()))

@@ -148,4 +148,19 @@ def test_contradictions(do: Cli, tiny: TinyProject) -> None:
     for more in (["--all"], ["--older-than", "3"]):
         result = do("cache", "prune", "--max-size", "1G", *more)
         assert result.code == 2 and f"--max-size and {more[0]} contradict" in result.err
-    assert do("cache", "prune", "--dry-run").code == 2
+    assert do("cache", "prune", "--dry-run", "--all").code == 2
+
+
+def test_dry_run(do: Cli, copy: TinyProject) -> None:
+    """Without --max-size: what is old, and unpacked images of the day before."""
+    for name, days in (("old", 2), ("new", 0)):
+        (copy.cache / "rootfs" / name).mkdir(parents=True)
+        (copy.cache / "rootfs" / name / "file").write_bytes(bytes(1000))
+        os.utime(copy.cache / "rootfs" / name, (time.time() - days * 86400,) * 2)
+    shutil.rmtree(copy.root / "dist")
+    shown = do("cache", "prune", "--dry-run", "--json").json
+    assert [item["path"] for item in shown["items"]] == [str(copy.cache / "rootfs" / "old")]
+    by_age = do("cache", "prune", "--dry-run", "--older-than", "0", "--json").json
+    assert by_age["would_free"] > 2 << 20 and (copy.cache / "rootfs" / "old" / "file").exists()
+    assert "would free" in do("cache", "prune", "--dry-run").out
+    assert do("cache", "prune", "--json").json["freed"] == shown["would_free"]

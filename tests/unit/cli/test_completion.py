@@ -29,6 +29,7 @@ def test_scripts(do: Cli, tiny: TinyProject, shell: str) -> None:
         ("builder bu", {"build"}),
         ("builder build t", {"tiny", "tinier"}),
         ("builder targets show tini", {"tinier"}),
+        ("builder init --site pe", {"perlmutter"}),
     ],
 )
 def test_bash_completion(tiny: TinyProject, words: str, offered: set[str]) -> None:

@@ -147,3 +147,13 @@ def test_errors(do: Cli, bare: TinyProject, args: list[str], words: str) -> None
     result = do(*args)
     assert result.code in (2, 3) and words in result.err and "hint:" in result.err
     assert not (bare.root / "recipes").exists()
+
+
+def test_next_after_warnings(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a build cannot succeed yet, init does not name it as the next command without a word."""
+    monkeypatch.setattr(new, "not_in_debian_channel", lambda environment: environment.conda[:1])
+    monkeypatch.setattr(new, "silent_channels", lambda *given: "no channel answers")
+    monkeypatch.setattr(new, "fits_debian_channel", lambda recipe: True)
+    made = do("init", "-y")
+    assert "the Debian channel has no" in made.err
+    assert "\nnext, when the warnings above are done:\n  builder build\n" in made.out

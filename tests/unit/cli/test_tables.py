@@ -14,7 +14,7 @@ from rich.text import Text
 from builder.cli import cli, doctor, output, run
 from builder.cli.doctor import Finding
 from builder.cli.output import Output, _Console
-from builder.config.recipe import load_recipe, recipe_files
+from builder.config.recipe import recipe_files
 from builder.smoke.compare import compare
 from builder.smoke.run import SmokeReport
 from builder.smoke.table import render, render_comparison
@@ -60,12 +60,12 @@ def shown(terminal: None, width: int, capsys: pytest.CaptureFixture[str]) -> Ite
 
 
 def test_targets(shown: Shown) -> None:
-    """The names and bases of all targets can be copied."""
+    """The names of all targets can be copied. The base is a line of ``targets show NAME``."""
     lines = shown("--project", str(ROOT), "targets")
     words = set(" ".join(lines).split())
+    assert len(lines) < 4 * len(recipe_files(ROOT))
     for name in recipe_files(ROOT):
-        recipe = load_recipe(name, ROOT)
-        assert name in words and recipe.base in words
+        assert name in words
         assert sum(line.startswith(f"{name} ") for line in lines) == 1
 
 

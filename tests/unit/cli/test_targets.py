@@ -47,3 +47,14 @@ def test_show_prints_a_recipe(do: Cli, tiny: TinyProject) -> None:
     (tiny.root / "recipes" / "again.yaml").write_text(shown.out)
     again = do("targets", "show", "again", "--json").json
     assert again == resolved and resolved["name"] == "tiny" and resolved["conda"]["prefix"] == "/opt/conda"
+
+
+def test_list(do: Cli, tiny: TinyProject) -> None:
+    """Systems that are switched off come last, with what to use instead."""
+    (tiny.root / "recipes" / "away.yaml").write_text(
+        "extends: tiny\nsite: {status: retired, successors: ['[/x]'], launcher: torchrun}\n"
+    )
+    lines = do("targets").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["target", "tiny", "away"]
+    assert lines[-1].endswith("off: use [/x]")
+    assert [row["name"] for row in do("targets", "--json").json] == ["tiny", "away"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe
-from builder.errors import LockError, SolveError, UsageError
+from builder.errors import ConfigError, LockError, SolveError, UsageError
 from builder.lock import imported
 from builder.lock.file import read_lock, write_lock
 from builder.lock.imported import import_lock
@@ -342,7 +342,7 @@ def test_nested_file_outside(folder: Path, settings: Settings, solved: list[Solv
     """A message would show a line of any file of this machine."""
     (folder.parent / "other.txt").write_text("root:hidden\n")
     (folder / "requirements.txt").write_text("six==1.17\n-r ../other.txt\n")
-    with pytest.raises(LockError, match=r"requirements.txt:2: -r ../other.txt: outside of the project") as e:
+    with pytest.raises(ConfigError, match=r"requirements.txt:2: -r ../other.txt: .* outside of the") as e:
         run(folder, settings, lock="requirements.txt")
     assert "hidden" not in str(e.value)
 

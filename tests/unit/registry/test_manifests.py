@@ -47,6 +47,12 @@ def test_digest_of_another_algorithm(fake: FakeRegistry, client: RegistryClient,
             client.get_manifest("a/b", "t")
 
 
+def test_refused(fake: FakeRegistry, client: RegistryClient) -> None:
+    fake.fault = lambda r: Reply(401)
+    with pytest.raises(RegistryError, match=r"did not return the manifest of \S+/a/b:t: 401"):
+        client.head_manifest("a/b", "t")
+
+
 @pytest.mark.parametrize("body", [b"[" * 200_000, b"[]", b'{"tags": 7}', b'{"tags"'])
 def test_odd_tags(fake: FakeRegistry, client: RegistryClient, body: bytes) -> None:
     """A list of tags of the wrong shape is one error."""

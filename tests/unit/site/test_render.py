@@ -27,6 +27,7 @@ COMMAND = ["python", "train.py", "--note", 'it\'s "100 $" & more']
 #: with which the file was compared, and the day of that text.
 SCRIPTS = {
     "cpu.torchrun.sh": ("cpu", "--tasks 2 --launcher torchrun --checkpoint checkpoints"),
+    "cpu-jax.sh": ("cpu-jax", ""),
     # BLAST-AI-ML/synapse ml/training_pm.sbatch (2026-03-04); QOS shared for parts of a node:
     # docs.nersc.gov/jobs/policy, as copied by users in 2026-09.
     "perlmutter.gpu.sh": ("perlmutter", "--account m558"),

@@ -179,7 +179,7 @@ def test_outside(folder: Path) -> None:
     other = folder.parent / "environment.yml"
     other.write_text(ENVIRONMENT)
     settings = Settings.from_environment({"HOME": str(folder)})
-    with pytest.raises(UsageError, match="is not below|not below"):
+    with pytest.raises(ConfigError, match="--from: .* is outside of the project"):
         new_project(folder, candidate(other), Wishes(), settings)
     with pytest.raises(ConfigError, match="no site named"):
         new_project(folder, None, Wishes(site="nowhere"), settings)

@@ -113,10 +113,6 @@ def test_hostile_includes(tmp_path: Path) -> None:
         path.write_text(f"-r {name}\n")
         with pytest.raises(ConfigError, match="outside of the project"):
             read_requirements(path, path.parent.parent)
-    path.unlink()
-    path.symlink_to(tmp_path / "secret")
-    with pytest.raises(ConfigError, match="outside of the project"):
-        read_requirements(path, path.parent.parent)
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n" * 10)
     (tmp_path / "4.txt").write_text("a\n")

@@ -1,0 +1,45 @@
+#!/bin/bash
+# cpu-jax: target cpu-jax on this machine.
+# Written by builder job; run it with: bash FILE
+
+set -euo pipefail
+
+BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
+export BUILDER_JOB_ID
+export MASTER_ADDR=127.0.0.1
+# Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
+private_folder() {
+    local path=${1%/} parent error
+    [[ $PWD/ != "$path"/* ]] || return 0 # the job works in or below it
+    [[ $path == /* ]] || path=$PWD/$path
+    parent=${path%/*}
+    private_folder "$parent" || return
+    if [[ ! -k ${parent:-/} ]]; then # not shared: no sticky bit
+        [[ -d $path ]] || mkdir -p "$path"
+    elif ! error=$(mkdir -m 700 "$path" 2>&1) && [[ $(stat -c "%u %A" "$path") != @(0|"$EUID")\ d????-??-? ]]; then
+        echo "$error; it must be yours and closed to others: remove it, or change the site's local and folders" >&2
+        return 1
+    fi
+}
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port locks
+    locks=/tmp/builder-ports-$(id -u)
+    private_folder "$locks" 2>/dev/null || locks=/nonexistent # somebody else's
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + ($$ + try) % 1000 * 2))
+        { exec {port_lock}>"$locks/$port"; } 2>/dev/null || exec {port_lock}< <(:) # no lock: /tmp is full
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
+
+builder run cpu-jax --no-build --bind "$PWD:$PWD" --env RANK=0 --env LOCAL_RANK=0 --env WORLD_SIZE=1 \
+    --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --workdir "$PWD" \
+    -- python train.py --note "it's \"100 \$\" & more"
