@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import NoReturn
 
+from builder.run.leftovers import remove_loaded
+
 #: Libraries whose native threads outlive their calls and may hold Python objects (py-rattler 0.28 and 0.29).
 #: An interpreter that ends normally takes these objects away, and such a thread then kills the process:
 #: "Fatal Python error: PyGILState_Release" or a segmentation fault instead of the exit code.
@@ -16,12 +18,14 @@ _NATIVE_THREADS = ("rattler",)
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process with ``code``.
+    """Ends the process with ``code``, after the images that it loaded into engines are removed.
 
     After a library with native threads was used, this function does what the interpreter does at its end
     (waits for threads, runs the atexit functions, flushes stdout and stderr), and then ends the process
     without destroying the interpreter.
     """
+    with contextlib.suppress(KeyboardInterrupt):  # the engine goes on without builder
+        remove_loaded()  # not at exit: from Python 3.12 on, no thread that shows progress can start there
     _flush(sys.stdout)
     if not any(name in sys.modules for name in _NATIVE_THREADS):
         sys.exit(code)

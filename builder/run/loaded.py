@@ -14,7 +14,7 @@ from builder.model import Image
 from builder.oci.reference import local_name
 from builder.progress import Reporter, working
 from builder.run.docker import docker_client, docker_errors
-from builder.run.podman import names_of, pull_layout
+from builder.run.podman import names_of, pull_layout, remove
 from builder.run.process import execute
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -44,7 +44,7 @@ def load_into_podman(
             execute([program, "untag", image_id, *others], timeout_s=60)
     old = previous.stdout.strip() if previous.returncode == 0 else ""
     if old and names_of(program, old) == []:
-        execute([program, "rmi", old], timeout_s=60)  # fails if a container uses it
+        remove([program, "rmi", old], reporter)  # fails if a container uses it
     return image_id
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.oci.layout import write_layout
-from builder.progress import Reporter, working
+from builder.progress import QUIET, Reporter, working
 from builder.run.base import (
     DEFAULT_OPTIONS,
     SHM_SIZE,
@@ -89,7 +90,7 @@ class PodmanRunner(Runner):
                 finished = not done.timed_out
             finally:
                 if not finished:  # the container is no child of podman and outlives it
-                    execute([self.name, "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
+                    remove([self.name, "rm", "--force", "--time", "1", "--ignore", name], self._reporter)
         self._check_started(done)
         return done
 
@@ -122,8 +123,8 @@ class PodmanRunner(Runner):
                     save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
                     self._must([*save, committed])
             finally:
-                execute([self.name, "rm", "--force", "--time", "1", "--ignore", container], timeout_s=60)
-                execute([self.name, "rmi", "--ignore", committed], timeout_s=60)
+                remove([self.name, "rm", "--force", "--time", "1", "--ignore", container], self._reporter)
+                remove([self.name, "rmi", "--ignore", committed], self._reporter)
         return done
 
     def _must(self, command: Sequence[str]) -> None:
@@ -148,7 +149,7 @@ class PodmanRunner(Runner):
         known = loaded(self.name, image.digest)
         if known is not None:
             return known
-        remove_podman_leftovers(self.name)
+        remove_podman_leftovers(self.name, self._reporter)
         image_id = image.config_descriptor.digest.partition(":")[2]
         if self._has_migrated(image):
             return image_id
@@ -164,9 +165,9 @@ class PodmanRunner(Runner):
             others = [name for name in names_of(self.name, image_id) or () if not _is_own(name)]
             if others:
                 execute([self.name, "untag", image_id, *others], timeout_s=60)
-        remove = [self.name, "rmi", own_name]
         env = dict(os.environ)  # podman's storage at this time
-        remember(self.name, image.digest, image_id, lambda: execute(remove, env=env, timeout_s=60))
+        words = [self.name, "rmi", own_name]
+        remember(self.name, image.digest, image_id, lambda: remove(words, self._reporter, env))
         return image_id
 
     def _has_migrated(self, image: Image) -> bool:
@@ -204,21 +205,37 @@ class PodmanHpcRunner(PodmanRunner):
         return image.config_descriptor.digest in migrated_ids(self.name)
 
 
-def remove_podman_leftovers(program: str, *, elsewhere: bool = False) -> None:
+def remove_podman_leftovers(program: str, reporter: Reporter = QUIET, *, elsewhere: bool = False) -> None:
     """Removes the containers and images of killed processes, see :mod:`builder.run.leftovers`."""
     listed = execute([program, "ps", "--all", "--format", "{{.Names}}"], timeout_s=60).stdout.split()
     for name in listed:
         if name.startswith(f"{REPOSITORY}-") and is_left_behind(name, elsewhere=elsewhere):
             force = ("--force", "--time", "1") if is_left_behind(name) else ()  # else it may run
-            execute([program, "rm", *force, "--ignore", name], timeout_s=60)
+            remove([program, "rm", *force, "--ignore", name], reporter)
     names = execute([program, "images", "--format", "{{.Repository}}:{{.Tag}}"], timeout_s=60).stdout.split()
     for name in names:
         if is_left_behind(name, elsewhere=elsewhere):
-            execute([program, "rmi", name], timeout_s=60)
+            remove([program, "rmi", name], reporter)
     for path in _PLAIN_FOLDER.glob("builder-blob-*"):
         with contextlib.suppress(OSError):
             if path.stat().st_uid == os.getuid() and is_left_behind(path.name):
                 remove_tree(path)
+
+
+def remove(command: Sequence[str], reporter: Reporter, env: Mapping[str, str] | None = None) -> None:
+    """Runs a command of podman that removes an image or a container, to its end; it may fail.
+
+    With the driver vfs this takes minutes. podman first forgets an image and then deletes its layers. If it
+    is killed, layers stay that none of its commands finds (podman 4.3); only loading and removing the same
+    image again deletes them. Hence no time limit, and a session of its own: podman continues when Ctrl-C, a
+    closed terminal or kill -9 ends builder.
+    """
+    nothing = subprocess.DEVNULL
+    with working(reporter, f"removing what builder loaded into {command[0]}"):
+        started = subprocess.Popen(
+            command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+        )
+        started.wait()
 
 
 def _error(program: str, message: str) -> RunnerError:

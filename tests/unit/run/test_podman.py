@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from builder.run.podman import PodmanHpcRunner, PodmanRunner, remove_podman_left
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
 from tests.support.images import make_layer, make_test_image
+from tests.support.waiting import until
 
 
 def test_variable_options(tmp_path: Path) -> None:
@@ -113,6 +116,40 @@ def test_killed_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     remove_podman_leftovers("podman", elsewhere=True)
     assert f"rm --ignore builder-run-{elsewhere}\n" in log.read_text(), "podman refuses if it runs"
+
+
+SLOW_RMI = """\
+#!/bin/sh
+touch {folder}/started
+while [ ! -e {folder}/go ]; do sleep 0.05; done
+touch {folder}/removed
+"""
+REMOVE = """\
+import sys
+from builder.cli.leave import leave
+from builder.progress import QUIET
+from builder.run.leftovers import remember
+from builder.run.podman import remove
+
+remember("podman", "digest", "id", lambda: remove([sys.argv[1], "rmi", "name"], QUIET))
+leave(5)
+"""
+
+
+def test_interrupted_removal(tmp_path: Path) -> None:
+    """Ctrl-C ends builder with its own exit code, and podman removes the image to its end.
+
+    A podman that is killed leaves layers without an image.
+    """
+    program = tmp_path / "podman"
+    program.write_text(SLOW_RMI.format(folder=tmp_path))
+    program.chmod(0o755)
+    process = subprocess.Popen([sys.executable, "-c", REMOVE, str(program)])
+    until((tmp_path / "started").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 5
+    (tmp_path / "go").touch()
+    until((tmp_path / "removed").exists)
 
 
 def test_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
