@@ -15,7 +15,7 @@ from builder.model import Image, SifImage
 from builder.progress import Reporter, working
 from builder.run.base import RunOptions
 from builder.run.process import Completed
-from builder.run.select import RUNNER_NAMES, SIF_RUNNER_NAMES, find_runner
+from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -130,8 +130,8 @@ def import_modules(
             f"{recipe.source}: the smoke test of {recipe.name} imports no modules that builder could list",
             "name them in the recipe: 'smoke: {imports: [...]}'; or write 'bytecode: all'",
         )
-    unfit = set(RUNNER_NAMES).difference(SIF_RUNNER_NAMES) if isinstance(image, SifImage) else ()
-    runner = find_runner(settings, store, None, reporter, without=unfit)
+    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
+    runner = find_runner(settings, store, None, reporter, gpu=recipe.gpu.vendor, without=unfit)
     asked = json.dumps([imports.names, imports.packages, _IMPORTER])
     command = [f"{recipe.conda.prefix}/bin/python", "-c", _PROGRAM, asked]
     options = RunOptions(entrypoint=[ENTRYPOINT], gpu=recipe.gpu.vendor, timeout_s=TOTAL_S)

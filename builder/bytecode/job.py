@@ -21,7 +21,7 @@ from builder.progress import Reporter
 from builder.run.base import Mount, RunOptions
 from builder.run.identity import container_root
 from builder.run.process import tail
-from builder.run.select import build_runner
+from builder.run.select import find_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import read_foreign
@@ -107,7 +107,7 @@ class CompileJob:
         )
         program = [runtime.python, "-s", "-S", "-B", "-W", "ignore", f"{JOB_FOLDER}/worker.py"]
         try:
-            runner = build_runner(settings, store, reporter)
+            runner = find_runner(settings, store, reporter=reporter)
             done = runner.run(runtime.image, [*program, JOB_FOLDER, str(settings.jobs)], options)
         except RunnerError as e:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT

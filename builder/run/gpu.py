@@ -32,6 +32,15 @@ def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
     return found
 
 
+def is_complete(vendor: GpuVendor) -> bool:
+    """Returns whether this host's device files are all that programs need for a vendor's GPUs.
+
+    NVIDIA's are made by the first program that uses a GPU after a boot, as root: a container cannot.
+    """
+    names = {device.name for device in gpu_devices(vendor)}
+    return bool(names) and (vendor != "nvidia" or "dxg" in names or {"nvidiactl", "nvidia-uvm"} <= names)
+
+
 def device_groups(devices: Sequence[Path]) -> list[int]:
     """Returns the groups, without root's, whose members may use devices or the devices in folders, sorted."""
     files = [file for device in devices for file in (device.glob("render*") if device.is_dir() else [device])]

@@ -7,24 +7,40 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter
 from builder.run.failures import hint_for
+from builder.run.gpu import is_complete
 from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.run.base import Runner
     from builder.store.blobs import Store
 
-#: In the order in which they are tried. Where podman-hpc is, podman alone lacks the site's settings.
-RUNNER_NAMES = ("docker", "podman-hpc", "podman", "apptainer", "userns")
+#: In the order in which they are tried. The first unpacks an image once, in seconds; engines load it for each
+#: command, in minutes. Where podman-hpc is, podman alone lacks the site's settings.
+RUNNER_NAMES = ("userns", "podman-hpc", "docker", "podman", "apptainer")
 #: Those that run SIFs.
-SIF_RUNNER_NAMES = ("apptainer", "userns")
+SIF_RUNNER_NAMES = ("userns", "apptainer")
+#: Those that do not.
+ENGINE_NAMES = ("podman-hpc", "docker", "podman")
 
 
-def runners(settings: Settings, store: Store, reporter: Reporter = QUIET) -> list[Runner]:
-    """Returns all runners in the order of :data:`RUNNER_NAMES`; nothing is started yet."""
-    return [runner(settings, store, reporter) for runner in runner_classes()]
+def runners(
+    settings: Settings, store: Store, reporter: Reporter = QUIET, *, gpu: GpuVendor = "none"
+) -> list[Runner]:
+    """Returns all runners in the order in which they are tried for an image; nothing is started yet.
+
+    It is that of :data:`RUNNER_NAMES`, with exceptions for an image for GPUs. podman-hpc comes first, because
+    it has the settings of its site's GPUs. Where device files are missing, engines come before the runners
+    that pass on what is in /dev: an engine can make the files, or be on another machine.
+    """
+    found = [runner(settings, store, reporter) for runner in runner_classes()]
+    if gpu != "none":
+        names = () if is_complete(gpu) else SIF_RUNNER_NAMES
+        found.sort(key=lambda runner: (runner.name != "podman-hpc", runner.name in names))
+    return found
 
 
 def runner_classes() -> tuple[type[Runner], ...]:
@@ -34,7 +50,7 @@ def runner_classes() -> tuple[type[Runner], ...]:
     from builder.run.podman import PodmanHpcRunner, PodmanRunner
     from builder.run.userns import UsernsRunner
 
-    return (DockerRunner, PodmanHpcRunner, PodmanRunner, ApptainerRunner, UsernsRunner)
+    return (UsernsRunner, PodmanHpcRunner, DockerRunner, PodmanRunner, ApptainerRunner)
 
 
 def remove_engine_leftovers() -> None:
@@ -53,33 +69,13 @@ def remove_engine_leftovers() -> None:
             remove_podman_leftovers(program, elsewhere=True)
 
 
-def build_runner(settings: Settings, store: Store, reporter: Reporter, *, runs_sif: bool = False) -> Runner:
-    """Returns the runner for a part of a build: user namespaces if they work, else the first engine.
-
-    Args:
-        settings: Cache and temporary folder.
-        store: The blobs of the cache.
-        reporter: Receives the runner's messages and progress.
-        runs_sif: The image is a SIF.
-
-    Raises:
-        RunnerError: No runner works.
-    """
-    from builder.run.userns import UsernsRunner
-
-    userns = UsernsRunner(settings, store, reporter)
-    if userns.available() is None:
-        return userns
-    others = set(RUNNER_NAMES) - set(SIF_RUNNER_NAMES) if runs_sif else set()
-    return find_runner(settings, store, reporter=reporter, without={"userns", *others})
-
-
 def find_runner(
     settings: Settings,
     store: Store,
     prefer: str | None = None,
     reporter: Reporter = QUIET,
     *,
+    gpu: GpuVendor = "none",
     without: Collection[str] = (),
 ) -> Runner:
     """Returns the first runner that works on this host, or the named one.
@@ -92,7 +88,8 @@ def find_runner(
         store: The blobs of the cache.
         prefer: Name of the only runner to try; None tries all.
         reporter: Receives the runner's messages and progress.
-        without: Names of runners to leave out, because they failed before.
+        gpu: The GPUs that the image is for; see :func:`runners`.
+        without: Names of runners to leave out: they failed before, or do not run such an image.
 
     Raises:
         RunnerError: No runner works, or the named one does not; the message has the reason of each.
@@ -106,7 +103,7 @@ def find_runner(
         raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
 
     reasons = []
-    for runner in runners(settings, store, reporter):
+    for runner in runners(settings, store, reporter, gpu=gpu):
         if prefer not in (None, runner.name) or runner.name in without:
             continue
         reason = runner.available()

@@ -6,6 +6,7 @@ import datetime
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import Mount, Runner, RunOptions
+from builder.run.base import Mount, RunOptions
 from builder.run.process import Completed
-from builder.run.select import find_runner
+from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sif.digests import sif_digest
 from builder.smoke.baseline import baseline_reports
@@ -139,8 +140,9 @@ def _run_benchmark(
         if step := _STEP.fullmatch(line):
             reporter.doing(task, step[1])
 
-    runner = find_runner(settings, store, options.runner, reporter)
-    failed: list[str] = []
+    gpu = recipe.gpu.vendor
+    unfit = list(ENGINE_NAMES) if isinstance(image, SifImage) and options.runner is None else []
+    runner = find_runner(settings, store, options.runner, reporter, gpu=gpu, without=unfit)
     while True:
         reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
         try:
@@ -152,33 +154,24 @@ def _run_benchmark(
                     RunOptions(
                         entrypoint=[ENTRYPOINT],
                         mounts=mounts,
-                        gpu=recipe.gpu.vendor,
+                        gpu=gpu,
                         timeout_s=options.whole_timeout_s + _GRACE_S,
                         on_line=report_step,
                     ),
                 )
             return interpret(done, recipe), runner.name
         except BuilderError as e:
-            failed.append(runner.name)
+            unfit.append(runner.name)
             following = None
             if options.runner is None and isinstance(e, RunnerError):
-                following = _next_runner(settings, store, reporter, failed)
+                with suppress(RunnerError):  # there is no other
+                    following = find_runner(settings, store, None, reporter, gpu=gpu, without=unfit)
             if following is None:
                 report = could_not_run(recipe, "runner", f"{runner.name}: {e.message}", e.hint)
                 return report, runner.name
             hint = f"\n  hint: {e.hint}" if e.hint else ""
             reporter.warn(f"{e.message}; trying {following.name}{hint}")
             runner = following
-
-
-def _next_runner(
-    settings: Settings, store: Store, reporter: Reporter, failed: Sequence[str]
-) -> Runner | None:
-    """The next runner that works; None if there is none."""
-    try:
-        return find_runner(settings, store, None, reporter, without=failed)
-    except RunnerError:
-        return None
 
 
 def benchmark_command(

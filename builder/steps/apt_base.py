@@ -13,8 +13,7 @@ from builder.net.apt import parse_os_release, parse_sources
 from builder.progress import Reporter
 from builder.run.base import Runner, RunOptions
 from builder.run.process import tail
-from builder.run.select import SIF_RUNNER_NAMES, find_runner
-from builder.run.userns import UsernsRunner
+from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -67,11 +66,8 @@ def apt_runner(image: Image | SifImage, settings: Settings, store: Store, report
     Raises:
         RunnerError: none works.
     """
-    userns = UsernsRunner(settings, store, reporter)
-    if userns.available() is None:
-        return userns
-    only_oci = () if isinstance(image, SifImage) else tuple(n for n in SIF_RUNNER_NAMES)
-    return find_runner(settings, store, reporter=reporter, without=only_oci)
+    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
+    return find_runner(settings, store, reporter=reporter, without=unfit)
 
 
 def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:

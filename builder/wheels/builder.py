@@ -36,7 +36,7 @@ from builder.model import (
 from builder.progress import QUIET, Reporter, working
 from builder.qemu import emulation
 from builder.redact import redact
-from builder.run.select import build_runner
+from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sources import SourceTree, open_source
 from builder.store.blobs import Store
@@ -188,8 +188,8 @@ class ImageWheelBuilder:
     ) -> BuiltWheel:
         """Builds, checks and stores a wheel."""
         image = self._image(environment)
-        runs_sif = isinstance(image, SifImage)
-        runner = build_runner(self.settings, self.store, self.reporter, runs_sif=runs_sif)
+        unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
+        runner = find_runner(self.settings, self.store, reporter=self.reporter, without=unfit)
         version = next(p.version for p in environment.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
         with working(self.reporter, task), built(job, image, runner, self.settings) as folder:

@@ -144,7 +144,7 @@ def test_sif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some runners run SIFs; an OCI image is made where the base is none."""
     asked: list[Any] = []
 
-    def find(*values: Any, without: Any) -> HostRunner:
+    def find(*values: Any, without: Any, **more: Any) -> HostRunner:
         asked.append(set(without))
         return HostRunner(tmp_path, Completed(0, answer(), ""))
 

@@ -52,7 +52,7 @@ class Container:
 @pytest.fixture
 def container(monkeypatch: pytest.MonkeyPatch) -> Container:
     made = Container()
-    monkeypatch.setattr(job_module, "build_runner", lambda *args: made)
+    monkeypatch.setattr(job_module, "find_runner", lambda *args, **more: made)
     return made
 
 
@@ -185,10 +185,10 @@ def test_too_slow(tmp_path: Path, container: Container) -> None:
 def test_no_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a runner, the error says what needs one, and how to do without."""
 
-    def none(*args: object) -> None:
+    def none(*args: object, **more: object) -> None:
         raise RunnerError("no runner works on this host", "install one")
 
-    monkeypatch.setattr(job_module, "build_runner", none)
+    monkeypatch.setattr(job_module, "find_runner", none)
     with compile_job(settings_in(tmp_path)) as job:
         job.write(PACKAGE, [("a.py", b"1")])
         with pytest.raises(RunnerError, match="compiled in a container: no runner works") as error:

@@ -243,8 +243,8 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
         ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
         (
             "smoke tiny --runner dokcer",
-            "error: Invalid value for '--runner': 'dokcer' is not one of 'docker', 'podman-hpc', 'podman', "
-            "'apptainer', 'userns'\n  hint: did you mean docker?",
+            "error: Invalid value for '--runner': 'dokcer' is not one of 'userns', 'podman-hpc', 'docker', "
+            "'podman', 'apptainer'\n  hint: did you mean docker?",
         ),
         (
             "smoke tiny --ab build",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError, UsageError
 from builder.progress import NullReporter
 from builder.run import select, trial
@@ -49,7 +50,7 @@ def test_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: list[Pro
     monkeypatch.setattr(NullReporter, "warn", lambda self, message: warnings.append(message))
     args = settings(tmp_path), Store(tmp_path)
     fakes = [Docker(*args), Engine(*args), Fake("userns", None)]
-    monkeypatch.setattr(select, "runners", lambda *a: fakes)
+    monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)
     trials += [Problem("docker is broken"), Problem("podman is broken", "type this")]
     assert find_runner(*args).name == "userns"
     assert warnings == [
@@ -67,7 +68,7 @@ def test_first_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         Fake("apptainer", None),
         Fake("userns", None),
     ]
-    monkeypatch.setattr(select, "runners", lambda *a: fakes)
+    monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)
     args = settings(tmp_path), Store(tmp_path)
     assert find_runner(*args).name == "podman"
     assert find_runner(*args, "userns").name == "userns"
@@ -83,7 +84,7 @@ def test_no_runner_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         select,
         "runners",
-        lambda *a: [Fake("docker", "no engine"), Fake("userns", "no user namespaces")],
+        lambda *a, **more: [Fake("docker", "no engine"), Fake("userns", "no user namespaces")],
     )
     with pytest.raises(RunnerError) as e:
         find_runner(settings(tmp_path), Store(tmp_path))
@@ -93,6 +94,33 @@ def test_no_runner_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_names(tmp_path: Path) -> None:
     assert tuple(r.name for r in runners(settings(tmp_path), Store(tmp_path))) == RUNNER_NAMES
+
+
+@pytest.mark.parametrize(
+    ("gpu", "files", "first", "last"),
+    [
+        ("none", (), "userns", "apptainer"),
+        ("nvidia", ("nvidia0", "nvidiactl", "nvidia-uvm"), "podman-hpc", "apptainer"),
+        ("nvidia", ("nvidia0", "nvidiactl"), "podman-hpc", "apptainer"),
+        ("amd", ("kfd", "dri"), "podman-hpc", "apptainer"),
+        ("amd", (), "podman-hpc", "apptainer"),
+    ],
+)
+def test_order(
+    gpu: GpuVendor,
+    files: tuple[str, ...],
+    first: str,
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """User namespaces come first, unless device files of GPUs are missing: an engine can make those."""
+    monkeypatch.setattr("builder.run.gpu.gpu_devices", lambda vendor: [Path("/dev", name) for name in files])
+    names = [runner.name for runner in runners(settings(tmp_path), Store(tmp_path), gpu=gpu)]
+    assert (names[0], names[-1]) == (first, last)
+    missing = gpu != "none" and len(files) < (3 if gpu == "nvidia" else 1)
+    assert (names.index("userns") > names.index("docker")) == missing
+    assert sorted(names) == sorted(RUNNER_NAMES)
 
 
 def test_available_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

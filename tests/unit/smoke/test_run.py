@@ -142,7 +142,7 @@ class Messages:
 
 
 def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner, **options: Any) -> Any:
-    monkeypatch.setattr("builder.run.select.runners", lambda *a: list(runners))
+    monkeypatch.setattr("builder.run.select.runners", lambda *a, **more: list(runners))
     store = Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1")))
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
@@ -338,7 +338,9 @@ def test_sif_replaced_while_it_is_tested(tmp_path: Path, monkeypatch: pytest.Mon
 
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
     for runner, verdict in ((FakeRunner, "pass"), (Replacing, "error")):
-        monkeypatch.setattr("builder.run.select.runners", lambda *a, r=runner: [r("userns", printed(SMALL))])
+        monkeypatch.setattr(
+            "builder.run.select.runners", lambda *a, r=runner, **more: [r("userns", printed(SMALL))]
+        )
         report = smoke(sif, RECIPE, settings, store)
         assert report.verdict == verdict
     assert "another build replaced" in report.report["probes"][0]["seen"]
