@@ -84,9 +84,9 @@ def run(
     """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
 
     It is the image that was pulled or built last. TARGET can be left out in a project of one target. The
-    project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of TARGET
-    an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then, unless
-    it is the home folder.
+    project folder is mounted, and COMMAND (or the image's own) starts in it: an edited file needs no new
+    image. In place of TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current
+    folder is mounted then, unless it is the home folder.
 
     \b
         builder run python train.py
@@ -194,10 +194,11 @@ def _run(
     from builder.cli.run_image import image_to_run
     from builder.site.command import run_site, site_command
     from builder.site.images import check_sif
+    from builder.site.paths import command_folder
 
     runtime = recipe.site.runtime
     if bind:
-        request = bind_folder(request, context.project.root, recipe.conda.prefix)
+        request = bind_folder(request, context.project.root, recipe.conda.prefix, command_folder(recipe))
         request = bind_start(request, recipe.conda.prefix)
     site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
     chosen = given or image_to_run(context, recipe)

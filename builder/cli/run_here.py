@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import RunnerError
 from builder.oci.reference import is_digest
-from builder.run.select import SIF_RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
     from builder.config.recipe import GpuVendor, Recipe
-    from builder.run.base import Mount, Runner, RunOptions
+    from builder.run.base import Mount, RunOptions
     from builder.site.command import ContainerRequest
-    from builder.store.blobs import Store
 
 #: Folders of an image that a bound folder would hide.
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
-#: Runners for an image without a recipe, in the order in which they are tried. podman-hpc has the settings of
-#: its site, and images that it has migrated. The next two unpack an image once; docker and podman load it for
-#: each run.
-_OCI_RUNNERS = ("podman-hpc", "userns", "apptainer", "podman", "docker")
 #: The options that make all GPUs available, by engine and vendor.
 _GPU_OPTIONS = {
     ("podman-hpc", "nvidia"): ["--gpu"],
@@ -38,16 +30,19 @@ _GPU_OPTIONS = {
 }
 
 
-def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda") -> ContainerRequest:
+def bind_folder(
+    request: ContainerRequest, root: Path, prefix: str = "/opt/conda", own: str | None = None
+) -> ContainerRequest:
     """The request with the project folder bound at its own path, as the folder in which the command starts.
 
-    So an edited file is seen at once. A bind mount or ``--workdir`` of the request takes precedence. The
-    image's own command starts where the image says.
+    So an edited file is seen at once, and what the command writes stays. A bind mount or ``--workdir`` of the
+    request takes precedence.
 
     Args:
         request: what to run.
         root: the project folder.
         prefix: the environment's folder in the image, which must not be hidden.
+        own: where the image's own command starts: a folder below ``root``; None: where the image says.
     """
     from builder.site.arguments import read_bind
 
@@ -57,10 +52,10 @@ def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda
         return request
     targets = [str(read_bind(bind).target) for bind in request.binds]
     binds = request.binds if folder in targets else (f"{folder}:{folder}", *request.binds)
-    workdir = request.workdir
-    if workdir is None and request.command:
-        here = Path.cwd().resolve()
-        workdir = str(here) if here.is_relative_to(folder) else folder
+    if request.command:
+        here = str(Path.cwd().resolve())
+        own = here if Path(here).is_relative_to(folder) else "."
+    workdir = request.workdir or (None if own is None else str(Path(folder, own)))
     return replace(request, binds=binds, workdir=workdir)
 
 
@@ -121,17 +116,14 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     """
     from builder.model import SifImage
     from builder.publishing.pull import pull_reference
-    from builder.run.gpu import gpu_devices
+    from builder.run.select import ENGINE_NAMES, find_runner
     from builder.store.blobs import Store
 
-    store = Store(context.settings.cache)
-    vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
-    present = [vendor for vendor in vendors if gpu_devices(vendor)]
-    vendor: GpuVendor = present[0] if present else "none"
+    store, vendor = Store(context.settings.cache), _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
     pulled = pull_reference(reference, context.settings, store, reporter=context.output)
-    names = SIF_RUNNER_NAMES if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
-    runner = _first_runner(context, store, names)
+    unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
+    runner = find_runner(context.settings, store, None, context.output, gpu=vendor, without=unfit)
     context.output.note(
         f"running {pulled.reference}{where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
@@ -145,40 +137,26 @@ def print_reference(context: Context, reference: str, request: ContainerRequest)
     """
     from builder.config.recipe import Gpu, Recipe
     from builder.config.site import Node, Runtime, Site
-    from builder.run.gpu import gpu_devices
+    from builder.run.select import find_runner
     from builder.site.command import site_command
     from builder.store.blobs import Store
 
-    names = ("userns",) if reference.startswith("oci:") else _OCI_RUNNERS
-    kind = _first_runner(context, Store(context.settings.cache), names).name
-    present = [vendor for vendor in ("nvidia", "amd") if request.gpus != 0 and gpu_devices(vendor)]
-    vendor = present[0] if present else "none"
+    only = "userns" if reference.startswith("oci:") else None
+    vendor = _vendor(request)
+    kind = find_runner(context.settings, Store(context.settings.cache), only, context.output, gpu=vendor).name
     runtime = Runtime.model_validate({"kind": kind, "gpu": _GPU_OPTIONS.get((kind, vendor), [])})
-    site = Site(launcher="torchrun", runtime=runtime, node=Node(gpus=1 if present else 0))
+    site = Site(launcher="torchrun", runtime=runtime, node=Node(gpus=0 if vendor == "none" else 1))
     recipe = Recipe.model_construct(name=reference, site=site, gpu=Gpu.model_construct(vendor=vendor))
     image = f"docker://{reference}" if kind == "apptainer" else reference
     return site_command(recipe, replace(request, image=image, gpus=None)).words
 
 
-def _first_runner(context: Context, store: Store, names: Sequence[str]) -> Runner:
-    """The first of these runners that works, without trying it with a container.
+def _vendor(request: ContainerRequest) -> GpuVendor:
+    """The vendor of this host's GPUs, if the request wants any."""
+    from builder.run.gpu import gpu_devices
 
-    Raises:
-        RunnerError: none works; the message has the reason of each.
-    """
-    from builder.run.select import runners
-
-    found = {runner.name: runner for runner in runners(context.settings, store, context.output)}
-    reasons = []
-    for name in names:
-        reason = found[name].available()
-        if reason is None:
-            return found[name]
-        reasons.append(f"{name}: {reason}")
-    raise RunnerError(
-        "no runner works on this host:\n  " + "\n  ".join(reasons),
-        "builder doctor tries each and says what to do",
-    )
+    vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
+    return next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
 
 
 def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
@@ -214,5 +192,12 @@ def _mount(bind: str) -> Mount:
 
 
 def where(request: ContainerRequest) -> str:
-    """The folder in which the command starts, for a note; empty if the image decides."""
-    return f" in {request.workdir}" if request.workdir else ""
+    """The folder in which the command starts, for a note, and whether what it writes there stays."""
+    from builder.site.arguments import read_bind
+
+    folder = request.workdir
+    if folder is None:
+        return " in the folder of the image, where changes are lost"
+    is_bound = any(Path(folder).is_relative_to(read_bind(bind).target) for bind in request.binds)
+    is_readonly = is_bound and Path(folder).exists() and not os.access(folder, os.W_OK)
+    return f" in {folder}{', which you cannot write to' if is_readonly else ''}"

@@ -232,9 +232,7 @@ def remove(command: Sequence[str], reporter: Reporter, env: Mapping[str, str] | 
     """
     nothing = subprocess.DEVNULL
     with working(reporter, f"removing what builder loaded into {command[0]}"):
-        started = subprocess.Popen(
-            command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-        )
+        started = subprocess.Popen(command, env=env, stdout=nothing, stderr=nothing, start_new_session=True)
         started.wait()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -36,6 +37,26 @@ _LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the n
 def start_folder(site: Site) -> ShellText:
     """Returns the folder that a job starts in."""
     return ShellText("$SLURM_SUBMIT_DIR" if site.slurm else "$PWD")
+
+
+def command_folder(recipe: Recipe) -> str | None:
+    """Returns where the image's own command starts: a folder of the project, relative to it.
+
+    It is the folder that ``files`` copies to ``workdir``, so that names in the command mean the same files.
+    None: ``workdir`` has no copy of a folder of the project, and the command starts there.
+    """
+    workdir = posixpath.normpath(recipe.workdir)
+    if workdir == "/":
+        return "."
+    for item in recipe.files:
+        source, target = item.source, item.target
+        if target.endswith("/") and (recipe.root / source).is_file():
+            target += posixpath.basename(source)
+        folder = posixpath.normpath(posixpath.join(source, posixpath.relpath(workdir, target)))
+        is_copy = posixpath.relpath(source, folder) == posixpath.relpath(target, workdir)
+        if is_copy and not folder.startswith("..") and (recipe.root / folder).is_dir():
+            return folder
+    return None
 
 
 def host_path(text: str, base: str) -> str:

@@ -30,6 +30,7 @@ from builder.site.launchers.srun import SrunLauncher
 from builder.site.launchers.torchrun import TorchrunLauncher
 from builder.site.paths import (
     checkpoint_patterns,
+    command_folder,
     data_path,
     host_path,
     is_address,
@@ -119,17 +120,16 @@ def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> In
     site = recipe.site
     start = start_folder(site)
     binds = [parse_bind(bind, start, volumes=site.runtime.has_volumes) for bind in request.binds]
-    is_edf = site.runtime.kind == "edf"  # it mounts nothing that is not named
     return site_command(
         recipe,
         ContainerRequest(
             image=job_image(recipe, request),
             command=request.command or ("bash",),
             gpus=gpus if gpus < site.node.gpus else None,
-            binds=(start, *binds) if is_edf else tuple(binds),
+            binds=(start, *binds),
             env=request.env,
             env_file=host_path(request.env_file, start),
-            workdir=start if is_edf else None,
+            workdir=start,
             interactive=True,
             may_build=False,
         ),
@@ -205,9 +205,7 @@ class _JobPlan:
         return env
 
     def _binds(self) -> tuple[str, ...]:
-        binds: list[str] = []
-        if self.request.command:
-            binds.append(self.base)
+        binds: list[str] = [self.base]
         if self.request.data:
             binds.append(ShellText("$BUILDER_DATA"))
         if self._checkpoint and not is_address(self._checkpoint):
@@ -230,11 +228,10 @@ class _JobPlan:
 
     def _workdir(self) -> str | None:
         """The folder to start in; None: the image's own."""
-        if self.request.command:
-            return self.base
-        if self.site.runtime.takes_sif and self.recipe.workdir != "/":
-            return self.recipe.workdir
-        return None
+        folder = "." if self.request.command else command_folder(self.recipe)
+        if folder is not None:
+            return self.base if folder == "." else host_path(folder, self.base)
+        return self.recipe.workdir if self.site.runtime.takes_sif else None
 
     def _container(self, command: tuple[str, ...]) -> Invocation:
         gpus = self.resources.gpus

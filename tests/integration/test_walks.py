@@ -82,6 +82,7 @@ def test_walks(machine: FreshMachine) -> None:
     before = (machine.home / "mine" / "environment.yml").read_bytes()
     assert "slope 2.0" in _walk(machine, "image")
     assert (machine.home / "mine" / "environment.yml").read_bytes() == before
+    assert (machine.home / "mine" / "model.txt").read_text() == "2.0", "what builder run writes stays"
 
     published = _walk(machine, "publish")
     assert published.count("sent 0 blobs") == 1 and "mine is now" in published

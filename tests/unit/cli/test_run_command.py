@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tarfile
@@ -16,7 +17,7 @@ from builder.model import Image, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags
 from builder.project import Project
-from builder.run import userns
+from builder.run import trial, userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.run.process import Completed
 from builder.run.select import runner_classes
@@ -98,10 +99,40 @@ def test_project_folder(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pyte
     do("--project", copy.root, "run", "tiny", "--", "true")
     assert ran.pop()[1].workdir == str(root)
     do("--project", copy.root, "run", "tiny")
-    assert ran.pop()[1].workdir is None, "the image's own command starts where the image says"
-    do("--project", copy.root, "run", "tiny", "--no-bind", "--", "true")
+    assert ran.pop()[1] == options_in(root), "the image's own command too: what it writes stays"
+    result = do("--project", copy.root, "run", "tiny", "--no-bind", "--", "true")
     options = ran.pop()[1]
     assert options.workdir is None and options.mounts == []
+    assert "running tiny in the folder of the image, where changes are lost: built" in result.err
+
+
+def test_own_command(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image's own command starts in the folder that ``files`` copies to ``workdir``, if there is one."""
+    root = copy.root.resolve()
+    (root / "ml").mkdir()
+    (root / "ml" / "train.py").write_text("print()")
+    monkeypatch.chdir(root / "recipes")
+    edit(copy.recipe, files=[{"source": "ml", "target": "/app/ml"}], workdir="/app/ml")
+    result = do("run", "tiny")
+    options = ran.pop()[1]
+    assert options.workdir == str(root / "ml") and options.mounts == options_in(root).mounts
+    assert f"running tiny in {root}/ml: " in result.err
+    edit(copy.recipe, workdir="/srv")
+    result = do("run", "tiny")
+    options = ran.pop()[1]
+    assert options.workdir is None and options.mounts == options_in(root).mounts
+    assert "running tiny in the folder of the image, where changes are lost: " in result.err
+
+
+def test_readonly_folder(
+    do: Cli, copy: TinyProject, ran: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that names the folder says that the user cannot write there; the image has its own /srv."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    root = copy.root.resolve()
+    assert f"running tiny in {root}, which you cannot write to: " in do("run", "tiny").err
+    assert "running tiny in /srv: " in do("run", "tiny", "--workdir", "/srv").err
+    assert len(ran) == 2
 
 
 def test_left_out(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +378,10 @@ def test_image_by_name(
 def test_print_image_by_name(
     kind: str, line: str, do: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line is that of the first runner that works: podman-hpc where it is. Nothing is pulled."""
+    """The line is that of the first runner that works. Nothing is pulled."""
+    monkeypatch.setattr(trial, "try_runner", lambda kind: None)
     for runner in runner_classes():
-        reason = None if runner.name in (kind, "docker") else "not here"
+        reason = None if runner.name in (kind, "apptainer") else "not here"
         monkeypatch.setattr(runner, "available", lambda self, reason=reason: reason)
     monkeypatch.chdir(tmp_path)
     words = ("run", "h.example/me/mine:1", "--no-bind", "--env", "A=b")

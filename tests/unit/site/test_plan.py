@@ -12,7 +12,7 @@ import yaml
 import zstandard
 
 from builder.config.queues import Slurm
-from builder.config.recipe import load_recipe
+from builder.config.recipe import Files, load_recipe
 from builder.config.site import Fabric, Node, Proxy, Runtime, Site
 from builder.errors import UsageError
 from builder.site.command import ContainerRequest, site_command
@@ -449,6 +449,18 @@ def test_invalid_requests(target: str, request_: dict[str, Any], message: str, h
     error = request_error(target, **request_)
     assert message in error.message and hint in error.hint
     assert "secret" not in str(error)
+
+
+def test_job_without_command() -> None:
+    """The image's own command starts in the folder of the submission, too: what it writes stays."""
+    recipe = load_recipe("perlmutter", ROOT)
+    text = render(plan_job(recipe, JobRequest(account="m558")))
+    assert '-v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR"' in text and '-w "$SLURM_SUBMIT_DIR"' in text
+    copied = (Files(source="builder", target="/app/builder"),)
+    below = recipe.model_copy(update={"workdir": "/app/builder", "files": copied})
+    assert '-w "$SLURM_SUBMIT_DIR/builder"' in render(plan_job(below, JobRequest(account="m558")))
+    elsewhere = recipe.model_copy(update={"workdir": "/srv"})
+    assert " -w " not in render(plan_job(elsewhere, JobRequest(account="m558"))), "the image's own"
 
 
 def test_ray_job_without_command() -> None:
