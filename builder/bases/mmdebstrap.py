@@ -266,7 +266,7 @@ def mmdebstrap_mode(reference: str) -> str:
             problem = f"user {user_name()} has no range of ids in {file}"
             raise ImageError(f"{reference}: {problem}", f"{MORE_RANGES}; {_OTHER_BASES}")
     command = ["mmdebstrap", "--unshare-helper", "true"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and "nknown option" not in done.stderr:  # an old mmdebstrap
         first = (done.stderr.strip() or "mmdebstrap cannot make its namespace").splitlines()[0]
         raise ImageError(f"{reference}: {first}", _known_hint(done.stderr))

@@ -40,11 +40,11 @@ class Unfinished:
     def read(self) -> Lock | None:
         """Returns the lock, without its base, that an earlier command solved; None if there is none."""
         recipe, settings = self._request.recipe, self._request.settings
-        if not self._is_used or not self._file.exists():
+        if not self._is_used:
             return None
         try:
             lock = read_lock(self._file)
-        except LockError:
+        except LockError:  # there is none, or it is damaged
             return None
         if lock.custom.get(_ASKED) != self._asked[_ASKED] or stale_reasons(recipe, lock, settings):
             return None
@@ -59,8 +59,8 @@ class Unfinished:
         try:
             yield
         except BuilderError as e:
-            e.hint += (
-                f"; {self._file} has the solved packages, and builder lock continues from it" * self._is_used
-            )
+            if self._is_used:
+                kept = f"{self._file} has the solved packages, and builder lock continues from it"
+                e.hint = f"{e.hint}; {kept}" if e.hint else kept
             raise
         self._file.unlink(missing_ok=True)
