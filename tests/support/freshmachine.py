@@ -26,9 +26,8 @@ from tests.support import parts
 PACKAGES = ("python3", "python3-venv")
 USER = "newcomer"
 _UID = 1000
-#: Settings of this machine's package index, network and certificates.
+#: Settings of this machine's package index, network and certificates, which are mounted.
 _SETTINGS = (
-    "/etc/apt",
     "/etc/pip.conf",
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/resolv.conf",
@@ -156,6 +155,7 @@ def fresh_machine(folder: Path, cache: Path, digest: str, **env: str) -> Iterato
             subprocess.run(["tar", "-xpf", tar, "-C", root, "--numeric-owner"], check=True)
         for name in ("dev", "proc", "sys", "tmp"):
             (root / name).mkdir(exist_ok=True)
+        shutil.copytree("/etc/apt", root / "etc/apt", dirs_exist_ok=True)  # packages write there too
         (root / "tmp").chmod(0o1777)
         machine.install(*PACKAGES)
         machine.as_root(f"useradd --uid {_UID} --create-home --shell /bin/bash {USER}")
