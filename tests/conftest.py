@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -53,6 +55,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
         for item in items:
             item.add_marker(pytest.mark.timeout(0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the skipped tests by reason: pytest's own list repeats "needs root" for each line of a test."""
+    files: dict[str, Counter[str]] = {}
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        files.setdefault(reason, Counter())[report.nodeid.partition("::")[0]] += 1
+    if files:
+        terminalreporter.section("skipped tests, by reason")
+    for reason, counts in sorted(files.items(), key=lambda item: -item[1].total()):
+        terminalreporter.line(f"{counts.total()}: {reason}")
+        listed = ", ".join(f"{file} ({number})" for file, number in sorted(counts.items()))
+        terminalreporter.line(textwrap.indent(textwrap.fill(listed, 106, break_on_hyphens=False), "    "))
 
 
 @pytest.fixture(scope="session")
