@@ -112,6 +112,12 @@ def apptainer() -> Iterator[parts.Apptainer]:
 
 
 @pytest.fixture(scope="session")
+def fuse() -> None:
+    """Skips the tests that run a SIF with Apptainer if this user may not open /dev/fuse."""
+    parts.need_fuse()
+
+
+@pytest.fixture(scope="session")
 def ordinary_user() -> Iterator[parts.OrdinaryUser]:
     """A user who is not root."""
     with parts.ordinary_user() as user:

@@ -580,6 +580,7 @@ def reachable_apptainer(apptainer: Apptainer) -> Iterator[Path]:
         yield install_apptainer(folder / "apptainer")
 
 
+@pytest.mark.usefixtures("fuse")
 def test_ordinary_user_builds_on_a_sif(
     small: Small, layered_sif: Path, reachable_apptainer: Path, ordinary_user: OrdinaryUser
 ) -> None:
@@ -597,8 +598,7 @@ def test_ordinary_user_builds_on_a_sif(
     (project / "recipes" / "on-sif.yaml").write_text(
         "extends: small\nformat: sif\nbase: sif:base.sif\nlock: environments/foreign.lock.yml\n"
     )
-    for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
-        os.chown(path, ordinary_user.uid, ordinary_user.uid, follow_symlinks=False)
+    ordinary_user.own(ordinary_user.tmp)
     env = {**apptainer_environment(reachable_apptainer, ordinary_user.home), "PYTHONPATH": str(CLONE)}
     done = ordinary_user.run(
         Builder(project, cache).command("build", "on-sif", "--engine", "apptainer", "--json"), env

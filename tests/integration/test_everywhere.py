@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -124,8 +123,7 @@ def test_ordinary_user(cpu: Builder, ordinary_user: Any) -> None:
     shutil.copytree(cpu.root / "environments", project / "environments")
     cache = ordinary_user.tmp / "everywhere-cache"
     keep_base(cpu.cache, cache)
-    for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
-        os.chown(path, ordinary_user.uid, ordinary_user.uid)
+    ordinary_user.own(ordinary_user.tmp)
     theirs = Builder(project, cache)
     configured = (
         pip_configuration()

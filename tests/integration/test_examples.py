@@ -118,7 +118,9 @@ class Result:
 
 
 @pytest.fixture(scope="module")
-def inside(apptainer: Apptainer, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def inside(
+    fuse: None, apptainer: Apptainer, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Image]:
     binds = ["--bind", EXAMPLES, "--bind", tmp_path_factory.getbasetemp()]
     words = [apptainer.path, "exec", *binds, cpu_sif, "python", "-c", SERVER]
     server = subprocess.Popen(

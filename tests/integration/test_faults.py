@@ -261,7 +261,7 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing:
         export BUILDER_MIRRORS={mirror} BUILDER_TMPDIR={tmp_path}/tmp
         {build} && exit 99 || echo "code $?"
         find {tmp_path}/disk/cache/tmp {tmp_path}/tmp -type f
-        mount -o remount,size=80m {tmp_path}/disk
+        mount -o remount,size=80m tmpfs {tmp_path}/disk
         {build} --json
         """,
         faulty,

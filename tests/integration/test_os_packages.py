@@ -6,7 +6,6 @@ The base is an OCI layout of ``debian:bookworm``; the conda packages are those o
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -129,6 +128,7 @@ def test_sif(machine: Machine, sif: SifImage) -> None:
     assert output(machine, sif, "userns", FILES) == files
 
 
+@pytest.mark.usefixtures("fuse")
 def test_ordinary_user(
     machine: Machine, sif: SifImage, apptainer: parts.Apptainer, podman: parts.Podman, tmp_path: Path
 ) -> None:
@@ -150,8 +150,7 @@ def test_second_machine(machine: Machine, channel: Path) -> None:
     with parts.ordinary_user() as user:
         root = user.tmp / "project"
         shutil.copytree(machine.project.root, root, ignore=shutil.ignore_patterns("dist"))
-        for path in (user.tmp, *user.tmp.rglob("*")):
-            os.chown(path, user.uid, user.uid, follow_symlinks=False)
+        user.own(user.tmp)
         env = {**TinyProject(root, user.tmp / "cache").variables(), "PYTHONPATH": str(parts.CLONE)}
         env |= {"HOME": str(user.home)}
         command = [sys.executable, "-m", "builder", "--project", str(root)]

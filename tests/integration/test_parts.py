@@ -139,6 +139,7 @@ def test_apptainer_runs_a_sandbox(
 
 
 @pytest.mark.apptainer
+@pytest.mark.usefixtures("fuse")
 def test_apptainer_runs_a_sif(
     apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def sha256(path: Path) -> str:
 # target cpu -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("layout", ["flat", "layered"])
 def test_torch(
     sifs: Sifs, layout: str, apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser
@@ -83,6 +84,7 @@ def test_torch(
     assert ordinary_user.run(command, env, readable=[sif]).stdout == done.stdout
 
 
+@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("layout", ["flat", "layered"])
 def test_inspect_and_shell(sifs: Sifs, layout: str, apptainer: parts.Apptainer) -> None:
     """apptainer inspect shows labels, scripts and the definition; a shell has the environment."""
@@ -204,6 +206,7 @@ def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -
     yield Tiny(base.sif, image, settings, store)
 
 
+@pytest.mark.usefixtures("fuse")
 @pytest.mark.parametrize("layout", ["flat", "layered"])
 def test_base_of_apptainer(
     tiny: Tiny, layout: str, apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path
@@ -277,6 +280,7 @@ def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
     return write_sif(image, tmp_path / "layered.sif", tiny.settings, store, layout="layered")
 
 
+@pytest.mark.usefixtures("fuse")
 def test_host_variables(layered: SifImage, apptainer: parts.Apptainer) -> None:
     """The image's variables win over the host's, and --env over the image's."""
     env = {**apptainer.env, "CONDA_PREFIX": "/host/conda", "PYTHONNOUSERSITE": "", "OMP_NUM_THREADS": "3"}
@@ -324,6 +328,7 @@ def test_same_bytes_without_tools(
         assert sha256(place) == sha256(tmp_path / f"{layout}.sif")
 
 
+@pytest.mark.usefixtures("fuse")
 def test_runtime_without_overlays(
     layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +356,7 @@ def test_runtime_without_overlays(
     assert "sif: {layout: flat}" in e.value.hint
 
 
+@pytest.mark.usefixtures("fuse")
 def test_every_runner(
     layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,16 @@ def need_root() -> None:
         part_missing("needs root")
 
 
+def need_fuse() -> None:
+    """Skips the test if this user may not open /dev/fuse: Apptainer mounts a SIF with it, except for root."""
+    if os.geteuid() == 0:
+        return
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as e:
+        part_missing(f"this user may not open /dev/fuse, with which Apptainer mounts a SIF: {e.strerror}")
+
+
 @contextlib.contextmanager
 def part_folder(name: str) -> Iterator[Path]:
     """A temporary folder with a short path (for unix sockets) that other users may enter.
@@ -600,6 +610,12 @@ class OrdinaryUser:
     env: dict[str, str]
     _etc: Path | None = None
 
+    def own(self, folder: Path) -> None:
+        """Gives a folder and everything below it to this user; it is theirs unless root runs the tests."""
+        if os.geteuid() == 0:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, self.uid, self.uid, follow_symlinks=False)
+
     def podman_environment(self) -> dict[str, str]:
         """The environment that podman, buildah and skopeo need for this user: pass it to ``run`` as
         ``env``.
@@ -607,9 +623,7 @@ class OrdinaryUser:
         folder = self.home.parent / "pm"
         folder.mkdir(exist_ok=True)
         env = podman_environment(folder, self.home)
-        if os.geteuid() == 0:
-            for path in (folder, *folder.iterdir()):
-                os.chown(path, self.uid, self.uid)
+        self.own(folder)
         return env
 
     def command(self, command: Sequence[str | Path], readable: Sequence[Path] = ()) -> list[str]:
