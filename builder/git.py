@@ -64,7 +64,7 @@ _SETTINGS = {
 }
 #: A credential helper that answers from the environment. The shell's own printf is no process, so no command
 #: line has the password.
-_HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$BUILDER_GIT_USER" "$BUILDER_GIT_PASSWORD"; }; f'
+_HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$_BUILDER_GIT_USER" "$_BUILDER_GIT_PASSWORD"; }; f'
 #: Lines of git that are no reason for a failure.
 _NOISE = re.compile(r"^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )", re.IGNORECASE)
 
@@ -208,7 +208,7 @@ def _remote(url: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
     helper = f"credential.{parts.scheme}://{host}.helper"
     plain = urlunsplit(parts._replace(netloc=f"{REMOTE}@{host}"))
     settings = [(key, plain), ("http.emptyAuth", "true"), (helper, ""), (helper, _HELPER)]
-    return settings, {"BUILDER_GIT_USER": unquote(user), "BUILDER_GIT_PASSWORD": unquote(password or "")}
+    return settings, {"_BUILDER_GIT_USER": unquote(user), "_BUILDER_GIT_PASSWORD": unquote(password or "")}
 
 
 def _reason(stderr: bytes) -> str:

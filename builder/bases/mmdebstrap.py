@@ -42,8 +42,8 @@ _OTHER_BASES = "or use a base from docker:// or oci:"
 #: come in variables: other users see arguments, and an ordinary user's mmdebstrap reads a file of options as
 #: a subordinate id, which may not read a private file.
 _APT_SETTINGS = (
-    'umask 077; printf %s "$BUILDER_APT_CONF" >"$1/etc/apt/apt.conf.d/99mmdebstrap"; '
-    'printf %s "$BUILDER_APT_AUTH" >"$1/etc/apt/auth.conf"'
+    'umask 077; printf %s "$_BUILDER_APT_CONF" >"$1/etc/apt/apt.conf.d/99mmdebstrap"; '
+    'printf %s "$_BUILDER_APT_AUTH" >"$1/etc/apt/auth.conf"'
 )
 #: Runs a command and passes SIGTERM to its whole process group, which it also does when builder is killed:
 #: mmdebstrap alone would wait for its children before it removes its tree.
@@ -216,7 +216,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
     env["SOURCE_DATE_EPOCH"] = str(settings.epoch)
     env["LC_ALL"] = "C.UTF-8"
     env["TMPDIR"] = str(folder)
-    env["BUILDER_APT_CONF"], env["BUILDER_APT_AUTH"] = apt_options(), apt_credentials()
+    env["_BUILDER_APT_CONF"], env["_BUILDER_APT_AUTH"] = apt_options(), apt_credentials()
     return env
 
 
