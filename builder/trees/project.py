@@ -33,7 +33,8 @@ MAX_FILES = 100_000
 MAX_BYTES = 4 << 30
 #: Paths in a project, relative to its folder, that builder or its user writes for builder.
 _BUILDERS = re.compile(
-    r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml|(.*/)?[^/]+\.lock\.yml|.*\.egg-info(/.*)?"
+    r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml|(.*/)?[^/]+\.lock\.yml(\.unfinished)?"
+    r"|.*\.egg-info(/.*)?"
 )
 
 

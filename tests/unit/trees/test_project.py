@@ -34,6 +34,7 @@ def test_files_without_git(tmp_path: Path) -> None:
     write(
         tmp_path,
         "env.cpu.lock.yml",
+        "env.cpu.lock.yml.unfinished",
         "wheels/a-1.whl",
         "wheels/0123456789ab/a-1.whl",
         "dist/index.json",
