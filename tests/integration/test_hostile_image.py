@@ -149,6 +149,7 @@ def test_apptainer_as_root(
     apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root's container has no more rights than an ordinary user; apptainer itself filters no system calls."""
+    parts.need_root()
     for name, value in {**apptainer.env, "PATH": f"{apptainer.path.parent}:{os.environ['PATH']}"}.items():
         monkeypatch.setenv(name, value)
     report = attack("apptainer", tmp_path)
