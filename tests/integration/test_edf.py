@@ -117,9 +117,10 @@ def test_job(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
 
 
 def test_own_command(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
-    """Without a folder to start in, a process starts where the image says."""
+    """It starts where the image says if the recipe has a ``workdir`` without a copy of the project."""
     site = recipe.site.model_copy(update={"node": recipe.site.node.model_copy(update={"tasks": 1})})
-    own = recipe.model_copy(update={"cmd": ("bash", "-c", 'echo "in $PWD: $(ls /)"'), "site": site})
+    command = ("bash", "-c", 'echo "in $PWD: $(ls /)"')
+    own = recipe.model_copy(update={"cmd": command, "workdir": "/work", "site": site})
     with container_engine(slurm.folder):
         states, output = run(slurm, work, own, image=str(image))
     assert states == ["COMPLETED"], output
