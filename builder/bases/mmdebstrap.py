@@ -29,7 +29,7 @@ from builder.settings import Settings, user_name
 from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space
 from builder.store.leftovers import SHARED_FOLDERS, temporary_folder
-from builder.store.subordinate import MORE_RANGES, ranges
+from builder.store.subordinate import ranges, ranges_hint
 from builder.tarheaders import TarError
 from builder.text import human_seconds
 
@@ -264,7 +264,7 @@ def mmdebstrap_mode(reference: str) -> str:
     for file in (Path("/etc/subuid"), Path("/etc/subgid")):
         if not ranges(file):
             problem = f"user {user_name()} has no range of ids in {file}"
-            raise ImageError(f"{reference}: {problem}", f"{MORE_RANGES}; {_OTHER_BASES}")
+            raise ImageError(f"{reference}: {problem}", f"{ranges_hint()}; {_OTHER_BASES}")
     command = ["mmdebstrap", "--unshare-helper", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and "nknown option" not in done.stderr:  # an old mmdebstrap
@@ -276,7 +276,7 @@ def mmdebstrap_mode(reference: str) -> str:
 def _known_hint(log: str) -> str:
     """The hint for a failure of mmdebstrap that is known; else empty."""
     if re.search(r"range .* not allowed|/etc/sub[ug]id|invalid idmap", log):
-        return f"{MORE_RANGES}; {_OTHER_BASES}"
+        return f"{ranges_hint()}; {_OTHER_BASES}"
     if re.search(r"new[ug]idmap", log):
         return f"as root: chmod u+s $(command -v newuidmap newgidmap); {_OTHER_BASES}"
     if "unshare" in log and "failed" in log:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.settings import user_name
-from builder.store.subordinate import MORE_RANGES
+from builder.store.subordinate import ranges_hint
 
 _SYSCTL = Path("/proc/sys")
 #: Limits that are enough for any container, and that podman 4.3 can set where it may not set its defaults: it
@@ -110,7 +110,7 @@ def _cgroup_hint() -> str:
 
 
 def _ranges_hint() -> str:
-    return f"{MORE_RANGES}; then: podman system migrate"
+    return f"{ranges_hint()}; then: podman system migrate"
 
 
 def _docker_group_hint() -> str:

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from builder.settings import user_name
 
-#: The hint for a user without ids.
-MORE_RANGES = f"as root: usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user_name()}"
 #: Waits until the ids are mapped, and becomes root by starting a program.
 _REMOVE = 'echo && read -r _ && exec rm -rf --one-file-system -- "$1"'
 
@@ -28,6 +26,11 @@ def ranges(file: Path) -> list[tuple[str, str]]:
     except OSError:
         return []
     return [(line[1], line[2]) for line in lines if len(line) == 3 and line[0] in names]
+
+
+def ranges_hint() -> str:
+    """Returns the hint for a user without ids."""
+    return f"as root: usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user_name()}"
 
 
 def remove_mapped(path: Path) -> None:
