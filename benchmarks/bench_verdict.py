@@ -1,343 +1,191 @@
-"""False alarms and detection of ``builder smoke --compare``, in a simulated fleet (see ``benchmarks.fleet``).
+"""False alarms and detection of ``builder smoke --ab``, on simulated machines.
 
-    python -m benchmarks.bench_verdict                         # prints the tables
-    python -m benchmarks.bench_verdict --write                 # and writes them to docs/grading.md
-    python -m benchmarks.bench_verdict --measured reports/*    # with the noise of your own reports
-    python -m benchmarks.bench_verdict --noise noise.json      # with noise from a file
+    python -m benchmarks.bench_verdict           # prints the table, as Markdown
 
-Reports are random, the comparison is the real one: each comparison of a cell makes old and new reports and
-calls ``builder.smoke.compare.compare`` as the command line does: one new run, and two more if the first one
-is slower. No GPU is needed; seeds are fixed; two cores need about ten minutes. ``--save-noise FILE`` writes
-the noise that was used: correct it by hand, and pass it with ``--noise``.
+Reports are random, the comparison is the real one. Noise between the runs of one image is what others have
+published (builder/smoke/limits.py); a model adds what a session of runs shares: runs that follow each other
+have the same clock mode, placement and neighbours with a probability of :data:`STAYS`. No GPU is needed;
+seeds are fixed; two cores need about a minute. The table is in docs/smoke.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
-import sys
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import fleet
-from benchmarks.fleet import POWER_LIMITED, Device, Noise
-from benchmarks.report import write_page
-from builder.smoke.compare import compare
-from builder.smoke.kinds import CONTRAST, kind_of, kinds
-from builder.smoke.values import SIGMAS
+from builder.smoke.ab import MIN_ROUNDS, ROUND, Ab, compare_rounds
 
-RESULTS = Path(__file__).with_name("verdict.json")
-PAGE = Path(__file__).parent.parent / "docs" / "grading.md"
-BEGIN, END = "<!-- bench_verdict: begin -->", "<!-- bench_verdict: end -->"
-KINDS_BEGIN, KINDS_END = "<!-- kinds: begin -->", "<!-- kinds: end -->"
-COMPARISONS = 2000
-#: Comparisons of each cell whose result the tests check again.
-CHECKED = 10
-#: Runs after a first run that is slower, as ``builder smoke --compare`` makes them.
-_CONFIRMING_RUNS = 2
-_BF16 = "matmul.bf16"
-_COLUMNS = 110
-_PRODUCTS = ("matmul.tf32", "matmul.fp16", "matmul.bf16", "matmul.fp8")
+COMPARISONS = 600
+#: Exit code 11 for at most this fraction of comparisons of one image with itself.
+ALLOWED = 0.01
+#: The probability that a run finds the machine as the run before left it.
+STAYS = 0.8
 
-
-@dataclass(frozen=True)
-class Case:
-    """Where old and new runs were made, and what is assumed beyond the noise."""
-
-    old_runs: int = 1
-    old_gpus: int = 0
-    """GPUs of the old runs, all others than that of the new ones; 0: old and new are on one GPU."""
-    device: float | None = None
-    """Standard deviation of power-limited figures between GPUs; None: that of the noise."""
-    shared: float | None = None
-    run_factor: float = 1.0
-    """What the noise between runs of a GPU's own figures is multiplied by."""
-    host_factor: float = 1.0
-    """The same for figures that depend on the host or on files."""
-    gpus: int = 1
-    """GPUs of each node, all measured at once."""
-    without: tuple[str, ...] = ()
-    """Figures that the GPU does not have."""
-
-    def noise(self, noise: Mapping[str, Noise]) -> dict[str, Noise]:
-        """The noise of this case."""
-        out = {}
-        for name, n in noise.items():
-            if name in self.without:
-                continue
-            host_bound = kind_of(name, on_gpu=n.on_gpu).host_bound
-            changed = replace(n, run=n.run * (self.host_factor if host_bound else self.run_factor))
-            if name in POWER_LIMITED:
-                device = n.device if self.device is None else self.device
-                shared = n.shared if self.shared is None else self.shared
-                changed = replace(changed, device=device, shared=shared)
-            out[name] = changed
-        return out
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The results of many comparisons."""
-
-    case: Case
-    change: str
-    """A key of :data:`CHANGES`."""
-    comparisons: int
-    first: int
-    """Comparisons in which the first new run was slower."""
-    slower: int
-    """Comparisons that ended with exit code 11."""
-    beginning: int
-    """Those among the first :data:`CHECKED`."""
-
-
-def _own_figures(noise: Mapping[str, Noise]) -> dict[str, float]:
-    names = [n for n, item in noise.items() if item.on_gpu and not kind_of(n, on_gpu=True).host_bound]
-    return dict.fromkeys(names, 0.93)
-
-
-#: What the new image multiplies figures by, and the figures of which one must be slower; empty: any figure.
-CHANGES: dict[str, str] = {
-    "none": "nothing changed",
-    "bf16": "bf16 -10 %",
-    "all": "all GPU figures -7 %",
-    "memory": "memory -10 %",
-    "products": "all products of tensor cores -10 %",
+#: Figures of a GPU, and their standard deviation from run to run.
+GPU = {
+    "matmul.fp32": 0.007,
+    "matmul.tf32": 0.008,
+    "matmul.fp16": 0.008,
+    "matmul.bf16": 0.008,
+    "matmul.fp8": 0.008,
+    "memory.copy": 0.003,
+    "memory.triad": 0.003,
+    "transfer.h2d_pinned": 0.006,
+    "transfer.d2h_pinned": 0.006,
+    "conv.training": 0.010,
+    "attention": 0.010,
 }
+CPU = dict.fromkeys(("matmul.fp32", "memory.copy", "memory.triad", "conv.training", "attention"), 0.03)
+#: Figures that the clock of a GPU decides.
+_CLOCKED = ("matmul.", "conv.", "attention")
 
 
-def _speed(change: str, noise: Mapping[str, Noise]) -> dict[str, float]:
-    if change == "all":
-        return _own_figures(noise)
-    product = _BF16 if _BF16 in noise else "matmul.fp16"
-    names = {
-        "none": (),
-        "bf16": (product,),
-        "memory": ("memory.copy", "memory.triad"),
-        "products": _PRODUCTS,
-    }[change]
-    return dict.fromkeys(names, 0.9)
+@dataclass(frozen=True)
+class Model:
+    """What a machine adds to the noise of single runs."""
+
+    name: str
+    tails: bool = False
+    """Noise is Student's t with 3 degrees of freedom, of the same standard deviation."""
+    drift: float = 0.0
+    """Standard deviation of what all figures of a run share; runs that follow each other are alike."""
+    clock: tuple[float, float] = (0.0, 0.0)
+    """How often the clock is in a slow mode, and by how much it is slower."""
+    placement: tuple[float, float] = (0.0, 0.0)
+    """The same of pinned copies: memory of the other socket, or neighbours on the link."""
+    bound: bool = True
+    """Ranks are bound to the GPU's NUMA node. Where they are not, transfers do not decide."""
+    neighbours: tuple[float, float] = (0.0, 0.0)
+    """The same of all figures: other programs on a CPU."""
+    cpu: bool = False
 
 
-_SAME = (Case(old_runs=1), Case(old_runs=3))
-_ELSEWHERE = (Case(old_gpus=1), Case(old_runs=3, old_gpus=3), Case(old_runs=3, old_gpus=1))
-_SPREADS = ((0.015, 0.9), (0.020, 0.9), (0.025, 0.9), (0.025, 0.8))
-CASES: tuple[Case, ...] = (
-    *_SAME,
-    *(replace(case, device=device, shared=shared) for device, shared in _SPREADS for case in _ELSEWHERE),
+#: One model a row. Comparisons of stored runs ended as slower in 14 to 34 % under these.
+MODELS = (
+    Model("published noise"),
+    Model("heavy tails", tails=True),
+    Model("drift 1.5 %", drift=0.015),
+    Model("heavy tails and drift", tails=True, drift=0.015),
+    Model("clock: 10 % of the time 5 % slower", clock=(0.1, 0.05)),
+    Model("clock: 30 % of the time 6 % slower", clock=(0.3, 0.06)),
+    Model("placement: 50 % of the time 10 % slower", placement=(0.5, 0.10)),
+    Model("placement: 25 % of the time 20 % slower", placement=(0.25, 0.20)),
+    Model("the same, ranks cannot be bound", placement=(0.25, 0.20), bound=False),
+    Model("neighbours: 40 % of the time 15 % slower", placement=(0.4, 0.15)),
+    Model("all of it", True, 0.015, (0.3, 0.06), (0.4, 0.15)),
+    Model("CPU, idle", cpu=True),
+    Model("CPU, 50 % of the time half as fast", cpu=True, neighbours=(0.5, 0.5)),
+    Model("CPU, 30 % of the time a tenth as fast", cpu=True, neighbours=(0.3, 0.9), tails=True),
 )
-#: Worse or poorer than assumed, each with the part of its row that says so.
-_WITHOUT_FP8 = ("matmul.fp8",)
-_FP16_ONLY = ("matmul.tf32", "matmul.bf16", "matmul.fp8")
-VARIANTS: dict[str, tuple[Case, ...]] = {
-    "GPU run noise x 2": tuple(replace(c, run_factor=2.0) for c in (*_SAME, _ELSEWHERE[1])),
-    "host noise x 2": tuple(replace(c, host_factor=2.0) for c in (*_SAME, _ELSEWHERE[1])),
-    "8 GPUs of a node": tuple(replace(c, gpus=8) for c in (_SAME[0], _ELSEWHERE[0], _ELSEWHERE[2])),
-    "without fp8 (A100)": (replace(_ELSEWHERE[1], without=_WITHOUT_FP8),),
-    "fp16 only (V100; the change is in fp16)": (replace(_ELSEWHERE[1], without=_FP16_ONLY),),
-}
+#: What the new image multiplies matmul.bf16 (on a CPU matmul.fp32) by.
+CHANGES = (1.0, 0.97, 0.95)
 
 
-def cases_of(noise: Mapping[str, Noise]) -> tuple[Case, ...]:
-    """The main cases. With noise that was measured there is one fleet, and no assumed ones."""
-    return CASES if dict(noise) == fleet.ASSUMED else (*_SAME, *_ELSEWHERE)
+class _Mode:
+    """A state that is on for a part of the time, and stays from run to run."""
+
+    def __init__(self, rng: random.Random, mode: tuple[float, float]) -> None:
+        self._rng, (self._part, self._loss) = rng, mode
+        self._on = rng.random() < self._part
+
+    def next(self) -> float:
+        """Return the factor of the next run."""
+        if self._rng.random() >= STAYS:
+            self._on = self._rng.random() < self._part
+        return 1 - self._loss if self._on else 1.0
 
 
-def simulate(case: Case, change: str, noise: Mapping[str, Noise], comparisons: int) -> Cell:
-    """Compares random reports.
+class Session:
+    """A machine, run after run."""
 
-    Args:
-        case: where the runs were made.
-        change: a key of :data:`CHANGES`.
-        noise: of all figures.
-        comparisons: how many comparisons are made.
-    """
-    rng = random.Random(f"{sorted(asdict(case).items())} {change}")
-    noise = case.noise(noise)
-    speed = _speed(change, noise)
-    wanted = set(speed) if change in ("bf16", "memory") else set()
-    first = slower = beginning = 0
-    for number in range(comparisons):
-        here, *there = [[Device(rng, noise) for _ in range(case.gpus)] for _ in range(case.old_gpus + 1)]
-        there = there or [here]
-        old = [fleet.report(there[i % len(there)], rng, noise, {}) for i in range(case.old_runs)]
-        new = [fleet.report(here, rng, noise, speed)]
-        regressions = compare(new, old).regressions
-        if not regressions:
-            continue
-        first += 1
-        new += [fleet.report(here, rng, noise, speed) for _ in range(_CONFIRMING_RUNS)]
-        found = {change.id for change in compare(new, old).regressions}
-        if found and (not wanted or found & wanted):
-            slower += 1
-            beginning += number < CHECKED
-    return Cell(case, change, comparisons, first, slower, beginning)
+    def __init__(self, model: Model, rng: random.Random) -> None:
+        self._model, self._rng = model, rng
+        self._drift = rng.gauss(0, model.drift)
+        modes = (model.clock, model.placement, model.neighbours)
+        self._clock, self._placement, self._neighbours = (_Mode(rng, mode) for mode in modes)
 
+    def report(self, speed: float) -> dict[str, Any]:
+        """Return the report of the next run, of an image with this speed."""
+        model = self._model
+        fresh = self._rng.gauss(0, model.drift * math.sqrt(1 - STAYS**2))
+        self._drift = STAYS * self._drift + fresh
+        clock, placement, shared = self._clock.next(), self._placement.next(), math.exp(self._drift)
+        measurements = []
+        changed = "matmul.fp32" if model.cpu else "matmul.bf16"
+        for name, sd in (CPU if model.cpu else GPU).items():
+            value = 100.0 * shared * math.exp(self._noise(sd)) * self._neighbours.next()
+            value *= clock if name.startswith(_CLOCKED) else 1.0
+            value *= placement if name.startswith("transfer.") else 1.0
+            value *= speed if name == changed else 1.0
+            item = {"id": name, "status": "pass", "median_gb_per_s": value, "repeats": 40}
+            item |= {"device": "cpu" if model.cpu else "cuda:0", "bound": model.bound}
+            measurements.append(item)
+        facts = {"devices": [] if model.cpu else [{"name": "a GPU", "uuid": "GPU-1"}]}
+        return {"verdict": "pass", "probes": [], "facts": facts, "measurements": measurements}
 
-def run(noise: Mapping[str, Noise], comparisons: int, workers: int) -> dict[str, Any]:
-    """All cells, as JSON."""
-    cases = [*cases_of(noise), *(case for group in VARIANTS.values() for case in group)]
-    jobs = [(case, change) for case in cases for change in CHANGES]
-    with ProcessPoolExecutor(workers) as pool:
-        futures = [pool.submit(simulate, case, change, noise, comparisons) for case, change in jobs]
-        cells = [asdict(future.result()) for future in futures]
-    return {"rule": rule(), "noise": fleet.noise_json(noise), "comparisons": comparisons, "cells": cells}
+    def _noise(self, sd: float) -> float:
+        if not self._model.tails:
+            return self._rng.gauss(0, sd)
+        chi = sum(self._rng.gauss(0, 1) ** 2 for _ in range(3))
+        return sd / math.sqrt(3) * self._rng.gauss(0, 1) / math.sqrt(chi / 3)
 
 
-def rule() -> dict[str, Any]:
-    """The numbers that decide: results are out of date if they differ."""
-    return {"sigmas": SIGMAS, "contrast": CONTRAST, "kinds": [asdict(kind) for kind in kinds()]}
+def compare_images(model: Model, speed: float, seed: int, rounds: int = MIN_ROUNDS) -> Ab:
+    """Return the result of an A/B run of an image and of one with this speed."""
+    session = Session(model, random.Random(f"{model.name} {speed} {seed}"))
+    speeds = {"old": 1.0, "new": speed}
+    return compare_rounds([[session.report(speeds[side]) for side in ROUND] for _ in range(rounds)])
 
 
-def render(results: Mapping[str, Any]) -> str:
-    """The tables of docs/grading.md."""
-    cells = {(_key(c["case"]), c["change"]): c for c in results["cells"]}
-    comparisons = int(results["comparisons"])
-    noise = fleet.noise_of(results["noise"])
-    header = ["", *CHANGES.values()]
-    about = (
-        f'Percent of {comparisons} comparisons that end with exit code 11. For "nothing changed" these are '
-        "false alarms; the number in parentheses says how often the first run was slower. The standard error "
-        f"is {_error(0.02, comparisons)} of a cell of 2, and {_error(0.85, comparisons)} of one of 85."
-    )
+@dataclass(frozen=True)
+class Row:
+    """The parts of comparisons that end as slower or unsteady, by the speed of the new image."""
+
+    model: Model
+    slower: tuple[float, ...]
+    unsteady: tuple[float, ...]
+
+
+def simulate(model: Model, comparisons: int, rounds: int = MIN_ROUNDS) -> Row:
+    """Return the results of many comparisons."""
+    slower, unsteady = [], []
+    for speed in CHANGES:
+        verdicts = [compare_images(model, speed, seed, rounds).verdict for seed in range(comparisons)]
+        slower.append(verdicts.count("slower") / comparisons)
+        unsteady.append(verdicts.count("unsteady") / comparisons)
+    return Row(model, tuple(slower), tuple(unsteady))
+
+
+def render(rows: Sequence[Row], comparisons: int) -> str:
+    """Return the table in Markdown."""
     lines = [
-        textwrap.fill(_about_noise(noise), _COLUMNS),
+        f"Percent of {comparisons} A/B runs of {MIN_ROUNDS} rounds. *Slower* is exit code 11.",
         "",
-        "| figure | run to run | GPU to GPU (files: node to node) | shared |",
-        "|---|---|---|---|",
-        *_noise_rows(noise),
-        "",
-        textwrap.fill(about, _COLUMNS),
-        "",
-        f"| {' | '.join(header)} |",
-        f"|{'---|' * len(header)}",
-        *(_row(_name(case), case, cells) for case in cases_of(noise)),
-        *(_row(f"{what}: {_name(case)}", case, cells) for what, group in VARIANTS.items() for case in group),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def render_kinds() -> str:
-    """The table of kinds in docs/grading.md."""
-    lines = [
-        "| kind of measurement | floor | usual, run to run | usual, GPU to GPU (or nodes) | decides alone |",
+        "| machine | nothing changed: slower | no verdict | one product -3 %: slower | -5 %: slower |",
         "|---|---|---|---|---|",
     ]
-    for kind in kinds():
-        usual = f"{100 * kind.run:.1f} % | {100 * kind.device:.1f} %" if kind.run else "- | -"
-        alone = "yes" if kind.decides else "no"
-        if kind.decides and kind.host_bound:
-            alone = "with the same processor"
-        lines.append(f"| {kind.name}: {kind.members} | {100 * kind.floor:.0f} % | {usual} | {alone} |")
-    return "\n".join(lines) + "\n"
-
-
-def _key(case: Mapping[str, Any]) -> str:
-    return json.dumps(case, sort_keys=True)
-
-
-def _row(name: str, case: Case, cells: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
-    texts = []
-    for change in CHANGES:
-        cell = cells[_key(asdict(case)), change]
-        text = _percent(cell["slower"], cell["comparisons"])
-        if change == "none":
-            text = f"**{text}** ({_percent(cell['first'], cell['comparisons'])})"
-        texts.append(text)
-    return f"| {name} | {' | '.join(texts)} |"
-
-
-def _percent(part: int, whole: int) -> str:
-    percent = 100 * part / whole
-    return f"{percent:.1f}" if percent < 10 or 99 < percent < 100 else f"{percent:.0f}"
-
-
-def _error(share: float, comparisons: int) -> str:
-    return f"{100 * math.sqrt(share * (1 - share) / comparisons):.1f}"
-
-
-def _name(case: Case) -> str:
-    one, several = ("GPU", "GPUs") if case.gpus == 1 else ("node", "nodes")
-    runs = f"{case.old_runs} old run{'s' if case.old_runs > 1 else ''}"
-    if not case.old_gpus:
-        return f"same {one}, {runs}"
-    where = ""
-    if case.old_runs > 1:
-        where = f" on {case.old_gpus} {one if case.old_gpus == 1 else several}"
-    spread = "" if case.device is None else f", sd {100 * case.device:.1f} %, shared {case.shared:g}"
-    return f"another {one}, {runs}{where}{spread}"
-
-
-def _about_noise(noise: Mapping[str, Noise]) -> str:
-    own = "assumed"
-    if dict(noise) != fleet.ASSUMED:
-        own = "measured where there were enough reports, and assumed elsewhere"
-    return (
-        f"The noise is {own}; the table has standard deviations. *Shared* says how much the figures of one "
-        "GPU rise and fall together: 0 not at all, 1 fully. Products of tensor cores, convolutions and "
-        "attention are limited by power: if a row of the second table has a standard deviation (sd) and a "
-        "shared part, they apply to these figures, GPU to GPU."
-    )
-
-
-def _noise_rows(noise: Mapping[str, Noise]) -> list[str]:
-    """A row for all figures with the same noise."""
-    groups: dict[Noise, list[str]] = {}
-    for name, n in noise.items():
-        groups.setdefault(n, []).append(f"`{name}`")
-    return [
-        f"| {', '.join(names)} | {100 * n.run:.1f} % | {100 * n.device:.1f} % | {n.shared:g} |"
-        for n, names in groups.items()
-    ]
+    for row in rows:
+        texts = [f"{100 * part:.1f}" for part in (row.slower[0], row.unsteady[0], *row.slower[1:])]
+        lines.append(f"| {row.model.name} | {' | '.join(texts)} |")
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; return 1 if there are too many false alarms."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_verdict", description=__doc__)
-    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="comparisons of each cell")
-    parser.add_argument("--measured", type=Path, nargs="+", metavar="REPORTS", help="folders of reports")
-    parser.add_argument("--noise", type=Path, metavar="FILE", help="noise from a file")
-    parser.add_argument("--save-noise", type=Path, metavar="FILE", help="write the noise that is used")
-    parser.add_argument("--stored", action="store_true", help=f"use the results in {RESULTS.name}")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} and {PAGE.name}")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="A/B runs of each cell")
     options = parser.parse_args(arguments)
-    if options.stored:
-        results = json.loads(RESULTS.read_text())
-    else:
-        results = run(_noise(options), options.comparisons, options.workers)
-    print(render(results))
-    if options.write:
-        RESULTS.write_text(_to_text(results))
-        write_page(render(results), PAGE, BEGIN, END)
-        write_page(render_kinds(), PAGE, KINDS_BEGIN, KINDS_END)
-    return 0
-
-
-def _to_text(results: Mapping[str, Any]) -> str:
-    """The results as JSON, each cell on a line of its own."""
-    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in results.items() if key != "cells"]
-    cells = ",\n".join(json.dumps(cell) for cell in results["cells"])
-    return "{\n" + ",\n".join([*parts, f'"cells": [\n{cells}\n]']) + "\n}\n"
-
-
-def _noise(options: argparse.Namespace) -> dict[str, Noise]:
-    """The noise that the command line asks for."""
-    noise = dict(fleet.ASSUMED)
-    if options.noise:
-        noise = fleet.read_noise(options.noise)
-    elif options.measured:
-        noise = fleet.measured(options.measured)
-    if options.save_noise:
-        options.save_noise.write_text(json.dumps(fleet.noise_json(noise), indent=1) + "\n")
-    return noise
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = list(pool.map(simulate, MODELS, [options.comparisons] * len(MODELS)))
+    print(render(rows, options.comparisons))
+    return 1 if any(row.slower[0] > ALLOWED for row in rows) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

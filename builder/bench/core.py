@@ -6,14 +6,11 @@ import argparse
 import time
 from typing import Any, Callable, Dict, NamedTuple
 
-from .machine.kfd import amd_architecture
-
 Item = Dict[str, Any]
 
 #: Seconds for all measurements of a rank. A measurement that would begin later is skipped.
-BUDGETS_S = {"cpu": 60.0, "gpu": 90.0}
-#: Seconds of first calls on a GPU that do not count to the budget, at most.
-EXCUSED_S = 60.0
+#: On GPUs libraries load and search kernels in first calls.
+BUDGETS_S = {"cpu": 60.0, "gpu": 150.0}
 
 
 class Outcome(Exception):
@@ -84,10 +81,8 @@ class Run:
     def __init__(self, options: argparse.Namespace, place: Place = Place()) -> None:  # noqa: B008
         self.options = options
         self.place = place
-        #: When its budget began (time.monotonic): after the facts; ``excuse`` moves it on.
+        #: When its budget began (time.monotonic): after the facts; turns of other ranks move it on.
         self.started = time.monotonic()
-        #: Seconds that did not count to the budget.
-        self.excused_s = 0.0
         #: For temporary files; empty if no folder could be made.
         self.folder = ""
 
@@ -99,8 +94,6 @@ class Run:
 
         #: Host names of all ranks, by rank; empty until all ranks are ready.
         self.hosts: list[str] = []
-        #: torch's process group of the ranks of this node; None as long as there is none.
-        self.node_group: Any = None
         #: The results of the measurements so far.
         self.results: list[Item] = []
         #: Names of the measurements for which no time was left.
@@ -112,19 +105,10 @@ class Run:
         #: Seconds that the control group had throttled this process before the first measurement.
         self.throttled_before_s = 0.0
 
-        #: Seconds of import, seconds of the first kernel, its result and torch's version, per started
-        #: process.
-        self.starts: list[tuple[float, float, float, str]] = []
-        #: Whether a GPU refused the context of a second process.
-        self.exclusive = False
-        #: Seconds of the first step of the large convolution, and its check.
-        self.first_convolution: tuple[float | None, Item] = (None, {})
-        #: Path and tensors of the checkpoint that ``checkpoint.write`` wrote.
-        self.checkpoint: tuple[str, dict[str, Any]] | None = None
         #: NCCL's log, after the collectives.
         self.nccl_log = ""
-        #: The state of each GPU of this rank under load.
-        self.states_under_load: dict[int, Item] = {}
+        #: The state of this rank's GPU under load.
+        self.loaded: Item = {}
         #: The GPUs of this rank that another program used at the start.
         self.shared_gpus: set[int] = set()
 
@@ -136,13 +120,6 @@ class Run:
         return self.torch
 
     @property
-    def need_framework(self) -> Any:
-        """TensorFlow or JAX. Raises a skip where it could not be imported."""
-        if self.framework is None:
-            raise skip(f"no {self.options.framework}")
-        return self.framework
-
-    @property
     def module(self) -> Any:
         """The framework's module: torch, tensorflow or jax; None without."""
         return self.torch if self.framework is None else self.framework.module
@@ -152,10 +129,20 @@ class Run:
         """What the framework was built for: ``CUDA``, ``HIP`` or ``CPU``."""
         if self.framework is not None:
             return str(self.framework.build)
-        version = self.need_torch.version
+        if self.module is None:
+            raise skip(f"no {self.options.framework}")
+        version = self.torch.version
         if getattr(version, "hip", None):
             return "HIP"
         return "CUDA" if getattr(version, "cuda", None) else "CPU"
+
+    @property
+    def runtime(self) -> str:
+        """The version of CUDA or HIP that the framework was built for; empty if unknown."""
+        if self.framework is not None:
+            return str(self.framework.runtime)
+        version = self.torch.version
+        return getattr(version, "hip", None) or getattr(version, "cuda", None) or ""
 
     @property
     def gpus(self) -> int:
@@ -217,9 +204,15 @@ class Run:
         """The architecture of a GPU: ``sm_80``, ``gfx90a``."""
         properties = self.torch.cuda.get_device_properties(index)
         if self.build == "HIP":
-            name = getattr(properties, "gcnArchName", "") or amd_architecture()  # from torch 2.1 on
-            return str(name).split(":")[0]
+            return str(properties.gcnArchName).split(":")[0]
         return f"sm_{properties.major}{properties.minor}"
+
+    def describe_gpu(self, index: int) -> Item:
+        """Return ``name`` and ``architecture`` of a GPU."""
+        if self.framework is not None:
+            return dict(self.framework.describe_gpu(index))
+        name = str(self.torch.cuda.get_device_name(index))
+        return {"name": name, "architecture": self.architecture(index)}
 
     def architectures(self) -> list[str]:
         """The architectures that torch has code for, also where there is no GPU."""
@@ -241,15 +234,6 @@ class Run:
     def left_s(self) -> float:
         """Seconds of the budget that are left; negative once it is spent."""
         return self.started + self.budget_s - time.monotonic()
-
-    def excuse(self, seconds: float) -> None:
-        """Does not count seconds of first calls to the budget: on a GPU libraries load and search kernels.
-
-        ``EXCUSED_S`` in all, because --timeout still acts. Nothing on CPUs.
-        """
-        excused_s = min(seconds, EXCUSED_S - self.excused_s) if self.on_gpu else 0.0
-        self.excused_s += excused_s
-        self.started += excused_s
 
     def share(self, nominal_s: float) -> float:
         """Seconds for which a measurement may repeat: ``nominal_s``, but at most a third of what is left."""

@@ -7,7 +7,7 @@ Each step is announced before it begins, so that a hang or a crash can be named.
     {"facts": {...}}                  the facts of this machine
     {"measurement": FINDING}          the result of a measurement
     {"ready": true}                   waits for other ranks; false: takes no part in what all do together
-    {"end": true, "after": {...}}     the last event; "after" holds the state of each GPU under load
+    {"end": true, "after": {...}}     the last event; "after" holds the state of its GPU under load
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from .core import Item, Measurement, Outcome, Probe, Run, finding, one_line
 from .machine.facts import facts
 from .machine.processor import throttled_s, usable_cores
 from .measurements import MEASUREMENTS
-from .measurements.checkpoint import remove_checkpoint
-from .measurements.exchanges import EXCHANGES
 from .measurements.timing import spin
 from .probes import MINOR, PROBES
 
 #: The scopes of what a rank measures while the other ranks of its node wait.
-_TURN = ("turn", "turn on node", "once")
+_TURN = ("turn", "once")
 #: Probes that take seconds, and whose answer one run of an image has for all: not with ``--device-only``.
-_LONG = ("gpu.memory", "torch.compile")
+_LONG = ("gpu.memory",)
 
 
 def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
@@ -51,10 +49,9 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
     order: Item = {"go": True}
     if in_turns:
         order = yield from _take_turn(run, agree)
-    remove_checkpoint(run)
     yield from _measure_together(run, order)
     yield from _probe(run, late=True)
-    yield {"end": True, "after": {str(index): state for index, state in run.states_under_load.items()}}
+    yield {"end": True, "after": run.loaded}
 
 
 def _probe(run: Run, late: bool) -> Iterator[Item]:
@@ -95,7 +92,6 @@ def _measure_alone(run: Run, scopes: tuple[str, ...]) -> Iterator[Item]:
     has_device = bool(run.own_gpus) or place.local_rank == 0
     for measurement in MEASUREMENTS:
         elsewhere = measurement.scope == "once" and (place.rank > 0 or run.options.device_only)
-        elsewhere |= measurement.scope == "turn on node" and place.local_rank > 0
         unwanted = run.options.framework not in measurement.of
         if measurement.scope not in scopes or elsewhere or unwanted or not has_device:
             continue
@@ -128,9 +124,8 @@ def _measure_together(run: Run, order: Item) -> Iterator[Item]:
     for measurement in MEASUREMENTS:
         if measurement.scope != "all":
             continue
-        elsewhere = measurement.only == "gpu" and not run.own_gpus
         yield {"begin": measurement.id, "together": True}
-        if not order.get("go") and not elsewhere:
+        if not order.get("go"):
             advice = "all ranks must take part: see the other findings"
             yield {"measurement": finding(measurement.id, "fail", str(order.get("why")), advice)}
         elif broken:
@@ -197,7 +192,7 @@ def _advice(name: str, error: Exception) -> str:
         return (
             "too little memory: check whether another job uses this device, and the container's memory limit"
         )
-    if name.startswith(tuple(EXCHANGES)):
+    if name.startswith("allreduce"):
         return (
             "a rank ended, or the network between the ranks failed: "
             "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"

@@ -11,12 +11,12 @@ from typing import Any
 
 from .core import BUDGETS_S, Item, finding, one_line
 from .options import parse
-from .ranks.child import adopt_orphans, end_orphans
+from .ranks.child import adopt_orphans, complain, end_orphans
 from .ranks.launcher import Launcher
-from .ranks.plan import Launch, plan
+from .ranks.plan import plan
 from .ranks.relay import Relay
 from .report import deliver, verdict
-from .schema import EXIT_CODES, SCHEMA_VERSION
+from .schema import SCHEMA_VERSION
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -25,47 +25,31 @@ class Interrupted(Exception):
     """A signal asked this process to end."""
 
 
-class Attempt:
-    """The result of starting the ranks."""
-
-    def __init__(self) -> None:
-        self.launch: Launch | None = None
-        #: In unit 0.
-        self.launcher: Launcher | None = None
-        #: In other units, which write no report.
-        self.exit_code: int | None = None
-        #: Why the ranks could not run to their end.
-        self.trouble: Item | None = None
-
-    @property
-    def relays(self) -> bool:
-        """Whether another process writes the report."""
-        return self.launch is not None and self.launch.unit > 0
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the benchmark and returns its exit code, see ``schema.EXIT_CODES``."""
+    """Run the benchmark and return its exit code, see ``schema.EXIT_CODES``."""
     options = parse(arguments)
     started = time.monotonic()
     report = _empty_report(options)
-    attempt = _run_ranks(options)
-    if attempt.exit_code is not None:
-        return attempt.exit_code
+    unit, trouble = _run_ranks(options)
+    if isinstance(unit, Relay):  # the launcher writes the report
+        if trouble is not None:
+            complain(trouble["seen"])
+        return unit.exit_code
 
-    if attempt.launcher is not None:
-        report.update(attempt.launcher.report())
+    if unit is not None:
+        report.update(unit.report())
         if options.budget is None:
             report["budget_s"] = BUDGETS_S["gpu" if report["facts"].get("devices") else "cpu"]
-    if attempt.trouble is None:
+    if trouble is None:
         report["verdict"] = verdict(report)
     else:
         report["probes"] = [item for item in report["probes"] if item["id"] != "process"]
-        report["probes"].append(attempt.trouble)
+        report["probes"].append(trouble)
     report["duration_s"] = round(time.monotonic() - started, 3)
 
     code = deliver(report, options.json)
-    if attempt.launcher is not None:
-        attempt.launcher.dismiss(report["verdict"])
+    if unit is not None:
+        unit.dismiss(report["verdict"])
     return code
 
 
@@ -102,34 +86,33 @@ def _test(options: argparse.Namespace) -> Item:
     return test
 
 
-def _run_ranks(options: argparse.Namespace) -> Attempt:
-    """Starts all ranks and waits for their end. Signals end this early; afterwards they are ignored."""
-    attempt = Attempt()
+def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | Relay | None, Item | None]:
+    """Start all ranks and wait for their end. Signals end this early; afterwards they are ignored.
+
+    Returns this process's unit, and why the ranks could not run to their end.
+    """
+    unit: Launcher | Relay | None = None
+    trouble: Item | None = None
     folder = ""
     before = adopt_orphans()
     try:
         for number in _SIGNALS:
             signal.signal(number, _interrupt)
         folder = _temporary_folder()
-        attempt.launch = plan(options)
-        if attempt.relays:
-            attempt.exit_code = Relay(options, attempt.launch, folder).run()
-        else:
-            attempt.launcher = Launcher(options, attempt.launch, folder)
-            attempt.launcher.run()
+        launch = plan(options)
+        unit = Relay(options, launch, folder) if launch.unit else Launcher(options, launch, folder)
+        unit.run()
     except Interrupted as e:
-        attempt.trouble = finding("process", "fail", f"interrupted by {e}", "run it again")
-        if attempt.relays:
-            attempt.exit_code = EXIT_CODES["error"]
+        trouble = finding("process", "fail", f"interrupted by {e}", "run it again")
     except Exception as e:
-        attempt.trouble = finding("process", "fail", one_line(e), "the test cannot run here: see the message")
+        trouble = finding("process", "fail", one_line(e), "the test cannot run here: see the message")
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         end_orphans(before)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
-    return attempt
+    return unit, trouble
 
 
 def _interrupt(number: int, frame: Any) -> None:

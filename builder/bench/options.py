@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 
 from .frameworks import NAMES
+
+_GPUS = ("auto", "nvidia", "amd", "none")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -14,10 +17,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="smoke.py", description="Test whether this image uses this machine at full speed."
     )
     _add_tests(parser)
-    _add_expectations(parser)
-    _add_ranks(parser)
-    _add_limits(parser)
-    _add_output(parser)
+    _add_ranks_and_limits(parser)
     options = parser.parse_args(arguments)
     if options.command:  # while it runs, the rank reports no progress
         options.stall = max(options.stall, options.command_timeout + 30)
@@ -25,118 +25,32 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def _add_tests(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--framework",
-        choices=NAMES,
-        default="torch",
-        help="what computes: torch, tensorflow or jax (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--imports", type=_names, default="", metavar="A,B", help="import these modules: sklearn,PIL"
-    )
-    parser.add_argument(
-        "--packages",
-        type=_names,
-        default="",
-        metavar="A,B",
-        help="import the modules of these installed packages: scikit-learn,pillow",
-    )
-    parser.add_argument(
-        "--command",
-        type=_words,
-        default="[]",
-        metavar="JSON",
-        help='run this program, and expect exit code 0: \'["python", "-m", "mytest"]\'',
-    )
-    parser.add_argument(
-        "--command-timeout",
-        type=float,
-        default=120,
-        metavar="S",
-        help="end the program after S seconds (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--device-only",
-        action="store_true",
-        help="leave out what is measured once for the host: starts, imports, files, --command",
-    )
+    add = parser.add_argument
+    flag = partial(add, action="store_true")
+    names = partial(add, type=_names, default="", metavar="A,B")
+    add("--framework", choices=NAMES, default="torch", help="what computes (default: torch)")
+    names("--imports", help="import these modules: sklearn,PIL")
+    names("--packages", help="import the modules of these installed packages: scikit-learn,pillow")
+    add("--command", type=_words, default="[]", metavar="JSON", help="it must exit with 0")
+    add("--command-timeout", type=float, default=120, metavar="S", help="its limit (120)")
+    flag("--device-only", help="leave out what is measured once for the host: imports, --command")
+    add("--expect", choices=_GPUS, default="auto", help="the GPUs that the image is built for")
+    names("--architectures", help="GPU architectures that torch must have code for: sm_80,sm_90")
+    add("--devices", type=int, metavar="N", help="number of GPUs that this node must have")
 
 
-def _add_expectations(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--expect",
-        choices=("auto", "nvidia", "amd", "none"),
-        default="auto",
-        help="the GPUs that the image is built for (default: those that torch finds)",
-    )
-    parser.add_argument(
-        "--architectures",
-        type=_names,
-        default="",
-        metavar="A,B",
-        help="GPU architectures that torch must have code for: sm_80,sm_90 or gfx90a",
-    )
-    parser.add_argument(
-        "--devices",
-        type=int,
-        metavar="N",
-        help="number of GPUs that this node must have (default: at least one)",
-    )
-
-
-def _add_ranks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--all-gpus",
-        action="store_true",
-        help="start one process per GPU; under srun or torchrun, every task starts one per GPU that it sees",
-    )
-    parser.add_argument(
-        "--ranks",
-        type=_number_of_ranks,
-        metavar="N",
-        help="start N processes, and ignore srun and torchrun; on CPUs they communicate by gloo",
-    )
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="S",
-        help="seconds for the measurements (default: 60 on CPUs, 90 on GPUs)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=420,
-        metavar="S",
-        help="end everything after S seconds (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--stall",
-        type=float,
-        default=150,
-        metavar="S",
-        help="a process without progress for S seconds counts as hung (default: %(default)s)",
-    )
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--scratch",
-        metavar="FOLDER",
-        help="write checkpoints there (default: the folder for temporary files)",
-    )
-    parser.add_argument(
-        "--json",
-        metavar="FILE|-",
-        help="write the report there; with - the table goes to standard error",
-    )
-    parser.add_argument(
-        "--progress",
-        action="store_true",
-        help="name each probe and measurement on standard error when it begins",
-    )
+def _add_ranks_and_limits(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    flag = partial(add, action="store_true")
+    seconds = partial(add, type=float, metavar="S")
+    flag("--all-gpus", help="one process per GPU; under srun, in each task one per GPU")
+    add("--ranks", type=_number_of_ranks, metavar="N", help="N processes, whatever srun set")
+    seconds("--budget", help="seconds for the measurements (60 on CPUs, 150 on GPUs)")
+    seconds("--timeout", default=420, help="end everything S seconds after the imports (420)")
+    seconds("--start-stall", default=900, help="a process that imports for S seconds hangs (900)")
+    seconds("--stall", default=150, help="a process without progress for S seconds hangs (150)")
+    add("--json", metavar="FILE|-", help="write the report there; with - the table goes to stderr")
+    flag("--progress", help="name each probe and measurement on stderr when it begins")
 
 
 def _number_of_ranks(text: str) -> int:

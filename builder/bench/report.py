@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from .core import Item, median_key
-from .ranks.messages import complain
+from .ranks.child import complain
 from .schema import EXIT_CODES
 
 
@@ -75,10 +76,19 @@ def deliver(report: Item, destination: str | None) -> int:
         if destination == "-":
             sys.stdout.write(text)
         elif destination:
-            with open(destination, "w", encoding="ascii") as f:
-                f.write(text)
+            _write(destination, text)
         sys.stdout.flush()
     except OSError as e:
         complain(f"cannot write the report to {destination or 'standard output'}: {e.strerror}")
         return EXIT_CODES["error"]
     return EXIT_CODES[report["verdict"]]
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file at once: a reader finds the whole report or none."""
+    is_device = os.path.exists(path) and not os.path.isfile(path)
+    target = path if is_device else f"{path}.part"
+    with open(target, "w", encoding="ascii") as f:
+        f.write(text)
+    if not is_device:
+        os.replace(target, path)

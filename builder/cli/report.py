@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, complete_target, pass_context
-from builder.cli.share import share_option, write_shared
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from builder.project import Project
-    from builder.smoke.view import TargetView
+    from builder.smoke.page import TargetView
 
 
 @click.command()
@@ -25,53 +24,61 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to write. Default: reports/index.html in the project.",
 )
-@share_option(
-    "Instead of the page, write a copy of the newest image's reports without hosts, users, paths and dates, "
-    "to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report."
+@click.option(
+    "--share",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead of the page, write a copy of the newest image's reports without hosts, users, paths and "
+    "dates, to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report.",
 )
 @common_options
 @pass_context
 def report(context: Context, names: tuple[str, ...], output: Path | None, share: Path | None) -> None:
     """Write the history of smoke tests as one HTML page.
 
-    It shows verdicts, trends, the roofline, regressions and changed packages. Without TARGET it shows every
+    It shows verdicts, trends, and what changed. Without TARGET it shows every
     target that has reports. It needs no network and no script.
     """
     if share is not None:
         _share(context, names, share)
         return
-    from builder.smoke.html import render
+    from builder.smoke.page import render, view
     from builder.smoke.reference import references
     from builder.smoke.reports import read_folder
-    from builder.smoke.view import view
     from builder.store.files import write_output
 
     folder = context.project.reports
-    targets = {name: read_folder(folder / name) for name in _targets(context.project, names)}
-    for _, problems in targets.values():
+    found = {name: read_folder(folder / name) for name in _targets(context.project, names)}
+    for _, problems in found.values():
         for problem in problems:
             context.output.warn(problem)
     path = output or folder / "index.html"
-    if not path.parent.is_dir():
-        message = f"--output {path}: the folder {path.parent} does not exist"
-        raise UsageError(message, "create it, or name another file")
+    _require_folder("--output", path)
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    write_output(path, render(targets, references(), made=made).encode())
-    views = [
-        view(name, stored, problems, references()) for name, (stored, problems) in targets.items() if stored
-    ]
+    views = [view(name, *read, references()) for name, read in found.items() if read[0]]
+    untested = {name: problems for name, (stored, problems) in found.items() if not stored}
+    write_output(path, render(views, untested, made=made).encode())
     _print_summary(context, path, views)
 
 
+def _require_folder(option: str, path: Path) -> None:
+    if not path.parent.is_dir():
+        message = f"{option} {path}: the folder {path.parent} does not exist"
+        raise UsageError(message, "create it, or name another file")
+
+
 def _share(context: Context, names: Sequence[str], path: Path) -> None:
-    """Writes the copy of the reports of one target's newest image, or of a file or folder.
+    """Write the copy of the reports of one target's newest image, or of a file or folder.
 
     Raises:
         UsageError: not exactly one target has reports, or is named.
         ReportError: there is no such report, or it cannot be read.
     """
     from builder.smoke.reports import find_reports
+    from builder.smoke.share import contents, share, to_bytes
+    from builder.store.files import write_output
 
+    _require_folder("--share", path)
     if len(names) == 1 and ("/" in names[0] or names[0].endswith(".json")):
         stored = find_reports(names[0], Path(names[0]))
     else:
@@ -83,12 +90,15 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
         if not folder.is_dir():
             raise UsageError(f"{targets[0]} has no report", f"run a test: builder smoke {targets[0]}")
         stored = find_reports(f"{folder}/", folder)
-    write_shared(context, [one.report for one in stored], path)
+    document = share([one.report for one in stored])
+    write_output(path, to_bytes(document))
+    for line in (f"written for sharing: {path}", *contents(document)):
+        context.output.note(line)
     context.output.result({"file": path.absolute(), "reports": len(stored)})
 
 
 def _targets(project: Project, names: Sequence[str]) -> list[str]:
-    """The named targets, each once; without names all that have reports.
+    """Return the named targets, each once; without names all that have reports.
 
     Raises:
         ConfigError: an unknown target, or there is no report at all.
@@ -114,7 +124,7 @@ def _print_summary(context: Context, path: Path, views: Sequence[TargetView]) ->
     table = Table("target", "verdict", "images", "tested", "slower than the image before", box=None)
     targets = {}
     for target in views:
-        slower = list(dict.fromkeys(change.id for change in target.regressions))
+        slower = list(target.slower)
         count, tested = str(len(target.images)), str(target.report["started"])[:10]
         table.add_row(
             target.name, target.verdict, count, tested, f"[yellow]{escape(', '.join(slower))}[/yellow]"
@@ -122,7 +132,7 @@ def _print_summary(context: Context, path: Path, views: Sequence[TargetView]) ->
         targets[target.name] = {
             "verdict": target.verdict,
             "images": len(target.images),
-            "regressions": slower,
+            "slower": slower,
         }
     context.output.table(table)
     context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {escape(str(path))}")

@@ -45,7 +45,9 @@ def check_ab(pair: tuple[str, str] | None, rounds: int | None, others: Mapping[s
     for option, value in others.items():
         if value:
             raise UsageError(f"{option} cannot be combined with --ab", "leave out one of them")
-    return Wanted(pair, rounds or 2)
+    from builder.smoke.ab import MIN_ROUNDS
+
+    return Wanted(pair, rounds or MIN_ROUNDS)
 
 
 def run_ab(
@@ -97,7 +99,7 @@ def _repository(recipe: Recipe) -> str:
             f"{recipe.source}: registry.host is not set, so a tag or digest names no image",
             "write HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG",
         )
-    return destination_text(recipe, None, None)
+    return destination_text(recipe)
 
 
 def _plan(context: Context, recipe: Recipe, result: BuildResult | None) -> SmokePlan:
@@ -117,13 +119,11 @@ def _plan(context: Context, recipe: Recipe, result: BuildResult | None) -> Smoke
 def _finish(context: Context, recipe: Recipe, sides: dict[str, Side], runs: AbRuns) -> None:
     from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.ab import compare_rounds
-    from builder.smoke.abtable import render_ab
-    from builder.smoke.table import render
+    from builder.smoke.table import render, render_ab
 
     failed = [run for run in runs.all if run.verdict in ("error", "fail")]
-    for run in failed:
-        if run.verdict == "fail":  # an earlier pass of this image does not count any more
-            SmokeRecord(context.settings.cache).drop(run.image_digest)
+    for run in (run for run in failed if run.verdict == "fail"):
+        SmokeRecord(context.settings.cache).update(run)  # an earlier pass does not count any more
     result = None
     if failed:
         context.output.table(render(failed[-1]))

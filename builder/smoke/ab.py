@@ -1,4 +1,4 @@
-"""Two images against each other on one machine: rounds of old, new, new, old. docs/grading.md has the rule.
+"""Two images against each other on one machine: rounds of old, new, new, old. docs/smoke.md has the rule.
 
 A drift of the machine (heat, clocks) moves both images of a round by the same amount:
 
@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from builder.smoke.compare import other_size, size_of
-from builder.smoke.conditions import conditions_of
-from builder.smoke.kinds import Kind, kind_of
-from builder.smoke.machines import shares_gpu
+from builder.smoke.changes import other_size, size_of
+from builder.smoke.limits import floor_of
+from builder.smoke.state import busy_cpu, faults_of, not_bound, shares_gpu
 from builder.smoke.values import (
     MEDIAN_ERROR,
     SIGMAS,
     Report,
+    Value,
     devices_of,
     format_value,
     number,
@@ -42,22 +42,10 @@ Outcome = Literal["slower", "faster", "same", "shown"]
 #: ``unsteady``: the machine was not steady enough for a verdict.
 Verdict = Literal["slower", "same", "unsteady"]
 
-#: Smaller changes never count: by kind of measurement, as a fraction. Kinds that do not decide have none.
-_FLOORS = {
-    "matmul": 0.02,
-    "memory": 0.015,
-    "pinned": 0.02,
-    "layers": 0.03,
-    "latency": 0.06,
-    "training": 0.10,
-    "gpu": 0.05,
-    "cpu": 0.10,
-}
-_SHOWN_FLOOR = 0.20
 #: Noise of a figure as a fraction of its floor: the machine is unsteady if this is the median of the figures.
 _UNSTEADY = 1.5
-#: The fewest rounds for a verdict.
-MIN_ROUNDS = 2
+#: The fewest rounds for a verdict: with two, modes of the clock look like an image too often.
+MIN_ROUNDS = 3
 _OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "shown": 3}
 
 
@@ -128,7 +116,7 @@ class Ab:
 
 
 def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
-    """Compares the two images of some rounds.
+    """Compare the two images of some rounds.
 
     Args:
         rounds: the reports of each round in the order of :data:`ROUND`. A round with a run that was aborted,
@@ -144,7 +132,7 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
             used.append(reports)
     series, missing = _series(used)
     estimates = {key: _estimate(values) for key, values in series.items()}
-    deciding = {key for key in estimates if _kind(key).decides}
+    deciding = {key for key in estimates if key.decides}
     noise = statistics.median(_noise(key, estimates[key]) for key in deciding) if deciding else 0.0
     figures = [_figure(key, series[key], estimates[key], max(noise, 1.0)) for key in series]
     figures.sort(key=lambda figure: (_OUTCOME_ORDER[figure.outcome], figure.ratio, figure.id, figure.device))
@@ -169,13 +157,15 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
 
 
 def _unusable(reports: Sequence[Report]) -> str:
-    """Why a round does not count; empty: it does."""
+    """Return why a round does not count; empty: it does."""
     if len(reports) < len(ROUND) or any(report["verdict"] == "error" for report in reports):
         return "a run ended without a report"
     if len({_uuids(report) for report in reports}) > 1:
         return "its runs were on different GPUs"
     if any(shares_gpu(report) for report in reports):
         return "other processes used the GPU"
+    if any(_busy(report) for report in reports):
+        return "other processes used the processor"
     throttled = {side: _throttled(reports, side) for side in ("old", "new")}
     if throttled["old"] != throttled["new"]:
         side = "new" if throttled["new"] else "old"
@@ -184,23 +174,46 @@ def _unusable(reports: Sequence[Report]) -> str:
     return ""
 
 
+def _busy(report: Report) -> bool:
+    """Return whether the processor was busy, where it is what is measured."""
+    measured = [m for m in usable_measurements(report) if str(m.get("device", "")) == "cpu"]
+    on_gpu = any(value.on_gpu for m in usable_measurements(report) for value in values_of(m))
+    return not on_gpu and any(busy_cpu(report, measurement) for measurement in measured)
+
+
 def _uuids(report: Report) -> tuple[str, ...]:
     return tuple(sorted(str(device.get("uuid", "")) for device in devices_of(report)))
 
 
 def _throttled(reports: Sequence[Report], side: str) -> frozenset[str]:
-    """Why the GPU was throttled with one image. A power cap is usual, and may be the image's own doing."""
+    """Return why the GPU was throttled with one image, apart from a power cap."""
     found: set[str] = set()
     for report, tested in zip(reports, ROUND, strict=True):
         for measurement in report["measurements"] if tested == side else ():
-            found.update(conditions_of(measurement).faults)
+            found.update(faults_of(measurement))
     return frozenset(found)
 
 
 # the statistic ----------------------------------------------------------------------------------------------
 
-_Key = tuple[str, str, str, bool, bool]
-"""Measurement, device, unit, whether higher is better, whether on a GPU."""
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A figure on one device."""
+
+    id: str
+    device: str
+    unit: str
+    higher_is_better: bool
+    floor: float
+    decides: bool
+    """Its kind decides, and the benchmark was bound to the GPU's NUMA node where that matters."""
+
+    @classmethod
+    def of(cls, value: Value, measurement: Mapping[str, Any]) -> _Key:
+        floor = floor_of(value.id, on_gpu=value.on_gpu)
+        decides = floor.decides and not (value.id.startswith("transfer.") and not_bound(value, measurement))
+        return cls(value.id, value.device_key, value.unit, value.higher_is_better, floor.change, decides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +229,13 @@ class _Estimate:
 
     @property
     def agrees(self) -> bool:
-        """Whether at most a quarter of the rounds contradict the median in sign."""
+        """Return whether at most a quarter of the rounds contradict the median in sign."""
         against = sum(1 for change in self.rounds if change * self.change < 0)
         return against <= len(self.rounds) // 4
 
 
 def _series(rounds: Sequence[Sequence[Report]]) -> tuple[dict[_Key, list[tuple[float, ...]]], list[str]]:
-    """The values of each figure in each round, and the names of figures that cannot be compared.
+    """Return the values of each figure in each round, and the names of figures that cannot be compared.
 
     Those are figures that a run does not have, or has of another size: a size may depend on the speed.
     """
@@ -231,26 +244,25 @@ def _series(rounds: Sequence[Sequence[Report]]) -> tuple[dict[_Key, list[tuple[f
     for key in {key for reports in runs for values in reports for key in values}:
         found = [values[key] for reports in runs for values in reports if key in values]
         sizes = [size for _, size in found]
-        if len(found) < len(rounds) * len(ROUND) or other_size(key[0], min(sizes), max(sizes)):
-            missing.add(key[0])
+        if len(found) < len(rounds) * len(ROUND) or other_size(key.id, min(sizes), max(sizes)):
+            missing.add(key.id)
         else:
             series[key] = [tuple(values[key][0] for values in reports) for reports in runs]
     return series, sorted(missing)
 
 
 def _values(report: Report) -> dict[_Key, tuple[float, float]]:
-    """Each figure and its size."""
+    """Return each figure and its size."""
     out: dict[_Key, tuple[float, float]] = {}
     for measurement in usable_measurements(report):
         for value in values_of(measurement):
             if value.median > 0:
-                key = (value.id, value.device_key, value.unit, value.higher_is_better, value.on_gpu)
-                out[key] = value.median, size_of(measurement, value)
+                out[_Key.of(value, measurement)] = value.median, size_of(measurement, value)
     return out
 
 
 def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:
-    """The changes of all rounds and their error, on the logarithms of ``(old, new, new, old)``.
+    """Return the changes of all rounds and their error, on the logarithms of ``(old, new, new, old)``.
 
     What the two runs of an image differ by is drift and noise. The drift per run is the same in all rounds;
     the least squares of all differences yield it.
@@ -267,21 +279,13 @@ def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:
     return _Estimate(tuple(changes), of_median * sigma / math.sqrt(len(rounds)))
 
 
-def _kind(key: _Key) -> Kind:
-    return kind_of(key[0], on_gpu=key[4])
-
-
-def _floor(key: _Key) -> float:
-    return _FLOORS.get(_kind(key).name, _SHOWN_FLOOR)
-
-
 def _noise(key: _Key, estimate: _Estimate) -> float:
-    """The change that noise explains, as a fraction of the floor."""
-    return SIGMAS * estimate.error / _floor(key)
+    """Return the change that noise explains, as a fraction of the floor."""
+    return SIGMAS * estimate.error / key.floor
 
 
 def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float) -> Figure:
-    """The result of one figure.
+    """Return the result of one figure.
 
     Args:
         key: of the figure.
@@ -289,19 +293,18 @@ def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, w
         estimate: of these values.
         widened: the factor for all limits of this machine.
     """
-    name, device, unit, higher_is_better, _ = key
-    sign = 1 if higher_is_better else -1
+    sign = 1 if key.higher_is_better else -1
     ratio = math.exp(sign * estimate.change)
-    limit = _floor(key) * max(widened, _noise(key, estimate))
+    limit = key.floor * max(widened, _noise(key, estimate))
     outcome: Outcome = "same"
-    if not _kind(key).decides:
+    if not key.decides:
         outcome = "shown"
     elif limit < 1 and estimate.agrees:
         outcome = "slower" if ratio < 1 - limit else "faster" if ratio > 1 / (1 - limit) else "same"
     return Figure(
-        id=name,
-        device="" if device == "cpu" else device,
-        unit=unit,
+        id=key.id,
+        device="" if key.device == "cpu" else key.device,
+        unit=key.unit,
         old=statistics.median(value for row in values for value in (row[0], row[3])),
         new=statistics.median(value for row in values for value in (row[1], row[2])),
         ratio=ratio,
@@ -315,7 +318,7 @@ def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, w
 
 
 def _state_notes(rounds: Sequence[Sequence[Report]]) -> list[str]:
-    """The GPU's clock and power with both images, over all measurements that report them."""
+    """Return the GPU's clock and power with both images, over all measurements that report them."""
     notes = []
     for field, text in (("clock_mhz", "{:.0f} MHz"), ("power_w", "{:.0f} W")):
         medians = [_median_of(rounds, side, field) for side in ("old", "new")]
@@ -326,7 +329,7 @@ def _state_notes(rounds: Sequence[Sequence[Report]]) -> list[str]:
 
 
 def _median_of(rounds: Sequence[Sequence[Report]], side: str, field: str) -> float:
-    """The median of a field over all measurements of one image; 0 if no measurement has it."""
+    """Return the median of a field over all measurements of one image; 0 if no measurement has it."""
     found = [
         value
         for reports in rounds

@@ -21,7 +21,7 @@ from builder.image.smoke_program import smoke_program
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.site.job import Job, RayJob
+from builder.site.job import Job
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.shell import quote
@@ -87,12 +87,12 @@ def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
     """The options of the runs: of what the recipe tests, the framework only.
 
     Raises:
-        UsageError: the image has no framework.
+        UsageError: the test of the image measures nothing: only torch is measured.
     """
-    if not plan.framework:
+    if plan.framework != "torch":
         raise UsageError(
             f"--ab compares what a device computes; this image is tested for: {plan.title}",
-            "compare stored runs instead: --compare previous",
+            "leave out --ab: the smoke test checks that this image works",
         )
     return replace(options, plan=SmokePlan(plan.framework))
 
@@ -265,7 +265,7 @@ def _completed(
     folder: Path,
 ) -> SmokeReport:
     """The graded report. It is stored unless the run was aborted."""
-    report, runner = graded(report, recipe, side.digest, slurm, options, folder, side.lock)
+    report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
     path = store_report(report, folder) if report["verdict"] != "error" else None
     return SmokeReport(report["verdict"], report, runner, side.digest, float(report["duration_s"]), path)
 
@@ -326,9 +326,8 @@ def _start(run: _Run) -> str:
     return f"{enter} bash ../{quote(run.script)} >job.out 2>&1"
 
 
-def _of_side(job: Job | RayJob, side: Side) -> Job:
+def _of_side(job: Job, side: Side) -> Job:
     """The job; where builder itself runs the image, with the image's name in place of the target's."""
-    assert isinstance(job, Job), "Ray clusters are for sites without Slurm"
     if not side.reference.startswith("oci:"):
         return job
     options = [word for word in job.container.prefix[3:] if word != "--no-build"]

@@ -1,7 +1,7 @@
 """Grading a smoke report: comparing its values with what the hardware can reach.
 
-docs/grading.md states every rule. The rules are in by_reference.py, by_allreduce.py, by_peers.py,
-by_roofline.py and baseline.py; this module adds the expectations of the recipe.
+docs/smoke.md states every rule. by_reference.py and by_peers.py say what a value is compared with,
+finding.py compares; this module adds the expectations of the recipe.
 """
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.config.recipe import GpuVendor, Recipe
-from builder.smoke.baseline import grade_by_baseline, with_baseline
-from builder.smoke.by_allreduce import grade_all_reduce
-from builder.smoke.by_peers import grade_by_peers
-from builder.smoke.by_reference import grade_by_reference
-from builder.smoke.by_roofline import grade_by_roofline
-from builder.smoke.finding import Finding
+from builder.smoke.by_peers import cases_by_peers
+from builder.smoke.by_reference import cases_by_reference
+from builder.smoke.finding import Case, Finding, grade_case
 from builder.smoke.plan import plan_of
 from builder.smoke.reference import References
-from builder.smoke.reports import StoredReport
 from builder.smoke.values import Report, devices_of, unit_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
@@ -48,10 +44,8 @@ class Expected:
         return cls(recipe.gpu.vendor, recipe.gpu.architectures, devices)
 
 
-def grade(
-    report: Report, figures: References, expected: Expected, stored: Sequence[StoredReport] = ()
-) -> Report:
-    """Returns a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
+def grade(report: Report, figures: References, expected: Expected) -> Report:
+    """Return a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
 
     The verdict ``error`` (the test could not be run) does not change. If nothing failed and nothing was
     measured, the verdict is ``error``, too.
@@ -60,17 +54,9 @@ def grade(
         report: a report that :func:`builder.smoke.schema.report_problem` accepts.
         figures: the reference figures.
         expected: the hardware that the image is for.
-        stored: reports of earlier runs, the site's baseline; see baseline.py.
     """
     devices = devices_of(report)
-    findings = [
-        *_check_expectations(report, devices, expected),
-        *grade_by_reference(report, devices, figures),
-        *grade_all_reduce(report, devices, figures),
-        *grade_by_peers(report, devices),
-        *grade_by_roofline(report),
-    ]
-    findings = with_baseline(findings, grade_by_baseline(report, devices, stored), report)
+    findings = [*_check_expectations(report, devices, expected), *_findings(report, figures)]
     statuses = {finding.status for finding in findings} - {"skip"}
     own_verdict = worst(statuses) if statuses else "skip"
     known = {device.id for device in map(figures.find, devices) if device is not None}
@@ -88,18 +74,28 @@ def grade(
     }
 
 
+def _findings(report: Report, figures: References) -> Iterator[Finding]:
+    """Yield the findings of all rules. Of peers, only those that are slow are reported."""
+    for item in cases_by_reference(report, figures):
+        yield grade_case(item, report) if isinstance(item, Case) else item
+    for case in cases_by_peers(report):
+        finding = grade_case(case, report)
+        if finding.status in ("warn", "fail") and (finding.fraction or 0.0) < 1:
+            yield finding
+
+
 def verdict_meaning(verdict: str) -> str:
-    """What a verdict means for the image and for publishing, as a sentence for people."""
+    """Return what a verdict means for the image and for publishing, as a sentence for people."""
     return _MEANINGS[verdict]
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The worst of some verdicts; ``pass`` if there are none."""
+    """Return the worst of some verdicts; ``pass`` if there are none."""
     return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
 
 
 def _is_measured(report: Report) -> bool:
-    """Whether a report has a result: a measurement that passed, or that has figures in spite of a warning."""
+    """Return whether a measurement passed, or has figures in spite of a warning."""
     return any(
         item["status"] == "pass" or (item["status"] == "warn" and unit_of(item) != "")
         for item in report["measurements"]
@@ -109,7 +105,7 @@ def _is_measured(report: Report) -> bool:
 def _check_expectations(
     report: Report, devices: Sequence[dict[str, Any]], expected: Expected
 ) -> Iterator[Finding]:
-    """Compares the hardware of the run with the recipe.
+    """Compare the hardware of the run with the recipe.
 
     An image for GPUs that ran on the CPU must not pass.
     """

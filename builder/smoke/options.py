@@ -27,8 +27,6 @@ class SmokeOptions:
     """GPUs that must be present (on each node of a job); None: at least one if the recipe is for GPUs."""
     all_gpus: bool = False
     """Run one process per GPU, concurrently, and measure communication between them."""
-    budget_s: float | None = None
-    """Seconds for all measurements together; None: the benchmark's default."""
     plan: SmokePlan = TORCH
     """What is tested; :meth:`builder.project.Project.smoke` sets it."""
     device_only: bool = False

@@ -1,14 +1,12 @@
-"""The packages of an image, from its lock or its SBOM, and what differs between two images."""
+"""The packages of an image from its lock, and what differs between two images."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.model import Lock
-from builder.smoke.reports import ReportError
 
 #: Packages that determine the speed of measurements. They are listed first.
 _LIKELY = re.compile(
@@ -28,7 +26,7 @@ class PackageChange:
 
     @property
     def likely(self) -> bool:
-        """Whether the package is a likely cause of a change in speed."""
+        """Return whether the package is a likely cause of a change in speed."""
         return _LIKELY.fullmatch(self.name.removesuffix(" (pip)")) is not None
 
     def __str__(self) -> str:
@@ -36,7 +34,7 @@ class PackageChange:
 
 
 def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
-    """Name and version (and the build of conda packages) of what a lock installs, as reports store it.
+    """Return name and version (and the build of conda packages) of what a lock installs, as reports store it.
 
     The name of a pip package that conda installs, too, ends in `` (pip)``.
     """
@@ -47,25 +45,8 @@ def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
     return dict(sorted(out.items()))
 
 
-def packages_of_sbom(data: bytes, source: str) -> dict[str, str]:
-    """The same from a CycloneDX SBOM, which contains no builds; ``source`` appears in messages.
-
-    Raises:
-        ReportError: the data is not a CycloneDX SBOM in JSON.
-    """
-    try:
-        components = [c for c in json.loads(data)["components"] if c.get("type") == "library"]
-        libraries = [(str(c["name"]), str(c["version"]), str(c["purl"])) for c in components]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ReportError(f"{source}: not a CycloneDX SBOM in JSON", "publish the image again") from None
-    out: dict[str, str] = {}
-    for name, version, _ in sorted(libraries, key=lambda library: library[2]):
-        out[f"{name} (pip)" if name in out else name] = version
-    return dict(sorted(out.items()))
-
-
 def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> list[PackageChange]:
-    """The packages that differ, likely causes of a change in speed first.
+    """Return the packages that differ, likely causes of a change in speed first.
 
     Builds are compared only if both sides contain them.
     """

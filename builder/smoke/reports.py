@@ -6,6 +6,7 @@ published image.
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import re
@@ -17,12 +18,14 @@ from typing import Any
 
 from builder.errors import BuilderError
 from builder.settings import expand_home
-from builder.smoke.schema import report_problem
-from builder.smoke.values import Report
+from builder.smoke.schema import TIME, report_problem
+from builder.smoke.values import Report, devices_of, mapping
 from builder.store.files import write_atomic
 
-#: The number of runs of an image that a comparison uses, the newest ones.
+#: The number of runs that a comparison uses, the newest ones.
 RUNS = 10
+#: The newest files that are read for the earlier runs of a site.
+_FILES = 200
 
 
 class ReportError(BuilderError):
@@ -49,16 +52,14 @@ class StoredReport:
 
     @property
     def started(self) -> str:
-        """The start of the test in UTC, for example ``2026-11-21T08:00:00Z``. Sorts by time."""
+        """The start of the test in UTC, ``2026-11-21T08:00:00Z``. Sorts by time."""
         return str(self.report.get("started", ""))
 
     @property
     def packages(self) -> dict[str, str] | None:
-        """Names and versions of the packages in the image; None if the report does not list them."""
+        """Names and versions of the packages in the image; None if they are not listed."""
         packages = self._image.get("packages")
-        if not isinstance(packages, dict):
-            return None
-        return {str(name): str(version) for name, version in packages.items()}
+        return {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else None
 
     @property
     def is_whole(self) -> bool:
@@ -67,12 +68,11 @@ class StoredReport:
 
     @property
     def _image(self) -> dict[str, Any]:
-        image = self.report.get("image")
-        return image if isinstance(image, dict) else {}
+        return mapping(self.report.get("image"))
 
 
 def store_report(report: Report, folder: Path) -> Path:
-    """Writes a report to a new file in a folder and returns its path.
+    """Write a report to a new file in a folder and return its path.
 
     Raises:
         SpaceError: there is no space for it.
@@ -80,17 +80,15 @@ def store_report(report: Report, folder: Path) -> Path:
     digest = str(report.get("image", {}).get("digest", ""))
     short = digest.partition(":")[2][:12] or "report"
     time = re.sub(r"[-:]", "", report["started"])
-    path = folder / f"{short}-{time}.json"
-    for number in itertools.count(2):
-        if not path.exists():
-            break
-        path = folder / f"{short}-{time}-{number}.json"
+    names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    paths = (folder / f"{short}-{time}{name}.json" for name in names)
+    path = next(path for path in paths if not path.exists())
     write_atomic(path, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
     return path
 
 
 def parse_report(text: str | bytes, source: str) -> StoredReport:
-    """Reads a report from JSON; ``source`` appears in messages.
+    """Read a report from JSON; ``source`` appears in messages.
 
     Raises:
         ReportError: it is not JSON, not a report, of another schema version, or damaged.
@@ -108,12 +106,14 @@ def parse_report(text: str | bytes, source: str) -> StoredReport:
 
 
 def read_report(path: Path) -> StoredReport:
-    """Reads a report from a file.
+    """Read a report from a file. Pipes and devices are not read: they may never end.
 
     Raises:
         ReportError: there is no such file, it cannot be read, or it is not a valid report.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ReportError(f"{path}: not a file", "name a report's file")
         return parse_report(path.read_bytes(), str(path))
     except FileNotFoundError:
         hint = "builder smoke TARGET writes reports to reports/TARGET"
@@ -124,25 +124,44 @@ def read_report(path: Path) -> StoredReport:
 
 
 def read_folder(folder: Path) -> tuple[list[StoredReport], list[str]]:
-    """All valid reports of a folder, the newest last, and a message for each file that is not one."""
-    return read_files(sorted(folder.glob("*.json")))
+    """Return all valid reports of a folder, the newest last, and a message for each other file."""
+    return _read_files(sorted(folder.glob("*.json")))
 
 
-def read_files(paths: Iterable[Path]) -> tuple[list[StoredReport], list[str]]:
-    """As :func:`read_folder`, of these files. Pipes and devices are not read: they may never end."""
+def _read_files(paths: Iterable[Path]) -> tuple[list[StoredReport], list[str]]:
     found, problems = [], []
     for path in paths:
-        try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                problems.append(f"{path}: not a file")
-                continue
-        except OSError:
-            pass  # read_report says why
         try:
             found.append(read_report(path))
         except ReportError as e:
             problems.append(e.message)
     return sorted(found, key=lambda stored: (stored.started, stored.source)), problems
+
+
+def earlier_runs(report: Report, folder: Path) -> list[StoredReport]:
+    """Return the newest runs of any target on GPUs of the same models; none for a CPU.
+
+    Reports of a clock that is ahead are left out: they would stay the newest for years.
+
+    Args:
+        report: the run that they are compared with.
+        folder: ``reports``, with a folder for each target.
+    """
+    models = _models(report)
+    if not models:
+        return []
+    paths = sorted(folder.glob("*/*.json"), key=lambda path: path.stem.partition("-")[2])[-_FILES:]
+    now = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).strftime(TIME)
+    runs = [
+        run
+        for run in _read_files(paths)[0]
+        if run.report["verdict"] in ("pass", "warn") and _models(run.report) == models
+    ]
+    return [run for run in runs if run.started <= now and run.report != report][-RUNS:]
+
+
+def _models(report: Report) -> set[str]:
+    return {str(device.get("name")) for device in devices_of(report)}
 
 
 def find_reports(
@@ -152,7 +171,7 @@ def find_reports(
     without: str = "",
     attached: Callable[[str], Sequence[tuple[str, bytes]]] | None = None,
 ) -> list[StoredReport]:
-    """The runs that ``--compare`` names: all of one image, the newest last, at most :data:`RUNS`.
+    """Return the runs that ``--compare`` names: of one image, the newest last, at most :data:`RUNS`.
 
     Args:
         text: a report's file, a folder of reports, ``previous``, a dated tag, a date (``2026-10`` or
@@ -166,46 +185,23 @@ def find_reports(
         RegistryError: the registry cannot be reached.
     """
     path = expand_home(text)
-    if path.is_dir():
-        return _reports_of_folder(path)
-    if path.suffix == ".json" or path.is_file():
+    if not path.is_dir() and (path.suffix == ".json" or path.is_file()):
         return [read_report(path)]
-    stored, problems = read_folder(folder)
-    named = [report for report in stored if _is_named(report, text, without)]
-    if named:
-        return _newest_image(named)
-    if attached is not None and text != "previous":
+    stored, problems = read_folder(path if path.is_dir() else folder)
+    named = stored if path.is_dir() else [run for run in stored if _is_named(run, text, without)]
+    if not named and attached is not None and text != "previous" and not path.is_dir():
         published = [parse_report(data, source) for source, data in attached(text)]
-        tested = [report for report in published if report.report["verdict"] != "none"]
-        if tested:
-            return _newest_image(sorted(tested, key=lambda report: report.started))
-    hint = "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports"
-    available = _available(stored, problems)
+        named = [report for report in published if report.report["verdict"] != "none"]
+    if named:
+        return _newest_image(sorted(named, key=lambda run: run.started))
     if text == "previous" and stored:
-        available = ["all reports there are of the image that is tested now", *_available((), problems)[1:]]
+        message = f"all reports in {folder} are of the image that is tested now"
         hint = f"compare after the next change of the image, or with these runs: --compare {folder}"
-    raise ReportError("; ".join([f"no report of {text!r} in {folder}", *available]), hint)
-
-
-def _available(stored: Sequence[StoredReport], problems: Sequence[str]) -> list[str]:
-    """What a folder contains, for a message."""
-    tags = sorted({report.tag for report in stored if report.tag})
-    parts = []
-    if tags:
-        parts.append(f"it has reports of {', '.join(tags)}")
-    elif not stored:
-        parts.append("it has none")
-    if problems:
-        parts.append(f"not readable: {'; '.join(problems)}")
-    return parts
-
-
-def _reports_of_folder(folder: Path) -> list[StoredReport]:
-    stored, problems = read_folder(folder)
-    if not stored:
-        message = "; ".join([f"{folder} contains no report", *problems])
-        raise ReportError(message, "builder smoke TARGET writes reports")
-    return _newest_image(stored)
+        raise ReportError("; ".join([message, *problems]), hint)
+    tags = ", ".join(sorted({report.tag for report in stored if report.tag}))
+    available = [f"it has reports of {tags}"] if tags else [] if stored else ["it has none"]
+    hint = "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports"
+    raise ReportError("; ".join([f"no report of {text!r} in {folder}", *available, *problems]), hint)
 
 
 def _is_named(stored: StoredReport, text: str, without: str) -> bool:
@@ -226,7 +222,7 @@ def _newest_image(stored: Sequence[StoredReport]) -> list[StoredReport]:
 
 
 def completed_runs(runs: Sequence[StoredReport]) -> list[StoredReport]:
-    """The completed runs of an image, those that measured everything last; all runs if none was completed.
+    """Return the completed runs of an image, those that measured everything last; otherwise all.
 
     Args:
         runs: of one image, the newest last.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,11 @@ from builder.run.process import Completed
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sif.digests import sif_digest
-from builder.smoke.baseline import baseline_reports
 from builder.smoke.grade import Expected, grade, worst
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
-from builder.smoke.reports import StoredReport, store_report
+from builder.smoke.reports import store_report
 from builder.smoke.schema import TIME, benchmark_problem, could_not_run, find_report
 from builder.store.blobs import Store
 
@@ -35,6 +33,8 @@ ENTRYPOINT = "/opt/builder/entrypoint"
 #: Seconds after the benchmark's timeout in which it can still write its report, before the container is
 #: stopped.
 _GRACE_S = 30.0
+#: For the start and the imports, which its own time limit does not count (``--start-stall``).
+_START_S = 900.0
 #: How the benchmark announces a step on standard error. An image may print anything else.
 _STEP = re.compile(r"smoke: begin ([\w.]{1,40})", re.ASCII)
 #: Exit codes of a shell that cannot start a program.
@@ -71,7 +71,7 @@ def smoke(
     folder: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> SmokeReport:
-    """Runs the benchmark inside an image with the image's own Python, and grades its report.
+    """Run the benchmark inside an image with the image's own Python, and grades its report.
 
     A failure inside the image is a verdict, not an exception.
 
@@ -96,15 +96,14 @@ def smoke(
     if isinstance(image, SifImage) and report["verdict"] != "error" and not _is_still_there(image, store):
         seen = f"another build replaced {image.path} while it was tested"
         report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
-    stored = baseline_reports(report, folder)
-    report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock, stored=stored)
+    report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
     duration = round(time.monotonic() - started, 3)
     path = store_report(report, folder / recipe.name) if folder is not None else None
     return SmokeReport(report["verdict"], report, runner, image.digest, duration, path)
 
 
 def not_tested(digest: str, recipe: Recipe, reason: str) -> SmokeReport:
-    """The report on an image that the recipe does not test. It is attached to the image, and not stored."""
+    """Return the report on an image that the recipe does not test: it is attached, not stored."""
     report = {**could_not_run(recipe, "smoke", reason, ""), "verdict": "none", "test": {"none": reason}}
     report["probes"][0]["status"] = "skip"
     report["image"] = {"target": recipe.name, "runner": "none", "digest": digest}
@@ -112,7 +111,7 @@ def not_tested(digest: str, recipe: Recipe, reason: str) -> SmokeReport:
 
 
 def _is_still_there(sif: SifImage, store: Store) -> bool:
-    """Whether the file that was tested is the SIF: each build of a target writes to the same place."""
+    """Return whether the file that was tested is the SIF: each build of a target writes to the same place."""
     try:
         return sif_digest(sif.path, store) == sif.digest
     except FileNotFoundError:
@@ -127,7 +126,7 @@ def _run_benchmark(
     options: SmokeOptions,
     reporter: Reporter,
 ) -> tuple[dict[str, Any], str]:
-    """Returns the report and the name of the runner.
+    """Return the report and the name of the runner.
 
     An engine may answer and still be unable to start a container. Unless a runner was requested, the next one
     is tried then.
@@ -155,7 +154,7 @@ def _run_benchmark(
                         entrypoint=[ENTRYPOINT],
                         mounts=mounts,
                         gpu=gpu,
-                        timeout_s=options.whole_timeout_s + _GRACE_S,
+                        timeout_s=_START_S + options.whole_timeout_s + _GRACE_S,
                         on_line=report_step,
                     ),
                 )
@@ -177,7 +176,7 @@ def _run_benchmark(
 def benchmark_command(
     recipe: Recipe, options: SmokeOptions, *, report: str = "-", program: str = PROGRAM
 ) -> list[str]:
-    """The benchmark's command line inside an image.
+    """Return the benchmark's command line inside an image.
 
     ``report`` is the file for its JSON, ``-`` for standard output; ``program`` the benchmark's file.
     """
@@ -191,8 +190,6 @@ def benchmark_command(
         command += ["--devices", str(options.devices)]
     if options.all_gpus:
         command.append("--all-gpus")
-    if options.budget_s is not None:
-        command += ["--budget", f"{options.budget_s:g}"]
     if options.device_only:
         command.append("--device-only")
     return command
@@ -206,9 +203,8 @@ def complete(
     *,
     devices: int | None = None,
     lock: Lock | None = None,
-    stored: Sequence[StoredReport] = (),
 ) -> dict[str, Any]:
-    """A copy of the benchmark's report with its grade and the image, which the benchmark does not know.
+    """Return a copy of the benchmark's report with its grade and the image.
 
     Args:
         report: the benchmark's report.
@@ -217,7 +213,6 @@ def complete(
         runner: what ran the image.
         devices: the number of GPUs that must be present, on all nodes together; None: any.
         lock: the lock of the image.
-        stored: reports of earlier runs, the site's baseline.
     """
     image: dict[str, Any] = {"target": recipe.name, "runner": runner}
     if digest:
@@ -230,11 +225,11 @@ def complete(
     report = {**_without_own_python_path(report, recipe), "image": image}
     if report["verdict"] == "error":
         return report
-    return grade(report, references(), Expected.of(recipe, devices), stored)
+    return grade(report, references(), Expected.of(recipe, devices))
 
 
 def _without_own_python_path(report: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """A copy of the benchmark's report without its warning about a PYTHONPATH that the recipe itself sets.
+    """Return a copy of the benchmark's report without a warning about the recipe's own PYTHONPATH.
 
     The benchmark does not know the recipe; ``builder init`` writes that variable for a folder ``src``.
     """
@@ -252,7 +247,7 @@ def _without_own_python_path(report: dict[str, Any], recipe: Recipe) -> dict[str
 
 
 def dated_tag(recipe: Recipe, started: str) -> str:
-    """The recipe's first dated tag (``26.11``) for the day of a report; empty if the recipe has none."""
+    """Return the recipe's first dated tag (``26.11``) for the day of a report; or empty."""
     pattern = next((tag for tag in recipe.registry.tags if "%" in tag), "")
     try:
         return datetime.datetime.strptime(started, TIME).strftime(pattern)
@@ -261,7 +256,7 @@ def dated_tag(recipe: Recipe, started: str) -> str:
 
 
 def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
-    """The report on a finished benchmark's standard output.
+    """Return the report on a finished benchmark's standard output.
 
     If there is no valid one: a report with the verdict ``error`` and the reason.
     """
@@ -292,6 +287,6 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
 
 
 def _last_lines(done: Completed) -> str:
-    """The end of what a program printed, on one line."""
+    """Return the end of what a program printed, on one line."""
     output = done.stderr.strip() or done.stdout.strip()
     return " | ".join(output.splitlines()[-3:])[-600:] or "no output"

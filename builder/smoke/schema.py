@@ -1,7 +1,7 @@
 """The format of smoke reports: finds one in an output, checks it, and makes one if the benchmark wrote none.
 
-The JSON schema of the format is report.schema.json. The checks here are the part of it that builder relies
-on; the rest is checked in tests only.
+report.schema.json describes the format. The models here are the part of it that builder relies on; the rest
+is checked in tests only.
 """
 
 from __future__ import annotations
@@ -9,31 +9,65 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION, SEVERITY
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
-from builder.smoke.values import Report, number
+from builder.smoke.values import Report
 
 _SCHEMA = Path(__file__).with_name("report.schema.json")
 #: Texts of an output that are read as a report. An image can print millions that begin like one.
 MAX_OBJECTS = 1000
 #: The notation of times in reports.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Entry(_Model):
+    """A probe, a measurement or a finding."""
+
+    id: str
+    status: Literal["pass", "warn", "fail", "skip"]
+    seen: str
+    advice: str
+    fraction: Annotated[float, Field(lt=1e18)] | None = None
+
+
+class _Grade(_Model):
+    findings: list[_Entry]
+
+
+class _Image(_Model):
+    packages: dict[str, Any] = {}
+
+
+class _Report(_Model):
+    verdict: Literal["pass", "warn", "fail", "error", "none"]
+    probes: list[_Entry]
+    measurements: list[_Entry]
+    facts: dict[str, Any]
+    started: _Time
+    duration_s: float
+    image: _Image | None = None
+    grade: _Grade | None = None
 
 
 def report_schema() -> dict[str, Any]:
-    """Returns the JSON schema of reports."""
+    """Return the JSON schema of reports."""
     schema: dict[str, Any] = json.loads(_SCHEMA.read_text())
     return schema
 
 
 def find_report(text: str) -> dict[str, Any] | None:
-    """The last JSON object with a ``schema_version`` that starts a line of an output; None if there is none.
+    """Return the last JSON object with a ``schema_version`` that starts a line of an output.
 
     The output may contain other text before and after it. Of what starts like an object, only the last
     :data:`MAX_OBJECTS` are read.
@@ -50,7 +84,7 @@ def find_report(text: str) -> dict[str, Any] | None:
 
 
 def _line_starts_with_brace(text: str) -> Iterator[int]:
-    """The position of every ``{`` that is the first character of a line, the last one first."""
+    """Yield the position of every ``{`` that is the first character of a line, the last one first."""
     start = text.rfind("\n{")
     while start >= 0:
         yield start + 1
@@ -60,7 +94,7 @@ def _line_starts_with_brace(text: str) -> Iterator[int]:
 
 
 def benchmark_problem(value: Any) -> str:
-    """Why a value cannot be used as what the benchmark reported; empty if it can.
+    """Return why a value cannot be used as what the benchmark reported; empty if it can.
 
     Only builder itself says that an image is not tested (the verdict ``none``).
     """
@@ -71,7 +105,7 @@ def benchmark_problem(value: Any) -> str:
 
 
 def report_problem(value: Any) -> str:
-    """Why a value cannot be used as a report; empty if it can."""
+    """Return why a value cannot be used as a report; empty if it can."""
     if not isinstance(value, dict) or "schema_version" not in value:
         return "not a smoke report"
     version = value["schema_version"]
@@ -80,63 +114,18 @@ def report_problem(value: Any) -> str:
             f"a report of schema version {version!r}, not {SCHEMA_VERSION}: "
             "it was made by another version of builder"
         )
-    for check in _CHECKS:
-        problem = check(value)
-        if problem:
-            return f"damaged report: {problem}"
-    return ""
-
-
-def _check_verdict(report: Report) -> str:
-    verdict = report.get("verdict")
-    return "" if str(verdict) in (*EXIT_CODES, "none") else f"unknown verdict {verdict!r}"
-
-
-def _check_entries(report: Report) -> str:
-    for kind in ("probes", "measurements"):
-        entries = report.get(kind)
-        if not isinstance(entries, list):
-            return f"{kind} is not a list"
-        for entry in entries:
-            if not _has_status(entry):
-                return f"an entry of {kind} has no valid status"
-            if not _has_texts(entry):
-                return f"an entry of {kind} lacks id, seen or advice"
-    return ""
-
-
-def _check_facts(report: Report) -> str:
-    return "" if isinstance(report.get("facts"), dict) else "facts is not a mapping"
-
-
-def _check_time(report: Report) -> str:
-    started, duration = report.get("started"), report.get("duration_s")
-    if not isinstance(started, str) or not _TIME.fullmatch(started):
-        return f"started {started!r} is not a time in UTC"
-    if not isinstance(duration, int | float) or isinstance(duration, bool):
-        return "duration_s is not a number"
-    return ""
-
-
-def _check_image(report: Report) -> str:
-    image = report.get("image", {})
-    if not isinstance(image, dict):
-        return "image is not a mapping"
-    return "" if isinstance(image.get("packages", {}), dict) else "image.packages is not a mapping"
-
-
-def _check_grade(report: Report) -> str:
-    grade = report.get("grade")
-    if grade is None:
-        return ""
-    findings = grade.get("findings") if isinstance(grade, dict) else None
-    if not isinstance(findings, list) or not all(_is_finding(finding) for finding in findings):
-        return "malformed grade"
-    return ""
+    try:
+        _Report.model_validate(value)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return f"damaged report: {where}: {first['msg'].lower()}"
+    problem = _check_consistency(value)
+    return f"damaged report: {problem}" if problem else ""
 
 
 def _check_consistency(report: Report) -> str:
-    """The verdict must not be better than any status in the report. Relies on the earlier checks."""
+    """Return why the verdict is better than a status in the report; empty if it is not."""
     verdict = report["verdict"]
     statuses = {entry["status"] for entry in report["probes"] + report["measurements"]}
     if verdict == "pass" and not any(m["status"] == "pass" for m in report["measurements"]):
@@ -148,34 +137,8 @@ def _check_consistency(report: Report) -> str:
     return ""
 
 
-#: All checks, in this order: a later one may rely on the earlier ones.
-_CHECKS: tuple[Callable[[Report], str], ...] = (
-    _check_verdict,
-    _check_entries,
-    _check_facts,
-    _check_time,
-    _check_image,
-    _check_grade,
-    _check_consistency,
-)
-
-
-def _has_status(entry: Any) -> bool:
-    return isinstance(entry, dict) and str(entry.get("status")) in SEVERITY
-
-
-def _has_texts(entry: dict[str, Any]) -> bool:
-    return all(isinstance(entry.get(key), str) for key in ("id", "seen", "advice"))
-
-
-def _is_finding(entry: Any) -> bool:
-    if not _has_status(entry) or not _has_texts(entry):
-        return False
-    return entry.get("fraction") is None or number(entry, "fraction") is not None
-
-
 def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[str, Any]:
-    """A report with the verdict ``error``, for a benchmark that wrote no usable report.
+    """Return a report with the verdict ``error``, for a benchmark that wrote no usable report.
 
     Args:
         recipe: the recipe of the image.

@@ -18,13 +18,11 @@ from builder.errors import UsageError
 from builder.model import Lock
 from builder.progress import QUIET, Reporter, working
 from builder.site.images import digest_reference
-from builder.site.job import Job, RayJob
+from builder.site.job import Job
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.site.status import require_current
-from builder.smoke.baseline import baseline_reports
 from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
@@ -84,7 +82,7 @@ def smoke_on_slurm(
         report = could_not_run(recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}")
     digest = ran.digest if is_other else built.digest
     lock = None if is_other else lock
-    report, runner = graded(report, recipe, digest, slurm, options, folder, lock)
+    report, runner = graded(report, recipe, digest, slurm, options, lock)
     if ran.locks:
         report["image"]["locks"] = list(ran.locks)
     path = store_report(report, folder)
@@ -97,10 +95,9 @@ def graded(
     digest: str,
     slurm: SlurmOptions,
     options: SmokeOptions,
-    folder: Path,
     lock: Lock | None,
 ) -> tuple[dict[str, Any], str]:
-    """The report of a job with its grade, and what ran it.
+    """Return the report of a job with its grade, and what ran it.
 
     Args:
         report: what the benchmark reported.
@@ -108,13 +105,11 @@ def graded(
         digest: of the image that the job ran.
         slurm: the size of the job.
         options: how the benchmark ran.
-        folder: ``reports/TARGET``; the reports beside it are the site's baseline.
         lock: the lock of the image, if it is known.
     """
     runner = f"slurm ({recipe.site.runtime.kind})"
     devices = options.devices * slurm.nodes if options.devices is not None else None
-    stored = baseline_reports(report, folder.parent)
-    return complete(report, recipe, digest, runner, devices=devices, lock=lock, stored=stored), runner
+    return complete(report, recipe, digest, runner, devices=devices, lock=lock), runner
 
 
 def require_slurm(recipe: Recipe) -> None:
@@ -128,7 +123,6 @@ def require_slurm(recipe: Recipe) -> None:
             f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
             f"leave out --on slurm: builder smoke {recipe.name}",
         )
-    require_current(recipe)
 
 
 def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions = DEFAULTS) -> None:
@@ -242,9 +236,9 @@ def run_script(
         raise
 
 
-def _with_sif_hash(job: Job | RayJob) -> Job | RayJob:
+def _with_sif_hash(job: Job) -> Job:
     """The job with a line that hashes its SIF."""
-    if isinstance(job, Job) and job.image.is_file:
+    if job.image.is_file:
         return replace(job, setup=(*job.setup, hash_sif(job.image.reference)))
     return job
 

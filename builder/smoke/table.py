@@ -1,52 +1,73 @@
-"""A smoke report, and a comparison of two images, as tables for a terminal."""
+"""A smoke report, a table of changes and an A/B run as tables for a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from builder.smoke.compare import Comparison
-from builder.smoke.conditions import conditions_of
-from builder.smoke.figures import burst_text, size_text
-from builder.smoke.finding import PUBLISHED
+from builder.smoke.ab import Ab
+from builder.smoke.abrun import Side
+from builder.smoke.changes import Comparison
+from builder.smoke.finding import TOO_LOW_NOTE
 from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
+from builder.smoke.state import state_text
 from builder.smoke.values import display_unit, findings_of, number, unit_of
 
-#: Findings whose fraction is shown beside the measurement, and of what it is a fraction.
-_REFERENCES = {basis: "the reference" for basis in (*PUBLISHED, "roofline")} | {"site": "this site's median"}
 _COLORS = {"pass": "green", "skip": "dim", "warn": "yellow", "fail": "red", "error": "red"}
-_OUTCOME_COLORS = {"slower": "red", "host": "yellow", "faster": "green", "other": "dim"}
+_CHANGE_COLORS = {"slower": "yellow", "faster": "green", "same": "default"}
+_AB_COLORS = {"slower": "red", "faster": "green", "same": "default", "shown": "dim"}
+_AB_TITLES = {
+    "slower": "[red]slower[/]",
+    "same": "[green]not slower[/]",
+    "unsteady": "[yellow]no verdict[/]",
+}
+#: The figures that are shown without ``--all``, the first ones of these that a report has.
+_HEADLINES = (
+    "matmul.bf16",
+    "matmul.fp32",
+    "memory.triad",
+    "attention",
+    "allreduce.node",
+    "allreduce.network",
+    "conv.training",
+    "transfer.h2d_pinned",
+    "torch.import_time",
+    "memory.copy",
+)
+_HEADLINE_COUNT = 6
+#: Sizes from here on are bytes, not the length of a matrix.
+_BYTES = 1 << 20
+AB_ADVICE = (
+    "this table decides nothing: runs at different times differ by heat, clocks and neighbours; "
+    "builder smoke TARGET --ab OLD NEW runs both images in turn"
+)
 
 
-def render(report: SmokeReport, *, skipped: bool = False) -> Table:
-    """Probes, measurements and findings, with advice where something is wrong. The title is the verdict.
+def render(report: SmokeReport, *, everything: bool = False) -> Table:
+    """Return the verdict, the problems with what to do, and six figures.
 
     Args:
         report: the result of a smoke test.
-        skipped: show skipped entries, too.
+        everything: show every probe, measurement and finding.
     """
-    verdict = _colored(report.verdict, report.verdict)
+    verdict = f"[{_COLORS[report.verdict]}]{report.verdict}[/]"
     table = _table(f"smoke test: {verdict} in {report.duration_s:.1f} s ({report.runner})")
+    probes, measurements = report.report["probes"], report.report["measurements"]
     findings = findings_of(report.report)
     fractions = _fractions(findings)
-    for entry in [*report.report["probes"], *report.report["measurements"]]:
-        if entry["status"] == "skip" and not skipped:
-            continue
-        seen = escape(entry["seen"] or format_entry(entry))
-        if entry["id"] in fractions and not entry["seen"]:
-            seen += f" [dim]{', '.join(fractions[entry['id']])}[/dim]"
-        state = _state(entry)
-        if state and not entry["seen"]:
-            seen += f"\n[dim]{escape(state)}[/dim]"
-        _add_entry(table, entry, seen)
-    shown = ("warn", "fail", "skip") if skipped else ("warn", "fail")
+    shown = {str(entry["id"]) for entry in measurements} if everything else set(_headlines(measurements))
+    for entry in (*probes, *measurements):
+        if everything or _is_problem(entry) or (entry["id"] in shown and entry in measurements):
+            _add_entry(table, entry, fractions.get(entry["id"], ""))
     for finding in findings:
-        if finding["status"] in shown:
-            _add_entry(table, finding, escape(finding["seen"]))
-    table.caption = verdict_meaning(report.verdict)
+        if everything or _is_problem(finding) or TOO_LOW_NOTE in finding["seen"]:
+            _add_entry(table, finding)
+    more = "" if everything else "; --all shows every probe and figure"
+    table.caption = f"{verdict_meaning(report.verdict)[:-1]}{more}"
     table.caption_justify = "left"
     return table
 
@@ -55,100 +76,117 @@ def _table(title: str) -> Table:
     return Table("", "name", "result", box=None, title=title, title_justify="left")
 
 
-def _colored(status: str, text: str) -> str:
-    return f"[{_COLORS[status]}]{text}[/]"
+def _is_problem(entry: Mapping[str, Any]) -> bool:
+    return entry["status"] in ("warn", "fail", "error")
 
 
-def _fractions(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """By measurement that passed: ``98% of the reference``, on its first device."""
-    fractions: dict[str, dict[str, str]] = {}
+def _headlines(measurements: list[dict[str, Any]]) -> list[str]:
+    known = {str(item["id"]) for item in measurements if item["status"] == "pass" and unit_of(item)}
+    return [name for name in _HEADLINES if name in known][:_HEADLINE_COUNT]
+
+
+def _fractions(findings: list[dict[str, Any]]) -> dict[str, str]:
+    """Return ``98% of the reference`` by measurement that passed, on its first device."""
+    fractions: dict[str, str] = {}
     for finding in findings:
-        fraction, name = number(finding, "fraction"), _REFERENCES.get(str(finding.get("basis")))
-        if fraction is not None and finding["status"] == "pass" and name:
-            fractions.setdefault(finding["id"], {}).setdefault(name, f"{fraction:.0%} of {name}")
-    return {measurement: list(texts.values()) for measurement, texts in fractions.items()}
+        fraction = number(finding, "fraction")
+        if fraction is not None and finding["status"] == "pass":
+            fractions.setdefault(finding["id"], f"{fraction:.0%} of the reference")
+    return fractions
 
 
-def _state(entry: dict[str, Any]) -> str:
-    """The state of the GPU while it was measured, and the first speed if it fell; empty if not known."""
-    unit = unit_of(entry)
-    parts = [str(conditions_of(entry)), burst_text(entry, unit) if unit else ""]
-    return "; ".join(part for part in parts if part)
-
-
-def _add_entry(table: Table, entry: dict[str, Any], seen: str) -> None:
+def _add_entry(table: Table, entry: dict[str, Any], fraction: str = "") -> None:
+    text = escape(entry["seen"])
+    if not text:
+        text = f"{escape(format_entry(entry))} [dim]{fraction}[/dim]" if fraction else format_entry(entry)
+        state = state_text(entry)
+        text += f"\n[dim]{escape(state)}[/dim]" if state else ""
     if entry["advice"]:
-        seen += f"\n[dim]-> {escape(entry['advice'])}[/dim]"
-    table.add_row(_colored(entry["status"], entry["status"]), escape(entry["id"]), seen)
+        text += f"\n[dim]-> {escape(entry['advice'])}[/dim]"
+    table.add_row(f"[{_COLORS[entry['status']]}]{entry['status']}[/]", escape(entry["id"]), text)
 
 
-def format_entry(entry: dict[str, Any]) -> str:
-    """A measurement on one line: ``83.8 GFLOP/s ± 6.6 (5 times, size 2,048)``; empty if it has no value."""
-    for key, value in entry.items():
-        if key.startswith("median_") and isinstance(value, int | float):
-            return _format_median(entry, key.removeprefix("median_"), value)
-    return ""
-
-
-def _format_median(entry: dict[str, Any], unit: str, median: float) -> str:
+def format_entry(entry: Mapping[str, Any]) -> str:
+    """Return a measurement on one line: ``83.8 GFLOP/s ± 6.6 (5 times, size 2,048)``; or empty."""
+    unit = unit_of(entry)
+    median = number(entry, f"median_{unit}")
+    if median is None:
+        return ""
     factor, shown = display_unit(median, unit)
+    spread, repeats = number(entry, f"mad_{unit}"), number(entry, "repeats")
+    notes = [] if repeats is None else ["once" if repeats == 1 else f"{repeats:.0f} times"]
+    notes += [size_text(entry)] if size_text(entry) else []
     parts = [f"{median / factor:.4g} {shown}"]
-    spread = entry.get(f"mad_{unit}")
-    if isinstance(spread, int | float):
-        parts.append(f"± {spread / factor:.2g}")
-    notes = []
-    if "repeats" in entry:
-        notes.append("once" if entry["repeats"] == 1 else f"{entry['repeats']} times")
-    if size_text(entry):
-        notes.append(size_text(entry))
-    if notes:
-        parts.append(f"({', '.join(notes)})")
-    return " ".join(parts)
+    parts += [f"± {spread / factor:.2g}"] if spread is not None else []
+    return " ".join([*parts, *([f"({', '.join(notes)})"] if notes else [])])
 
 
-def render_comparison(comparison: Comparison, name: str) -> Table:
-    """What got slower or faster than another image, which probes got worse, and which packages changed.
+def size_text(measurement: Mapping[str, Any]) -> str:
+    """Return ``size 8,192`` of a matrix, ``1 GiB`` of bytes in powers of 1024; or empty."""
+    size = number(measurement, "size")
+    if size is None or size <= 0:
+        return ""
+    if size < _BYTES:
+        return f"size {size:,.0f}"
+    unit, factor = ("GiB", 1 << 30) if size >= 1 << 30 else ("MiB", 1 << 20)
+    return f"{size / factor:,.4g} {unit}"
+
+
+def render_changes(comparison: Comparison, name: str) -> Table:
+    """Return what is slower or faster than in earlier runs beyond what is usual.
 
     Args:
-        comparison: the comparison.
-        name: the other image, as the user named it.
+        comparison: with the earlier runs.
+        name: of the earlier runs, for people.
     """
-    old, new = comparison.old[-1], comparison.new[-1]
-    slower = comparison.regressions
-    result = "[green]nothing slower[/]" if comparison.evaluated else "[yellow]nothing could be evaluated[/]"
-    if slower:
-        result = f"[red]{len(slower)} slower[/]"
+    old = comparison.old[-1]
+    count = len(comparison.changed) or "nothing"
     table = _table(
-        f"compared with {escape(name)} ({escape(old.started[:10])}, {escape(old.digest[:19])}): {result}; "
-        f"{len(comparison.new)} against {len(comparison.old)} runs"
+        f"compared with {escape(name)} ({escape(old.started[:10])}, {escape(old.digest[:19])}, "
+        f"{len(comparison.old)} runs): {count} changed beyond what is usual"
     )
-    if old.digest == new.digest:
-        table.add_row("", "", "the same image: differences come from the machine")
-    for change in comparison.changes:
-        if change.outcome in _OUTCOME_COLORS:
-            outcome = f"[{_OUTCOME_COLORS[change.outcome]}]{change.outcome}[/]"
-            table.add_row(outcome, escape(change.id), escape(str(change).partition(": ")[2]))
-    for probe in comparison.probes:
-        table.add_row(_colored(probe.new, probe.new), escape(probe.id), f"was {probe.old}")
-    causes = [
-        str(cause)
-        for cause in comparison.differences
-        if cause.what != "packages" and (slower or (cause.changed and cause.what != "image"))
-    ]
-    if causes and old.digest != new.digest:
-        table.add_row("", "what differs", escape("; ".join(causes)))
-    if slower:
-        _add_packages(table, comparison)
-    for note in comparison.notes:
-        table.add_row("", "", f"[dim]{escape(note)}[/dim]")
+    for change in comparison.changed:
+        outcome = f"[{_CHANGE_COLORS[change.outcome]}]{change.outcome}[/]"
+        table.add_row(outcome, escape(change.id), escape(f"{change.text}; {change.model}"))
+    if not comparison.changes:
+        table.add_row("", "", "no figure was measured on the same model of device, in the same way")
+    for line in _about(comparison):
+        table.add_row("", "", f"[dim]{escape(line)}[/dim]")
     return table
 
 
-def _add_packages(table: Table, comparison: Comparison) -> None:
-    if comparison.packages is None:
+def _about(comparison: Comparison) -> Iterator[str]:
+    if not comparison.changed:
         return
-    for package in comparison.packages:
-        label = "[bold]changed[/]" if package.likely else "changed"
-        table.add_row("", label, escape(str(package)))
-    if not comparison.packages:
-        table.add_row("", "packages", "none changed: check the machine, its driver and its load")
+    if comparison.differences:
+        yield f"what differs: {'; '.join(comparison.differences)}"
+    if comparison.packages:
+        shown = [str(package) for package in comparison.packages[:10]]
+        more = f" and {len(comparison.packages) - 10} more" if len(comparison.packages) > 10 else ""
+        yield f"packages: {', '.join(shown)}{more}"
+    yield AB_ADVICE
+
+
+def render_ab(result: Ab, sides: Mapping[str, Side]) -> Table:
+    """Return each figure with both images, its change and its limit. The title is the verdict.
+
+    Args:
+        result: of all rounds.
+        sides: the images, ``old`` and ``new``.
+    """
+    names = {side: escape(f"{image.name} ({image.digest[:19]})") for side, image in sides.items()}
+    table = Table(
+        *("", "name", "old", "new", "speed", "limit"),
+        box=None,
+        title=f"{names['new']} against {names['old']}: {_AB_TITLES[result.verdict]}; {result.rounds} rounds",
+        title_justify="left",
+        caption="\n".join(escape(note) for note in result.notes),
+        caption_justify="left",
+    )
+    for figure in result.figures:
+        color = _AB_COLORS[figure.outcome]
+        limit = "" if figure.outcome == "shown" else f"{100 * figure.limit:.1f} %"
+        name = escape(f"{figure.id} ({figure.device})" if figure.device else figure.id)
+        change = f"{100 * (figure.ratio - 1):+.1f} %"
+        table.add_row(f"[{color}]{figure.outcome}[/]", name, *figure.values, change, limit)
+    return table

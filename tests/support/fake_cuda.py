@@ -27,8 +27,6 @@ class FakeGpu:
     """What the host needs for a launch."""
     first_s: float = 0.0
     """What the first call of a kernel needs on the host in addition, such as loading a library."""
-    ramp_s: float = 0.0
-    """So long after an idle time the clock rises from a quarter to its maximum; kernels are slower."""
     cap_after_s: float = math.inf
     """After so many seconds of work the power limit acts."""
     capped: float = 0.9
@@ -38,7 +36,6 @@ class FakeGpu:
     """When the GPU has finished all work that was launched."""
     worked_s: float = 0.0
     """Work without a pause of 10 ms."""
-    synchronizations: int = 0
     launched: list[str] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
 
@@ -59,12 +56,9 @@ class FakeGpu:
     @property
     def speed(self) -> float:
         """The present speed as a fraction of the full one."""
-        if self.worked_s < self.ramp_s:
-            return 0.25 + 0.75 * self.worked_s / self.ramp_s
         return self.capped if self.worked_s > self.cap_after_s else 1.0
 
     def synchronize(self, *_: Any) -> None:
-        self.synchronizations += 1
         self.host_s = max(self.host_s, self.free_s)
 
     def cuda(self) -> Any:
@@ -80,7 +74,6 @@ class FakeGpu:
                 self.at = max(gpu.free_s, gpu.host_s)
 
             def synchronize(self) -> None:
-                gpu.synchronizations += 1
                 gpu.host_s = max(gpu.host_s, self.at)
 
             def elapsed_time(self, end: Event) -> float:

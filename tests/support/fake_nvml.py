@@ -48,8 +48,3 @@ class FakeNvml:
             wide = name in ("reasons", "used")
             kind = ctypes.c_ulonglong if wide else ctypes.c_int
             kind.in_dll(self._loaded, "fake_" + name).value = value
-
-    @property
-    def calls(self) -> int:
-        """How often it was asked."""
-        return ctypes.c_int.in_dll(self._loaded, "fake_calls").value

@@ -31,7 +31,7 @@ def fake_torch(
         is_available=lambda: devices > 0, device_count=lambda: devices,
         get_arch_list=lambda: list(known) if devices else [],
         get_device_properties=lambda i: properties, get_device_name=lambda i: properties.name, init=init,
-        nccl=SimpleNamespace(version=lambda: (2, 21, 5)), set_device=lambda index: None,
+        set_device=lambda index: None,
         empty_cache=lambda: None,
     )  # fmt: skip
     cudnn = SimpleNamespace(is_available=lambda: devices > 0, enabled=True, version=lambda: 90100)
@@ -43,5 +43,4 @@ def fake_torch(
         get_num_threads=lambda: 8, set_num_threads=lambda count: None,
         _C=SimpleNamespace(_cuda_getArchFlags=lambda: " ".join(known)),
         backends=SimpleNamespace(cudnn=cudnn),
-        distributed=SimpleNamespace(is_available=lambda: True, is_nccl_available=lambda: True),
     )  # fmt: skip

@@ -6,13 +6,12 @@ import os
 import platform
 import re
 import sys
-import time
 
 from ..core import Item, Run
-from .files import device_files, read
+from .files import read
 from .gpu import gpu_state, identity, pci_address
-from .processor import cpu_model, cpu_state, load_average, physical_cores, quota, usable_cores
-from .variables import nccl_files, variables
+from .processor import cpu_model, load_average, physical_cores, quota, usable_cores
+from .variables import variables
 
 
 def facts(run: Run) -> Item:
@@ -24,9 +23,6 @@ def facts(run: Run) -> Item:
             "machine": platform.machine(),
             "kernel": platform.release(),
             "glibc": platform.libc_ver()[1],
-            "distribution": distribution(),
-            "uid": os.getuid(),
-            "time_zone": time.tzname[0],
         },
         "cpu": {
             "model": cpu_model(),
@@ -34,31 +30,21 @@ def facts(run: Run) -> Item:
             "usable_cores": usable_cores(),
             "physical_cores": physical_cores(),
             "quota_cores": quota(),
-            **cpu_state(),
         },
         "memory": memory(),
         "variables": variables(),
-        "nccl_files": nccl_files(),
-        "device_files": device_files(),
     }
     load = load_average()
     if load is not None:
         out["load_before"] = load
     if run.torch is not None:
         out["torch"] = torch_facts(run)
-        if run.own_gpus:
-            out["devices"] = [gpu_facts(run, i) for i in run.own_gpus]
-            out["driver"] = _driver()
     if run.framework is not None:
         out["framework"] = framework_facts(run)
-        if run.own_gpus:
-            out["devices"] = [_described(run, index) for index in run.own_gpus]
-            out["driver"] = _driver()
+    if run.own_gpus:
+        out["devices"] = [gpu_facts(run, index) for index in run.own_gpus]
+        out["driver"] = read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
     return out
-
-
-def _driver() -> str:
-    return read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
 
 
 def framework_facts(run: Run) -> Item:
@@ -66,7 +52,7 @@ def framework_facts(run: Run) -> Item:
     framework = run.framework
     return {
         "name": framework.name,
-        "version": framework.version,
+        "version": str(framework.module.__version__),
         "build": framework.build,
         "runtime": framework.runtime,
         "gpus": framework.gpus,
@@ -74,27 +60,13 @@ def framework_facts(run: Run) -> Item:
     }
 
 
-def _described(run: Run, index: int) -> Item:
-    """A GPU as TensorFlow or JAX describes it."""
-    return {**run.framework.describe_gpu(index), "rank": run.place.rank, "host": host_name()}
-
-
 def host_name() -> str:
     """The name of the node. A container may have another host name, so Slurm's name comes first."""
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
-def distribution() -> str:
-    """The image's Linux distribution; empty if unknown."""
-    for line in read("/etc/os-release").splitlines():
-        key, _, value = line.partition("=")
-        if key == "PRETTY_NAME":
-            return value.strip('"')
-    return ""
-
-
 def memory() -> Item:
-    """Bytes of memory: of the machine, of the control group's limit, of /dev/shm."""
+    """Bytes of memory: of the machine and of the control group's limit."""
     out: Item = {}
     for line in read("/proc/meminfo").splitlines():
         for key, name in (("MemTotal:", "total_bytes"), ("MemAvailable:", "available_bytes")):
@@ -105,12 +77,6 @@ def memory() -> Item:
     if limit.isdigit() and int(limit) < 1 << 60:  # version 1 writes "no limit" as a huge number
         out["limit_bytes"] = int(limit)
         out["available_bytes"] = min(int(limit), out.get("available_bytes", int(limit)))
-
-    try:
-        stat = os.statvfs("/dev/shm")
-        out["shm_bytes"] = stat.f_frsize * stat.f_blocks
-    except OSError:
-        pass
     return out
 
 
@@ -131,15 +97,12 @@ def torch_facts(run: Run) -> Item:
 
 def gpu_facts(run: Run, index: int) -> Item:
     """Name, identity, size and place of a GPU, and its state before the measurements (``before``)."""
+    out = {**run.describe_gpu(index), "rank": run.place.rank, "host": host_name()}
+    if run.torch is None:
+        return out
     properties = run.torch.cuda.get_device_properties(index)
-    out: Item = {
-        "name": str(properties.name),
-        "architecture": run.architecture(index),
-        "memory_bytes": int(properties.total_memory),
-        "multiprocessors": int(properties.multi_processor_count),
-        "rank": run.place.rank,
-        "host": host_name(),
-    }
+    out["memory_bytes"] = int(properties.total_memory)
+    out["multiprocessors"] = int(properties.multi_processor_count)
     address = pci_address(run, index)
     if address:
         out["pci_address"] = address

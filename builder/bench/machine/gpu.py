@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Iterator
 
 from ..core import Item, Run, one_line
 from .amd import AmdGpu
 from .files import read, system_path
 from .nvml import NvidiaGpu, open_nvidia
-
-#: The generation of PCIe by its speed in GT/s.
-_GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
+from .processor import affinity, parse_cores
 
 
 def covers(architecture: str, known: list[str]) -> str:
@@ -46,6 +45,8 @@ def why_no_gpu(run: Run) -> str:
     """Why torch uses no GPU: torch's message if there is one."""
     if run.build == "CPU":
         return "it is a CPU build"
+    if run.torch is None:
+        return "it finds none"
     try:
         run.torch.cuda.init()
     except Exception as e:
@@ -97,32 +98,20 @@ def _folder(address: str) -> str:
     return "/sys/bus/pci/devices/" + address
 
 
-def opened(run: Run, index: int) -> Callable[[], NvidiaGpu | AmdGpu | None] | None:
-    """What opens the driver's figures of a GPU, which may take a moment; None if the GPU is not known.
+def driver_of(run: Run, index: int) -> NvidiaGpu | AmdGpu | None:
+    """Return the GPU as its driver knows it; None if it does not.
 
-    What it returns has the methods ``sample``, ``state``, ``identity``, ``is_part`` and ``use``; it returns
-    None if the driver does not report any.
+    It has the methods ``sample``, ``state``, ``identity``, ``is_part`` and ``use``.
     """
-    if run.torch is None:
-        return None
-    address = pci_address(run, index)
+    address = pci_address(run, index) if run.torch is not None else ""
     if not address:
         return None
-    if run.build == "CUDA":
-        return lambda: open_nvidia(address)
-    architecture = run.architecture(index)
-    return lambda: AmdGpu(_folder(address), architecture)
-
-
-def _driver_of(run: Run, index: int) -> Any:
-    """The GPU as its driver knows it; None if it does not."""
-    opens = opened(run, index)
-    return opens() if opens is not None else None
+    return open_nvidia(address) if run.build == "CUDA" else AmdGpu(_folder(address))
 
 
 def gpu_state(run: Run, index: int) -> Item:
     """Clocks, temperature and errors of a GPU, as far as the driver reports them; empty if it does not."""
-    gpu = _driver_of(run, index)
+    gpu = driver_of(run, index)
     return gpu.state() if gpu is not None else {}
 
 
@@ -131,79 +120,50 @@ def gpu_use(run: Run, index: int) -> Item:
 
     There, the driver reports what all users of the whole GPU use.
     """
-    gpu = _driver_of(run, index)
+    gpu = driver_of(run, index)
     return {} if gpu is None or gpu.is_part() else dict(gpu.use())
 
 
 def is_part(run: Run, index: int) -> bool:
     """Whether a GPU is a MIG slice, or a partition of a MI300."""
-    gpu = _driver_of(run, index)
+    gpu = driver_of(run, index)
     return gpu is not None and bool(gpu.is_part())
 
 
-def compute_mode(run: Run, index: int) -> str:
-    """How many processes may use a GPU: ``default``, ``exclusive_process``, ``prohibited``; empty if unknown.
-
-    In the mode ``exclusive_process`` a second process fails with "busy or unavailable", also if the first
-    one is its parent.
-    """
-    if run.torch is None or run.build != "CUDA":
-        return ""
-    gpu = _driver_of(run, index)
-    if gpu is not None and gpu.is_part():
-        gpu = open_nvidia(uuid=_uuid(run, index, "MIG"))
-    return gpu.compute_mode() if gpu is not None else ""
-
-
-def _uuid(run: Run, index: int, kind: str) -> str:
-    """The UUID as NVML writes it; empty for versions of torch that do not have it."""
-    uuid = str(getattr(run.torch.cuda.get_device_properties(index), "uuid", ""))
-    return f"{kind}-{uuid}" if uuid else ""
-
-
 def identity(run: Run, index: int) -> Item:
-    """Which GPU this is, and how it is set up: what explains that its figures differ from another one's.
+    """Return which GPU this is, and how it is set up.
 
-    ``uuid``, ``serial``, ``vbios``, ``driver``, ``power_limit_w``, ``compute_mode``, ``mig``, ``partition``,
-    ``nvlink`` and ``pcie``, as far as they can be read.
+    ``uuid``, ``power_limit_w``, ``mig``, ``partition`` and ``nvlink``, as far as they can be
+    read.
     """
-    gpu = _driver_of(run, index)
+    gpu = driver_of(run, index)
     out = dict(gpu.identity()) if gpu is not None else {}
-    if run.build == "CUDA":
-        uuid = _uuid(run, index, "MIG" if out.get("mig") else "GPU")
-        if uuid:
-            out["uuid"] = uuid
-        mode = compute_mode(run, index) if out.get("mig") else ""  # of the slice; otherwise it is known
-        if mode:
-            out["compute_mode"] = mode
-    link = _link(run, index, gpu)
-    return {**out, "pcie": link} if link else out
-
-
-def pcie_link(run: Run, index: int) -> Item:
-    """``generation``, ``width``, ``max_generation`` and ``max_width`` of a GPU's PCIe link.
-
-    The generation falls while the GPU is idle. The largest width is what GPU and slot allow together.
-    """
-    return _link(run, index, _driver_of(run, index))
-
-
-def _link(run: Run, index: int, gpu: Any) -> Item:
-    found = gpu.link() if isinstance(gpu, NvidiaGpu) else {}
-    if found:
-        return found
-    address = pci_address(run, index)
-    return _link_of_device(_folder(address)) if address else {}
-
-
-def _link_of_device(folder: str) -> Item:
-    """The link of a PCI device, as the kernel knows it."""
-    out: Item = {}
-    for prefix, when in (("", "current"), ("max_", "max")):
-        generation = _GENERATIONS.get(read(f"{folder}/{when}_link_speed").partition(" ")[0])
-        width = read(f"{folder}/{when}_link_width")
-        if generation:
-            out[prefix + "generation"] = generation
-        if width.isdigit() and 0 < int(width) <= 32:  # 255 is unknown
-            out[prefix + "width"] = int(width)
+    uuid = str(getattr(run.torch.cuda.get_device_properties(index), "uuid", ""))
+    if run.build == "CUDA" and uuid:
+        out["uuid"] = f"{'MIG' if out.get('mig') else 'GPU'}-{uuid}"
     return out
+
+
+def near_cores(run: Run, index: int) -> set[int]:
+    """Return the cores near a GPU (Linux: local_cpulist of the PCI device); empty if unknown."""
+    address = pci_address(run, index)
+    return parse_cores(read(_folder(address) + "/local_cpulist")) if address else set()
+
+
+@contextmanager
+def near_gpu(run: Run, index: int) -> Iterator[bool]:
+    """Run the block on cores near a GPU, so that the memory that it allocates is near, too.
+
+    Yields whether that was possible: not if the job may use other cores only, or if the system does not
+    report which ones are near. Afterwards this thread may use its own cores again.
+    """
+    own, near = affinity(), near_cores(run, index)
+    try:
+        if near:
+            os.sched_setaffinity(0, near)
+    except OSError:  # the control group allows none of them
+        pass
+    try:
+        yield bool(near) and affinity() <= near
+    finally:
+        os.sched_setaffinity(0, own)

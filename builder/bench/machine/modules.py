@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import sys
 from importlib.metadata import Distribution, distributions
-
-from .files import names
 
 _MODULE_FILE = re.compile(r"(\w+)(\.[\w-]+)?\.(py|so)", re.ASCII)
 _IDENTIFIER = re.compile(r"[^\W\d_]\w*")
 #: Modules that packages install beside their own by accident.
 _ACCIDENTS = ("test", "tests", "testing", "doc", "docs", "example", "examples", "benchmark", "benchmarks")
-#: The metadata's folder, in the list of files of a conda package.
-_METADATA = re.compile(r".*site-packages/([^/]+?)-[^/-]+(?:\.dist-info|(?:-py[\d.]+)?\.egg-info)(?:/|$)")
 
 
 def modules_of(packages: list[str]) -> dict[str, list[str]]:
     """The modules that packages install, by the package's name; an empty list for one without modules.
 
     Args:
-        packages: names of wheels or conda packages, in any spelling.
+        packages: names of installed wheels, in any spelling; conda packages are often called alike.
     """
     installed = {_normal(found.metadata["Name"] or ""): found for found in distributions()}
-    by_conda = _distributions_of_conda() if any(_normal(name) not in installed for name in packages) else {}
-    out: dict[str, list[str]] = {}
-    for package in packages:
-        wanted = [_normal(package)]
-        if wanted[0] not in installed:
-            wanted = by_conda.get(package.lower(), [])
-        out[package] = sorted({m for name in wanted if name in installed for m in _modules(installed[name])})
-    return out
+    found = {package: installed.get(_normal(package)) for package in packages}
+    return {name: sorted(set(_modules(one))) if one else [] for name, one in found.items()}
 
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _distributions_of_conda() -> dict[str, list[str]]:
-    """The names of the wheels' metadata in each conda package, by the conda package's name."""
-    folder = os.path.join(sys.prefix, "conda-meta")
-    out: dict[str, list[str]] = {}
-    for file in names(folder):
-        if not file.endswith(".json"):
-            continue
-        try:
-            with open(os.path.join(folder, file), encoding="utf-8") as f:
-                record = json.load(f)
-            listed = [_METADATA.match(path) for path in record["files"]]
-            out[str(record["name"]).lower()] = sorted({_normal(found[1]) for found in listed if found})
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return out
 
 
 def _modules(distribution: Distribution) -> list[str]:

@@ -9,11 +9,6 @@ from .files import names
 
 #: How NCCL sums: NVSwitch itself adds (NVLink SHARP), in a ring of GPUs, along a tree; empty: not known.
 ALGORITHMS = ("", "ring", "tree", "nvls")
-#: Warnings of NCCL that name broken hardware or a broken fabric manager.
-_FAULTS = (
-    r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory[^\n]*",
-    r"P2P is disabled between NVLINK connected GPUs \d+ and \d+",
-)
 
 
 def interfaces() -> list[str]:
@@ -47,26 +42,20 @@ def has_direct_links(name: str) -> bool:
 def matches_interface(value: str, name: str) -> bool:
     """Whether a value of NCCL_SOCKET_IFNAME selects an interface.
 
-    As NCCL reads it: ``hsn,ib`` are beginnings of names, ``=hsn0`` is a whole name, and ``^`` selects all
-    others. Gloo takes whole names only.
+    ``hsn,ib`` are beginnings of names. A value with ``=`` or ``^`` (whole names, all others) passes.
     """
-    negated = value.startswith("^")
-    exact = value.lstrip("^").startswith("=")
-    wanted = [part for part in value.lstrip("^=").split(",") if part]
-    matches = any(name == part if exact else name.startswith(part) for part in wanted)
-    return matches != negated
+    return value[0] in "=^" or name.startswith(tuple(value.split(",")))
 
 
 def algorithm(log: str, size: int) -> str:
     """The algorithm of the last all-reduce of ``size`` bytes in NCCL's log: one of ``ALGORITHMS``.
 
-    Versions before 2.20 do not write it; 2.20 to 2.23 write its number.
+    Versions before 2.24 do not write its name.
     """
     found = re.findall(rf"\b{size} Bytes -> Algo (\w+) proto", log)
     if not found:
         return ""
-    name = {"0": "tree", "1": "ring", "4": "nvls", "5": "nvls"}.get(found[-1], found[-1].lower())
-    name = "nvls" if name == "nvlstree" else name
+    name = found[-1].lower().replace("nvlstree", "nvls")
     return name if name in ALGORITHMS else ""
 
 
@@ -75,18 +64,15 @@ def transport(log: str) -> Item:
 
     Returns:
         ``library`` (NCCL or RCCL), ``version``, ``network`` (the plugin, such as ``OFI (cxi)``, ``IB``,
-        ``Socket``), ``paths`` (how GPUs reach each other, such as ``P2P/IPC``) and ``faults`` (NCCL's own
-        warnings about NVLink). Empty if not in the log.
+        ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty if not in the log.
     """
     library = re.search(r"\b([NR]CCL) version :?\s*([0-9][\w.+-]*)", log)
     paths = re.findall(r"via (P2P(?:/\w+)*|SHM(?:/\w+)*|NET/\w+)", log)
-    paths += ["SHM"] * log.count("via direct shared memory")  # NCCL 2.10
     return {
         "library": library[1] if library else "",
         "version": library[2] if library else "",
         "network": _network(log),
         "paths": sorted(set(paths)),
-        "faults": [text for pattern in _FAULTS for text in re.findall(pattern, log)[:1]],
     }
 
 
@@ -97,12 +83,7 @@ def _network(log: str) -> str:
         name = str(using[-1])
         # "AWS Libfabric" is the plugin whose provider has been found above
         return plugin if plugin and name.upper().startswith(("AWS", "OFI", "LIBFABRIC")) else name
-    if plugin:
-        return plugin
-    # older versions do not write "Using network"
-    if re.search(r"NET/IB : Using \[", log):
-        return "IB"
-    return "Socket" if re.search(r"NET/Socket : Using \[", log) else ""
+    return plugin
 
 
 def _libfabric(log: str) -> str:

@@ -17,36 +17,8 @@ THROTTLES = {
     0x80: "power brake",
 }
 
-#: nvmlComputeMode_t
-COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
-#: NVML_FI_DEV_POWER_INSTANT, since driver 535. nvmlDeviceGetPowerUsage is an average over 1 s on Ampere
-#: (except GA100) and newer.
-_POWER_INSTANT = 186
-#: nvmlTemperature_v1: 12 bytes, version 1
-_TEMPERATURE_VERSION = 12 | 1 << 24
 #: nvmlClockType_t
-_SM, _MEMORY = 1, 2
-_INSUFFICIENT_SIZE = 7
-
-
-class _FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t"""
-
-    _fields_ = (
-        ("field", ctypes.c_uint),
-        ("scope", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latency_us", ctypes.c_longlong),
-        ("kind", ctypes.c_int),
-        ("code", ctypes.c_int),
-        ("value", ctypes.c_ulonglong),  # a union: 4 or 8 bytes of it are used
-    )
-
-
-class _Temperature(ctypes.Structure):
-    """nvmlTemperature_t"""
-
-    _fields_ = (("version", ctypes.c_uint), ("sensor", ctypes.c_int), ("celsius", ctypes.c_int))
+_SM = 1
 
 
 class NvidiaGpu:
@@ -62,12 +34,12 @@ class NvidiaGpu:
         clock = self._numbers("nvmlDeviceGetClockInfo", _SM)
         if clock:
             out["clock_mhz"] = float(clock[0])
-        power = self._power()
-        if power is not None:
-            out["power_w"] = power
-        temperature = self._temperature()
-        if temperature is not None:
-            out["temperature_c"] = float(temperature)
+        power = self._numbers("nvmlDeviceGetPowerUsage")
+        if power:
+            out["power_w"] = power[0] * 1e-3
+        temperature = self._numbers("nvmlDeviceGetTemperature", 0)
+        if temperature:
+            out["temperature_c"] = float(temperature[0])
         for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
             reasons = self._numbers(name, kind=ctypes.c_ulonglong)
             if reasons:
@@ -76,37 +48,17 @@ class NvidiaGpu:
         return out
 
     def state(self) -> Item:
-        """``sample``, and the highest clock, the memory's clock, errors and persistence mode."""
+        """Return ``sample``, and the highest clock and memory errors."""
         out = self.sample()
-        for field, values in (
-            ("clock_max_mhz", self._numbers("nvmlDeviceGetMaxClockInfo", _SM)),
-            ("memory_clock_mhz", self._numbers("nvmlDeviceGetClockInfo", _MEMORY)),
-        ):
-            if values:
-                out[field] = float(values[0])
+        most = self._numbers("nvmlDeviceGetMaxClockInfo", _SM)
+        if most:
+            out["clock_max_mhz"] = float(most[0])
         return {**out, **self._errors()}
-
-    def link(self) -> Item:
-        """Generation and width of the PCIe link, now and at most; at most is what GPU and slot allow.
-
-        The generation falls while the GPU is idle.
-        """
-        found = {
-            "generation": self._numbers("nvmlDeviceGetCurrPcieLinkGeneration"),
-            "width": self._numbers("nvmlDeviceGetCurrPcieLinkWidth"),
-            "max_generation": self._numbers("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "max_width": self._numbers("nvmlDeviceGetMaxPcieLinkWidth"),
-        }
-        return {field: numbers[0] for field, numbers in found.items() if numbers}
 
     def identity(self) -> Item:
         """Which GPU this is, and how it is set up."""
         out: Item = {
             "uuid": self._text("nvmlDeviceGetUUID", 96),
-            "serial": self._text("nvmlDeviceGetSerial", 30),
-            "vbios": self._text("nvmlDeviceGetVbiosVersion", 32),
-            "driver": self._driver(),
-            "compute_mode": self.compute_mode(),
             "nvlink": self._links(),
         }
         limit = self._numbers("nvmlDeviceGetEnforcedPowerLimit")
@@ -118,21 +70,16 @@ class NvidiaGpu:
         return {key: value for key, value in out.items() if value not in ("", {})}
 
     def mig(self) -> bool | None:
-        """Whether MIG is on; None if this GPU does not have it."""
+        """Return whether this GPU is divided into MIG slices; None if it cannot be."""
         mode = self._numbers("nvmlDeviceGetMigMode", count=2)
         return bool(mode[0]) if mode else None
 
     def is_part(self) -> bool:
-        """Whether this GPU is divided into MIG slices."""
+        """Return whether torch's device is a slice of this GPU."""
         return bool(self.mig())
 
-    def compute_mode(self) -> str:
-        """``default``, ``exclusive_process`` or ``prohibited``; empty if unknown."""
-        mode = self._numbers("nvmlDeviceGetComputeMode")
-        return COMPUTE_MODES[mode[0]] if mode and mode[0] < len(COMPUTE_MODES) else ""
-
     def use(self) -> Item:
-        """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``, ``processes``."""
+        """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
         out: Item = {}
         memory = (ctypes.c_ulonglong * 3)()  # total, free, used
         if self._call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) == 0:
@@ -140,12 +87,6 @@ class NvidiaGpu:
         busy = (ctypes.c_uint * 2)()  # of the GPU, of its memory
         if self._call("nvmlDeviceGetUtilizationRates", ctypes.byref(busy)) == 0:
             out["busy_percent"] = int(busy[0])
-        for version in ("_v3", "_v2", ""):
-            count = ctypes.c_uint(0)  # room for no process: asks for their number
-            code = self._call("nvmlDeviceGetComputeRunningProcesses" + version, ctypes.byref(count), None)
-            if code in (0, _INSUFFICIENT_SIZE):
-                out["processes"] = int(count.value)
-                break
         return out
 
     def _call(self, function: str, *arguments: Any) -> int:
@@ -168,31 +109,6 @@ class NvidiaGpu:
         if self._call(function, buffer, ctypes.c_uint(size)) != 0:
             return ""
         return buffer.value.decode("ascii", "replace")
-
-    def _driver(self) -> str:
-        buffer = ctypes.create_string_buffer(80)
-        try:
-            code = self._library.nvmlSystemGetDriverVersion(buffer, ctypes.c_uint(80))
-        except AttributeError:
-            return ""
-        return buffer.value.decode("ascii", "replace") if code == 0 else ""
-
-    def _power(self) -> float | None:
-        """Watts now."""
-        field = _FieldValue(field=_POWER_INSTANT)
-        code = self._call("nvmlDeviceGetFieldValues", 1, ctypes.byref(field))
-        milliwatts = field.value & 0xFFFFFFFF
-        if code == 0 and field.code == 0 and milliwatts:
-            return float(milliwatts) * 1e-3
-        usage = self._numbers("nvmlDeviceGetPowerUsage")
-        return usage[0] * 1e-3 if usage else None
-
-    def _temperature(self) -> int | None:
-        new = _Temperature(version=_TEMPERATURE_VERSION)
-        if self._call("nvmlDeviceGetTemperatureV", ctypes.byref(new)) == 0:
-            return int(new.celsius)
-        old = self._numbers("nvmlDeviceGetTemperature", 0)
-        return old[0] if old else None
 
     def _links(self) -> Item:
         """How many NVLinks there are, and how many of them are up."""
@@ -222,19 +138,16 @@ class NvidiaGpu:
             state["remap_pending"] = bool(rows[2])
             state["remap_failed"] = bool(rows[3])
 
-        persistence = self._numbers("nvmlDeviceGetPersistenceMode")
-        if persistence:
-            state["persistence"] = bool(persistence[0])
         return state
 
 
-def open_nvidia(address: str = "", uuid: str = "") -> NvidiaGpu | None:
-    """The GPU with this PCI address, or the GPU or MIG slice with this UUID; None if NVML has none."""
+def open_nvidia(address: str) -> NvidiaGpu | None:
+    """Return the GPU with this PCI address; None if NVML has none."""
     handle = ctypes.c_void_p()
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
-        find = library.nvmlDeviceGetHandleByUUID if uuid else library.nvmlDeviceGetHandleByPciBusId_v2
-        if library.nvmlInit_v2() != 0 or find((uuid or address).encode(), ctypes.byref(handle)) != 0:
+        find = library.nvmlDeviceGetHandleByPciBusId_v2
+        if library.nvmlInit_v2() != 0 or find(address.encode(), ctypes.byref(handle)) != 0:
             return None
     except (OSError, AttributeError):
         return None

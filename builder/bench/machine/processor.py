@@ -1,14 +1,12 @@
-"""The processor: cores that this process may use, limits of its control group, clock, caches."""
+"""The processor: cores that this process may use, limits of its control group, features."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-from typing import Iterable
 
-from ..core import Item
-from .files import names, read
+from .files import read
 
 
 def affinity() -> set[int]:
@@ -39,17 +37,6 @@ def parse_cores(text: str) -> set[int]:
         if first.isdigit():
             found |= set(range(int(first), int(last or first) + 1))
     return found
-
-
-def format_cores(cores: Iterable[int]) -> str:
-    """Cores in Linux's notation, ``0-3,8``."""
-    ranges: list[list[int]] = []
-    for core in sorted(cores):
-        if ranges and ranges[-1][1] == core - 1:
-            ranges[-1][1] = core
-        else:
-            ranges.append([core, core])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def quota() -> float | None:
@@ -89,34 +76,6 @@ def cpu_model() -> str:
 def cpu_flags() -> set[str]:
     """The processor's features, as /proc/cpuinfo names them."""
     return set(_cpuinfo("flags").split())
-
-
-def cpu_state() -> Item:
-    """Clock and temperature, if they can be read."""
-    state: Item = {}
-    clock = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
-    if clock.isdigit():
-        state["clock_mhz"] = int(clock) / 1e3
-    elif re.fullmatch(r"[\d.]+", _cpuinfo("cpu MHz")):
-        state["clock_mhz"] = float(_cpuinfo("cpu MHz"))
-
-    for name in names("/sys/class/hwmon"):
-        folder = "/sys/class/hwmon/" + name
-        temperature = read(folder + "/temp1_input")
-        if read(folder + "/name") in ("k10temp", "coretemp", "zenpower") and temperature.isdigit():
-            state["temperature_c"] = int(temperature) / 1e3
-    return state
-
-
-def cache_bytes() -> int:
-    """Size of the largest cache of the first usable core; 0 if unknown."""
-    sizes = [0]
-    folder = f"/sys/devices/system/cpu/cpu{min(affinity())}/cache"
-    for name in names(folder):
-        found = re.fullmatch(r"(\d+)([KMG])", read(f"{folder}/{name}/size"))
-        if found:
-            sizes.append(int(found[1]) << {"K": 10, "M": 20, "G": 30}[found[2]])
-    return max(sizes)
 
 
 def _cpuinfo(key: str) -> str:

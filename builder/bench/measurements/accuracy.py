@@ -7,9 +7,6 @@ from typing import Any, Iterable
 
 from ..core import Item, Run, fail
 
-#: Up to this size every entry of a product is compared with the CPU's.
-_COMPARED_FULLY = 512
-
 
 def wrong_results(suspects: str = "device, driver or library") -> str:
     """The advice about results that are wrong."""
@@ -44,9 +41,9 @@ def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
     """The error of a matrix product: its largest difference from float64, over the typical size of the
     entries.
 
-    Up to size 512 the CPU computes every entry. Beyond that both sides are multiplied by a random vector x of
-    +1 and -1 (Freivalds' check): (a b) x is compared with a (b x). Every entry counts, and it costs three
-    matrix-vector products instead of a matrix product in float64.
+    Both sides are multiplied by a random vector x of +1 and -1 (Freivalds' check): (a b) x is compared with
+    a (b x). Every entry counts, and it costs three matrix-vector products instead of a matrix product in
+    float64.
 
     Args:
         torch: the module.
@@ -54,14 +51,10 @@ def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
         product: their product on that device, which is checked.
     """
     n = a.shape[0]
-    if n <= _COMPARED_FULLY:
-        expected = torch.mm(a.double().cpu(), b.double().cpu())
-        difference = product.double().cpu() - expected
-    else:
-        signs = torch.randint(2, (n,), generator=torch.Generator().manual_seed(n)) * 2 - 1
-        x = signs.double().to(a.device)
-        expected = _times(torch, a, _times(torch, b, x))
-        difference = _times(torch, product, x) - expected
+    signs = torch.randint(2, (n,), generator=torch.Generator().manual_seed(n)) * 2 - 1
+    x = signs.double().to(a.device)
+    expected = _times(torch, a, _times(torch, b, x))
+    difference = _times(torch, product, x) - expected
     error = float((difference.abs().max() / expected.square().mean().sqrt()).item())
     return error if math.isfinite(error) else math.inf
 

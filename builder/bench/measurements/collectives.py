@@ -1,4 +1,4 @@
-"""Communication between ranks: NCCL on NVIDIA GPUs, RCCL on AMD GPUs, gloo on CPUs.
+"""All-reduce between ranks: NCCL on NVIDIA GPUs, RCCL on AMD GPUs, gloo on CPUs.
 
 Every decision that changes what a rank does next (sizes, repeats) is made with all ranks of its group: a rank
 that does something else makes the others wait for ever. A wrong result therefore ends no measurement; it is
@@ -10,35 +10,67 @@ from __future__ import annotations
 import datetime
 import glob
 import os
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from ..core import Item, Run, skip
 from ..machine.monitor import monitor
 from ..machine.network import ALGORITHMS, algorithm
 from .accuracy import checked, require, wrong_results
-from .exchanges import EXCHANGES, Exchange, Group
 from .timing import Timing, clock_seconds, gpu_seconds, rate
 
-#: Bytes of the whole array, by kind of device. Published figures are those of 1 GiB and more.
+#: Bytes of the array, by kind of device. Published figures are those of 1 GiB and more.
 SIZES = {"cpu": (1 << 20, 8 << 20), "gpu": (16 << 20, 256 << 20, 1 << 30, 4 << 30)}
-#: Bytes of the arrays whose latency is measured.
-SMALL_SIZES = (8, 128, 1 << 10, 8 << 10, 64 << 10)
 #: A size that would take longer than this is left out.
 LIMIT_S = 6.0
-#: Seconds of warm-up and of samples per size, from the second size on.
-_WARM_UP_S = 0.25
+#: Seconds of samples per size, and their number.
 _SAMPLE_S = 0.4
-#: Warm-up calls and samples of the first size, for which no time is known.
-_FIRST_COUNTS = (10, 10)
+_LEAST, _MOST = 8, 40
 #: torch's timeout ends the process; the benchmark's watchdog must come first, because it reports more.
 _LATER_THAN_WATCHDOG_S = 60
 
 
-def measure_collective(run: Run, name: str, where: str) -> Item:
-    """Exchanges an array between the ranks of a node (``node``) or of several nodes (``network``).
+class Group(NamedTuple):
+    """Ranks that communicate."""
 
-    Bus bandwidth as nccl-tests counts it, for the best of several sizes, and for all-reduce the latency of
-    small arrays. ``name`` is a key of ``EXCHANGES``.
+    members: list[int]
+    #: torch's process group; None: all ranks.
+    handle: Any
+
+
+def weight(rank: int) -> int:
+    """By what a rank multiplies the pattern. Small, so that float32 holds the sum of 1024 ranks exactly."""
+    return rank % 7 + 1
+
+
+class AllReduce:
+    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern of integers."""
+
+    def __init__(self, run: Run, group: Group, size: int) -> None:
+        self.torch = run.torch
+        self.group = group
+        self.weight = weight(run.place.rank)
+        words = run.torch.arange(size // 4, dtype=run.torch.float32, device=run.device)
+        self.pattern = words.remainder_(100)
+        self.array = run.torch.empty_like(self.pattern)
+
+    def fill(self) -> None:
+        """Write this rank's contribution."""
+        self.torch.mul(self.pattern, self.weight, out=self.array)
+
+    def run(self) -> None:
+        """Communicate. On a GPU it returns before the end."""
+        self.torch.distributed.all_reduce(self.array, group=self.group.handle)
+
+    def wrong(self) -> int:
+        """Return how many words of the result are wrong. Overwrites the result."""
+        total = sum(weight(member) for member in self.group.members)
+        return int(self.torch.count_nonzero(self.array.sub_(self.pattern, alpha=total)).item())
+
+
+def measure_all_reduce(run: Run, where: str) -> Item:
+    """Sum an array over the ranks of a node (``node``) or of several nodes (``network``).
+
+    Bus bandwidth as nccl-tests counts it, for the best of several sizes.
     """
     _check_ranks(run, where)
     _initialize(run)
@@ -46,12 +78,10 @@ def measure_collective(run: Run, name: str, where: str) -> Item:
     if len(group.members) == 1:
         raise skip("one rank on this node")
 
-    rows, wrong = _bandwidths(run, group, EXCHANGES[name])
-    latencies = _latencies(run, group) if name == "allreduce" else []
+    rows, wrong = _bandwidths(run, group)
     run.nccl_log = _nccl_log() or run.nccl_log
-    if name == "allreduce":
-        for row in rows:
-            row["algorithm"] = _shared_algorithm(run, group, row["size"])
+    for row in rows:
+        row["algorithm"] = _shared_algorithm(run, group, row["size"])
 
     best = max(rows, key=lambda row: float(row["median_gb_per_s"]))
     check = checked("words of the result that are wrong", wrong, 0, wrong == 0)
@@ -66,13 +96,12 @@ def measure_collective(run: Run, name: str, where: str) -> Item:
         "gpus": len(group.members) if run.on_gpu else 0,
         "nodes": len({run.hosts[member] for member in group.members}),
         "backend": _backend(run),
-        "sizes": [{key: row[key] for key in shown if key in row} for row in rows],
-        **({"latencies": latencies} if latencies else {}),
+        "sizes": [{key: row[key] for key in shown} for row in rows],
     }
 
 
 def _check_ranks(run: Run, where: str) -> None:
-    """Raises a skip unless there are several nodes, or several ranks on a node. Equal on all ranks."""
+    """Raise a skip unless there are several nodes, or several ranks on a node. Equal on all ranks."""
     if run.place.ranks == 1:
         raise skip("one rank; --all-gpus starts one per GPU, --ranks N several on CPUs")
     nodes = set(run.hosts)
@@ -83,7 +112,7 @@ def _check_ranks(run: Run, where: str) -> None:
 
 
 def _initialize(run: Run) -> None:
-    """Connects all ranks. Every rank comes here at about the same time."""
+    """Connect all ranks. Every rank comes here at about the same time."""
     distributed = run.need_torch.distributed
     if distributed.is_initialized():
         return
@@ -101,109 +130,78 @@ def _backend(run: Run) -> str:
 
 
 def _group(run: Run, where: str) -> Group:
-    """The ranks that this rank communicates with. Groups of nodes are made once, at their first use."""
+    """Return the ranks that this rank communicates with. Each of them comes here once."""
     nodes = sorted(set(run.hosts))
     if where == "network" or len(nodes) == 1:
         return Group(list(range(run.place.ranks)), None)
     own = run.hosts[run.place.rank]
     by_node = {node: [rank for rank, host in enumerate(run.hosts) if host == node] for node in nodes}
-    if run.node_group is None:
-        # torch wants every rank to make every group
-        groups = {node: run.torch.distributed.new_group(members) for node, members in by_node.items()}
-        run.node_group = groups[own]
-    return Group(by_node[own], run.node_group)
+    # torch wants every rank to make every group
+    groups = {node: run.torch.distributed.new_group(members) for node, members in by_node.items()}
+    return Group(by_node[own], groups[own])
 
 
-def _bandwidths(run: Run, group: Group, exchange: type[Exchange]) -> tuple[list[Item], int]:
-    """The figures of each size, and how many words were wrong."""
-    room = _smallest(run, group, _room(run))
+def _bandwidths(run: Run, group: Group) -> tuple[list[Item], int]:
+    """Return the figures of each size, and how many words were wrong."""
+    room = -_largest(run, group, -_room(run))
+    count = len(group.members)
     rows: list[Item] = []
     wrong, seconds_per_byte = 0, 0.0
     for size in SIZES[run.kind]:
-        warm_up, repeats = _FIRST_COUNTS
+        repeats = _LEAST
         if rows:
             predicted = seconds_per_byte * size
-            warm_up = _count(_WARM_UP_S, predicted, 2, 50)
-            repeats = _count(_SAMPLE_S, predicted, 8, 40)
-            if size > room or (warm_up + repeats) * predicted > LIMIT_S:
+            repeats = int(max(_LEAST, min(_MOST, _SAMPLE_S / max(predicted, 1e-9))))
+            if size > room or 2 * repeats * predicted > LIMIT_S:
                 break
-        array = exchange(run, group, size)
+        array = AllReduce(run, group, size)
         array.fill()
         array.run()
         wrong += array.wrong()
-        timing = _timed(run, group, array, warm_up, repeats)
-        amount = 1e-9 * size * array.factor()
+        timing = _timed(run, group, array, repeats)
+        amount = 1e-9 * size * 2 * (count - 1) / count
         rows.append({"size": size, **rate("gb_per_s", amount, timing)})
         seconds_per_byte = _largest(run, group, sorted(timing)[len(timing) // 2]) / size
         del array
     return rows, wrong
 
 
-def _count(wanted_s: float, once_s: float, least: int, most: int) -> int:
-    """How often to repeat something that takes ``once_s``. The same numbers return the same count."""
-    return int(max(least, min(most, wanted_s / max(once_s, 1e-9))))
-
-
 def _room(run: Run) -> float:
-    """The largest array that this rank can have: an exchange needs about three of its size."""
+    """Return the largest array that this rank can have: a sum needs about three of its size."""
     return run.torch.cuda.mem_get_info(run.index)[0] / 8 if run.on_gpu else float(SIZES["cpu"][-1])
 
 
-def _timed(run: Run, group: Group, array: Exchange, warm_up: int, repeats: int) -> Timing:
-    """Seconds of each exchange. All ranks begin each one together, with fresh data.
+def _timed(run: Run, group: Group, array: AllReduce, repeats: int) -> Timing:
+    """Return the seconds of each sum, after as many for warm-up. All ranks begin each one together.
 
-    On a GPU the copy that fills the array runs while the host launches the exchange, so that the time of the
+    Each one sums fresh data.
+
+    On a GPU the copy that fills the array runs while the host launches the sum, so that the time of the
     launch is not measured.
     """
-    for _ in range(warm_up):
+    for _ in range(repeats):
         array.fill()
         array.run()
     if not run.on_gpu:
-        return Timing(_samples(run, group, array, repeats))
-    with monitor(run, run.index) as watch:
-        samples = _samples(run, group, array, repeats)
+        return Timing(_samples(run, group, array, repeats, clock_seconds))
+    watch = monitor(run, run.index)
+    samples = _samples(run, group, array, repeats, lambda call: gpu_seconds(run, call, watch))
     return Timing(samples, state=watch.state())
 
 
-def _samples(run: Run, group: Group, array: Exchange, repeats: int) -> list[float]:
+def _samples(
+    run: Run, group: Group, array: AllReduce, repeats: int, seconds: Callable[[Callable[[], Any]], float]
+) -> list[float]:
     samples = []
     for _ in range(repeats):
         _barrier(run, group)
         array.fill()
-        samples.append(_seconds(run, array.run))
+        samples.append(seconds(array.run))
     return samples
 
 
-def _seconds(run: Run, function: Callable[[], Any]) -> float:
-    """Seconds of a function: on a GPU between two of its events."""
-    return gpu_seconds(run, function) if run.on_gpu else clock_seconds(function)
-
-
-def _latencies(run: Run, group: Group) -> list[Item]:
-    """Microseconds of an all-reduce of small arrays, one call after the other as nccl-tests has them.
-
-    Zeros: the content does not matter here, and stays finite.
-    """
-    calls = 20 if run.on_gpu else 4
-    out = []
-    for size in SMALL_SIZES:
-        tensor = run.torch.zeros(size // 4, dtype=run.torch.float32, device=run.device)
-
-        def several() -> None:
-            for _ in range(calls):
-                run.torch.distributed.all_reduce(tensor, group=group.handle)  # noqa: B023 - called here only
-
-        several()
-        samples = []
-        for _ in range(5):
-            _barrier(run, group)
-            samples.append(1e6 * _seconds(run, several) / calls)
-        out.append({"size": size, "median_us": sorted(samples)[2]})
-    return out
-
-
 def _barrier(run: Run, group: Group) -> None:
-    """Waits until all ranks of the group are here, and their devices have finished their work.
+    """Wait until all ranks of the group are here, and their devices have finished their work.
 
     Not torch's: with NCCL that one guesses the device of a rank.
     """
@@ -211,25 +209,21 @@ def _barrier(run: Run, group: Group) -> None:
 
 
 def _largest(run: Run, group: Group, value: float) -> float:
-    """The largest value of all ranks of the group."""
+    """Return the largest value of all ranks of the group."""
     distributed = run.torch.distributed
     tensor = run.torch.tensor([value], dtype=run.torch.float64, device=run.device)
     distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=group.handle)
     return float(tensor.item())
 
 
-def _smallest(run: Run, group: Group, value: float) -> float:
-    return -_largest(run, group, -value)
-
-
 def _shared_algorithm(run: Run, group: Group, size: int) -> str:
-    """The algorithm by which NCCL summed an array; its log has it on the first rank of a group only."""
+    """Return how NCCL summed an array; its log has it on the first rank of a group only."""
     number = ALGORITHMS.index(algorithm(run.nccl_log, size))
     return ALGORITHMS[int(_largest(run, group, float(number)))]
 
 
 def _nccl_log() -> str:
-    """The log that NCCL writes for this process (see ``ranks/child.py``)."""
+    """Return the log that NCCL writes for this process (see ``ranks/child.py``)."""
     pattern = os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", "*").replace("%p", str(os.getpid()))
     text = ""
     for path in glob.glob(pattern):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Callable
 
 from ..core import Item, Run, skip, warn
 from .accuracy import checked, require, worst_error, wrong_results
 from .precision import PRECISIONS, unsupported
-from .timing import rate, spread, timed
+from .timing import rate, timed
 
 #: batch, channels, height and width. On a GPU so large that the host is not what is measured.
 CONVOLUTIONS = {"cpu": (8, 32, 28), "gpu": (128, 256, 56), "small": (64, 128, 56)}
@@ -19,8 +18,6 @@ ATTENTIONS = {"cpu": (1, 4, 512, 64), "gpu": (4, 32, 4096, 128), "small": (4, 16
 _SMALL_BELOW_BYTES = 32e9
 #: torch.nn.attention.SDPBackend
 BACKENDS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "other"}
-#: GPUs whose fused kernels torch does not have.
-_WITHOUT_FUSED = ("gfx900", "gfx906", "gfx908", "gfx10")
 
 _CHECK = "error of output and gradients against float64"
 _CONVOLUTION_LIMITS = {"fp32": 1e-3, "fp16": 3e-2}
@@ -35,9 +32,7 @@ def measure_convolutions(run: Run) -> Item:
 
     small = _convolution_tensors(run, precision, 2, 16, 8)
     reference = [tensor.double().cpu() for tensor in small]
-    began = time.perf_counter()
     error = worst_error(_convolve(torch, *small), _convolve(torch, *reference))
-    run.excuse(time.perf_counter() - began)  # MIOpen searches kernels for each shape
     check = checked(_CHECK, error, limit, error <= limit)
     advice = wrong_results("device, driver, cuDNN or MIOpen")
     require(check, f"output or gradients of a convolution are off by {error:.2g}", advice, device=run.device)
@@ -51,7 +46,6 @@ def measure_convolutions(run: Run) -> Item:
         second.sub_(second_gradient, alpha=1e-6)
 
     seconds = timed(run, step, limit_s=run.share(2.0))
-    run.first_convolution = (seconds.first_s, check)
     large = _large_error(torch, x, first, second, g)
     seen = f"output or gradients of a convolution of batch {batch} are off by {large:.2g}"
     require(checked(_CHECK, large, limit, large <= limit), seen, advice, device=run.device, size=batch)
@@ -64,32 +58,21 @@ def measure_convolutions(run: Run) -> Item:
     return {**rate("gflop_per_s", flop / 1e9, seconds), **fields, **check}
 
 
-def measure_first_convolution(run: Run) -> Item:
-    """The first step of ``measure_convolutions``: MIOpen searches kernels in it, and cuDNN loads its own."""
-    first_s, check = run.first_convolution
-    if first_s is None:
-        raise skip("no convolution was measured")
-    return {**spread("s", [first_s]), "better": "lower", "device": run.device, **check}
-
-
 def _large_error(torch: Any, x: Any, first: Any, second: Any, g: Any) -> float:
-    """The error of the large convolutions in the first image; infinite if any value is not finite.
+    """Return the error of the large convolutions in the first image, against the CPU's in float64.
 
-    That image is computed as matrix products in float32, by other code than the library's.
+    Infinite if any value is not finite.
     """
     out, *gradients = _convolve(torch, x, first, second, g)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in (out, *gradients)):
         return math.inf
-    image = x[:1].float()
-    hidden = torch.relu(_by_products(torch, image, first)).to(x.dtype).float()
-    return worst_error([out[:1]], [_by_products(torch, hidden, second).double().cpu()])
+    expected = _forward(torch, *(tensor.double().cpu() for tensor in (x[:1], first, second)))
+    return worst_error([out[:1]], [expected])
 
 
-def _by_products(torch: Any, image: Any, weights: Any) -> Any:
-    """A 3x3 convolution of one image as a matrix product."""
-    columns = torch.nn.functional.unfold(image, 3, padding=1)
-    product = torch.matmul(weights.float().flatten(1), columns[0])
-    return product.reshape(1, len(weights), *image.shape[2:])
+def _forward(torch: Any, x: Any, first: Any, second: Any) -> Any:
+    conv2d = torch.nn.functional.conv2d
+    return conv2d(torch.relu(conv2d(x, first, padding=1)), second, padding=1)
 
 
 def _convolution_tensors(run: Run, precision: str, batch: int, channels: int, size: int) -> list[Any]:
@@ -116,9 +99,8 @@ def _convolution_tensors(run: Run, precision: str, batch: int, channels: int, si
 
 def _convolve(torch: Any, x: Any, first: Any, second: Any, g: Any) -> list[Any]:
     """Output, and gradients of the weights of both convolutions."""
-    conv2d = torch.nn.functional.conv2d
     weights = [first.detach().requires_grad_(), second.detach().requires_grad_()]
-    out = conv2d(torch.relu(conv2d(x, weights[0], padding=1)), weights[1], padding=1)
+    out = _forward(torch, x, *weights)
     out.backward(g)
     return [out.detach(), *(weight.grad for weight in weights)]
 
@@ -159,7 +141,9 @@ def measure_attention(run: Run) -> Item:
     fields: Item = {"device": run.device, "precision": precision, "size": int(length), "backend": backend}
     item = {**rate("gflop_per_s", flop / 1e9, seconds), **fields, "flop": flop, "bytes": moved, **check}
     if run.on_gpu and backend == "math" and _has_fused(run):
-        raise warn("torch uses no fused kernel for attention (backend math)", _math_advice(run), **item)
+        seen = "torch uses no fused kernel for attention (backend math): it is 4 to 12 times slower"
+        advice = "lock a build of torch with flash attention (for ROCm: with AOTriton)"
+        raise warn(seen, advice, **item)
     return item
 
 
@@ -173,17 +157,10 @@ def _backend(torch: Any, tensors: list[Any]) -> str:
 
 
 def _has_fused(run: Run) -> bool:
-    """Whether this GPU has fused kernels for attention in some build of torch."""
+    """Whether this GPU has fused kernels for attention in usual builds of torch."""
     if run.build == "HIP":
-        return not run.architecture(run.index).startswith(_WITHOUT_FUSED)
+        return run.architecture(run.index).startswith(("gfx90a", "gfx94", "gfx95"))
     return int(run.torch.cuda.get_device_properties(run.index).major) >= 8
-
-
-def _math_advice(run: Run) -> str:
-    slow = "attention is 4 to 12 times slower and needs memory for length x length: "
-    if run.build == "HIP" and run.architecture(run.index).startswith("gfx1"):
-        return slow + "set TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1"
-    return slow + "lock a build of torch with flash attention (for ROCm: with AOTriton)"
 
 
 def _plain_attention(torch: Any) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core import Item, Run
 from ..machine.facts import memory
-from ..machine.processor import cache_bytes
+from ..machine.gpu import near_gpu
 from .accuracy import checked, require, wrong_results
 from .timing import rate, timed
 
@@ -45,25 +45,27 @@ def measure_triad(run: Run) -> Item:
     return {**rate("gb_per_s", 3e-9 * size, seconds), **fields, **check}
 
 
-def measure_to_gpu(run: Run, pinned: bool) -> Item:
-    """Copies from the host's memory to the GPU's; ``pinned`` memory needs no further copy on the host."""
+def measure_to_gpu(run: Run) -> Item:
+    """Copy from pinned memory of the host to the GPU's."""
     torch, size = run.need_torch, _transfer_bytes(run)
-    source = _host_array(torch.arange(size // 4, dtype=torch.int32), pinned)
-    target = torch.zeros(size // 4, dtype=torch.int32, device=run.device)
-    return _transfer(run, source, target, pinned)
+    with near_gpu(run, run.index) as bound:
+        source = torch.arange(size // 4, dtype=torch.int32).pin_memory()
+        target = torch.zeros(size // 4, dtype=torch.int32, device=run.device)
+        return {**_transfer(run, source, target), "bound": bound}
 
 
-def measure_from_gpu(run: Run, pinned: bool) -> Item:
-    """Copies from the GPU's memory to the host's; ``pinned`` memory needs no further copy on the host."""
+def measure_from_gpu(run: Run) -> Item:
+    """Copy from the GPU's memory to pinned memory of the host."""
     torch, size = run.need_torch, _transfer_bytes(run)
-    source = torch.arange(size // 4, dtype=torch.int32, device=run.device)
-    target = _host_array(torch.zeros(size // 4, dtype=torch.int32), pinned)
-    return _transfer(run, source, target, pinned)
+    with near_gpu(run, run.index) as bound:
+        source = torch.arange(size // 4, dtype=torch.int32, device=run.device)
+        target = torch.zeros(size // 4, dtype=torch.int32).pin_memory()
+        return {**_transfer(run, source, target), "bound": bound}
 
 
-def _transfer(run: Run, source: Any, target: Any, pinned: bool) -> Item:
+def _transfer(run: Run, source: Any, target: Any) -> Item:
     size = source.numel() * source.element_size()
-    seconds = timed(run, lambda: target.copy_(source, non_blocking=pinned), limit_s=run.share(0.5))
+    seconds = timed(run, lambda: target.copy_(source, non_blocking=True), limit_s=run.share(0.5))
     run.synchronize()
     check = _check_copy(run, source.cpu(), target.cpu(), "bus, memory or driver")
     # The ranks of a node take turns.
@@ -80,10 +82,6 @@ def _check_copy(run: Run, source: Any, target: Any, suspects: str) -> Item:
     return check
 
 
-def _host_array(array: Any, pinned: bool) -> Any:
-    return array.pin_memory() if pinned else array
-
-
 def _transfer_bytes(run: Run) -> int:
     """The size of an array for transfers: 256 MiB, or an eighth of the GPU's free memory."""
     return int(min(256 << 20, run.need_torch.cuda.mem_get_info(run.index)[0] // 8))
@@ -95,5 +93,4 @@ def _array_bytes(run: Run) -> int:
         free = run.torch.cuda.mem_get_info(run.index)[0]
         return int(min(_LARGEST, free // 8)) & -4096
     available = memory().get("available_bytes") or 1 << 30
-    size = min(4 * cache_bytes(), 256 << 20, available // 16)
-    return max(32 << 20, size) & -4096
+    return max(32 << 20, min(256 << 20, available // 16)) & -4096

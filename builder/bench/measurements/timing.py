@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Iterable, List
 
 from ..core import Item, Run
-from ..machine.monitor import monitor
+from ..machine.monitor import Monitor, monitor
 
 #: Seconds of work on a GPU before the first sample: its clock needs some 10 ms, its power limit some 100 ms.
 WARM_UP_S = 0.25
@@ -40,7 +40,6 @@ class Timing(List[float]):
     Attributes:
         first_s: the seconds of the first call on a GPU, in which libraries load and kernels are compiled;
             None elsewhere.
-        burst_s: the smallest median of a batch; None where there are no batches.
         state: what ``machine.monitor`` sampled while the repetitions ran.
     """
 
@@ -49,14 +48,7 @@ class Timing(List[float]):
     ) -> None:
         super().__init__(seconds)
         self.first_s = first_s
-        self.burst_s: float | None = None
         self.state: Item = state or {}
-
-    def add_batch(self, seconds: list[float]) -> None:
-        """Adds the repetitions of a batch."""
-        self.extend(seconds)
-        median = statistics.median(seconds)
-        self.burst_s = median if self.burst_s is None else min(self.burst_s, median)
 
     @property
     def sustained_s(self) -> float:
@@ -67,9 +59,8 @@ class Timing(List[float]):
 def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing:
     """Seconds of each repetition of a function, after some runs for warm-up.
 
-    On a GPU the device's own events measure the time of torch, else the clock does: functions of other
-    frameworks return when the device is done. The first call on a GPU does not count to the budget: it may
-    take long (MIOpen searches kernels), and the report has its seconds as ``first_s``.
+    On a GPU the device's own events measure, else the clock does. The first call on a GPU may take long
+    (MIOpen searches kernels): the report has its seconds as ``first_s``.
 
     Args:
         run: whose device is measured.
@@ -107,22 +98,20 @@ def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
     calls, pairs = _calls(each_s)
     least = _least(each_s)
     began = time.perf_counter()
-    with monitor(run, run.index) as watch:
-        while len(samples) < least or time.perf_counter() - began < SAMPLING_S:
-            samples.add_batch(batch.run(calls, pairs))
-    samples.state = watch.state()
+    batch.watch = monitor(run, run.index)
+    while len(samples) < least or time.perf_counter() - began < SAMPLING_S:
+        samples.extend(batch.run(calls, pairs))
+    samples.state = batch.watch.state()
     return samples
 
 
 def _first_call(run: Run, function: Callable[[], Any]) -> float:
-    """Seconds of the first call on a GPU, which do not count to the budget."""
+    """Return the seconds of the first call on a GPU."""
     run.synchronize()
     started = time.perf_counter()
     function()
     run.synchronize()
-    first_s = time.perf_counter() - started
-    run.excuse(first_s)
-    return first_s
+    return time.perf_counter() - started
 
 
 def _calls(each_s: float) -> tuple[int, int]:
@@ -148,6 +137,7 @@ class _Batch:
         self.owner = run
         self.function = function
         self.events: list[tuple[Any, Any]] = []
+        self.watch = Monitor()
 
     def run(self, calls: int, pairs: int) -> list[float]:
         """The seconds of ``pairs`` calls out of ``calls``. If not all are timed, the first is not."""
@@ -165,37 +155,19 @@ class _Batch:
             self.function()
             end.record()
             queued += 1
+        self.watch.sample()
         self.owner.synchronize()
         return [float(begin.elapsed_time(end)) / 1e3 for begin, end in self.events[:pairs]]
 
 
-def fits(run: Run, each_s: float, limit_s: float, most_s: float) -> bool:
-    """Whether there is time to measure a function of ``each_s`` seconds.
-
-    Predict ``each_s`` from measured calls, never from the time of a first call: what that loads says nothing
-    of the next one. On a GPU everything that is left may be used: a figure of a small size misleads.
-
-    Args:
-        run: whose device is measured.
-        each_s: seconds of a call.
-        limit_s: as for ``timed``.
-        most_s: the largest number of seconds for it.
-    """
-    if run.torch is not None and run.on_gpu:
-        warm_up_s = 2 * each_s + max(WARM_UP_S, each_s)
-        expected_s = warm_up_s + max(SAMPLING_S + BATCH_S, _least(each_s) * each_s)
-    else:
-        expected_s = 2 * each_s + max(_LEAST * each_s, limit_s)
-    return expected_s <= (min(most_s, run.left_s) if run.on_gpu else run.share(most_s))
-
-
-def gpu_seconds(run: Run, function: Callable[[], Any]) -> float:
+def gpu_seconds(run: Run, function: Callable[[], Any], watch: Monitor) -> float:
     """Seconds of a function between two events of the current GPU, which may be part of its launch."""
     event = run.torch.cuda.Event
     begin, end = event(enable_timing=True), event(enable_timing=True)
     begin.record()
     function()
     end.record()
+    watch.sample()
     end.synchronize()
     return float(begin.elapsed_time(end)) / 1e3
 
@@ -215,15 +187,14 @@ def rate(unit: str, amount: float, seconds: list[float]) -> Item:
     """``spread`` of an amount per second.
 
     ``lost_fraction`` is the part of the whole time that went beyond the median: large if something disturbed
-    the run. On a GPU also: ``sustained_`` (median of the last quarter) and ``burst_`` (best batch) of the
-    unit, ``first_s``, and the state of the GPU in the meantime.
+    the run. On a GPU also: ``sustained_`` (median of the last quarter) of the unit, ``first_s``, and
+    the state of the GPU in the meantime.
     """
     lost = 1 - min(1.0, statistics.median(seconds) * len(seconds) / sum(seconds))
     item = {**spread(unit, [amount / s for s in seconds]), "better": "higher", "lost_fraction": lost}
     if isinstance(seconds, Timing):
-        if seconds.first_s is not None and seconds.burst_s is not None:
+        if seconds.first_s is not None:
             item["sustained_" + unit] = amount / seconds.sustained_s
-            item["burst_" + unit] = amount / seconds.burst_s
             item["first_s"] = seconds.first_s
         item.update(seconds.state)
     return item

@@ -1,83 +1,106 @@
-"""Probes of TensorFlow and JAX: can it be imported, was it built for the recipe's GPUs, does it use them?"""
+"""Probes of torch, TensorFlow and JAX: import, build for the recipe's GPUs, visible GPUs."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
-from ..core import Run, fail, one_line, skip, warn
+from ..core import Outcome, Run, fail, one_line, skip, warn
 from ..frameworks import load_framework
 from ..machine.files import device_files
-from ..measurements.accuracy import wrong_results
-from ..measurements.products import numpy_error, random_matrices
-from .pytorch import GIVE_AMD, GIVE_NVIDIA, import_advice
+from ..machine.gpu import why_no_gpu
 
+GIVE_NVIDIA = (
+    "give the container the host's driver: --gpus all (docker), --gpu (podman-hpc), --nv (apptainer)"
+)
+GIVE_AMD = (
+    "give the container the GPU: --rocm (apptainer), --device /dev/kfd --device /dev/dri (docker, podman); "
+    "a job must also request a GPU"
+)
 #: How to get a build for GPUs of a vendor.
 _BUILDS = {
-    ("tensorflow", "nvidia"): "pip's tensorflow[and-cuda], or conda's tensorflow-gpu",
-    ("tensorflow", "amd"): "pip's tensorflow-rocm",
-    ("jax", "nvidia"): "pip's jax[cuda12], or conda's jaxlib with a build for cuda",
-    ("jax", "amd"): "pip's jax[rocm]",
+    ("torch", "nvidia"): "declare __cuda under virtual_packages in the recipe, and lock again",
+    ("torch", "amd"): "use an index or channel with ROCm builds of torch, and lock again",
+    ("tensorflow", "nvidia"): "lock pip's tensorflow[and-cuda], or conda's tensorflow-gpu",
+    ("tensorflow", "amd"): "lock pip's tensorflow-rocm",
+    ("jax", "nvidia"): "lock pip's jax[cuda12], or conda's jaxlib with a build for cuda",
+    ("jax", "amd"): "lock pip's jax[rocm]",
 }
 
 
-def probe_import(run: Run, name: str) -> str:
+def probe_import(run: Run) -> str:
     """The framework can be imported and computes."""
+    name = run.options.framework
     started = time.perf_counter()
     try:
-        framework = load_framework(name)
-        count = framework.gpus
+        loaded = load_framework(name)
     except ModuleNotFoundError as e:
         seen = f"{name} does not import: {e}"
         if e.name == name:
             seen = f"{name} is not installed in {sys.prefix}"
-        advice = (
-            f"add {name} to the environment, lock and build again; or test something else: 'smoke:' of the "
-            "recipe"
-        )
+        advice = f"add {name} to the environment, lock and build again; or test something else: 'smoke:'"
         raise fail(seen, advice) from None
     except Exception as e:  # a missing library raises OSError, an incomplete package nearly anything
-        raise fail(f"{name} does not import: {one_line(e)}", import_advice(str(e), name)) from None
+        raise fail(f"{name} does not import: {one_line(e)}", _import_advice(str(e), name)) from None
 
-    run.framework = framework
+    if name == "torch":
+        run.torch = loaded
+    else:
+        run.framework = loaded
     run.import_s = time.perf_counter() - started
-    return f"{name} {framework.version} in {run.import_s:.1f} s, {count} GPUs"
+    return f"{name} {run.module.__version__} in {run.import_s:.1f} s"
 
 
-def probe_build(run: Run, name: str) -> str:
+def _import_advice(message: str, name: str) -> str:
+    """Return what to do about an import of a framework that failed with this message."""
+    if "libcuda.so" in message or "libnvidia" in message:
+        return GIVE_NVIDIA
+    if re.search("lib(amdhip|hsa|rocm|roc|rccl)", message):
+        return "ROCm's libraries are missing from the image: add them; and " + GIVE_AMD
+    if "GLIBC" in message:
+        return "a library needs a newer glibc than the image's: use a newer base, or bind no host libraries"
+    return f"a library is missing, or comes from another build than {name}: check the base image and the lock"
+
+
+def probe_build(run: Run) -> str:
     """The framework was built for the GPUs of the recipe."""
-    framework = run.need_framework
-    seen = f"{framework.build} build {framework.runtime}".strip()
-    expect = run.options.expect
-    wanted = {"nvidia": "CUDA", "amd": "HIP", "none": "CPU"}.get(expect, framework.build)
-    if wanted == framework.build:
+    name, expect = run.options.framework, run.options.expect
+    seen = f"{run.build} build {run.runtime}".strip()
+    wanted = {"nvidia": "CUDA", "amd": "HIP", "none": "CPU"}.get(expect, run.build)
+    if wanted == run.build:
         return seen
     if wanted == "CPU":
         raise warn(seen, f"the recipe is for CPUs: lock a CPU build of {name}, which is smaller")
-    advice = f"the recipe is for {expect.upper()} GPUs: lock {_BUILDS[name, expect]}"
-    raise fail(seen, advice)
+    raise fail(seen, f"the recipe is for {expect.upper()} GPUs: {_BUILDS[name, expect]}")
 
 
-def probe_devices(run: Run, name: str) -> str:
-    """The framework sees the expected number of GPUs, and each of them multiplies two small matrices."""
-    framework = run.need_framework
-    expect, wanted, count = run.options.expect, run.options.devices, framework.gpus
+def probe_visible(run: Run) -> str:
+    """The framework sees as many GPUs as expected."""
+    expect, wanted, count = run.options.expect, run.options.devices, run.gpus
     if expect == "none" or (expect == "auto" and not count and not wanted):
         raise skip("no GPU is expected")
     if not count:
-        seen = f"{name} sees no GPU; device files: {' '.join(device_files()) or 'none'}"
-        advice = GIVE_AMD if expect == "amd" else GIVE_NVIDIA
-        raise fail(seen, f"{advice}; a CPU build never sees a GPU")
+        raise _no_gpu(run)
 
-    described = [framework.describe_gpu(index) for index in range(count)]
+    described = [run.describe_gpu(index) for index in range(count)]
     listed = ", ".join(f"{gpu['name']} ({gpu['architecture']})" for gpu in described)
     seen = f"{count}: {listed}"
-    if wanted is not None and count != wanted and run.place.ranks == 1:
-        advice = f"{wanted} were expected: check what the job requested, and CUDA_VISIBLE_DEVICES"
+    if count == 1 and run.place.ranks > 1:  # the launcher gave each rank one GPU
+        count = run.place.local_ranks or wanted or 1
+        seen += f" for each of {run.place.local_ranks or 'the'} ranks"
+    if wanted is not None and count != wanted:
+        advice = (
+            f"{wanted} were expected: check CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, "
+            "and how many GPUs the job requested"
+        )
         raise fail(seen, advice)
-    for index in run.own_gpus:
-        a, b = random_matrices(256)
-        error = numpy_error(a, b, framework.product(a, b, "fp32", f"cuda:{index}")[1])
-        if not error <= 1e-2:
-            raise fail(f"GPU {index}: a matrix product is off by {error:.2g}", wrong_results())
     return seen
+
+
+def _no_gpu(run: Run) -> Outcome:
+    """Return the failure of a framework that sees no GPU."""
+    files = " ".join(device_files()) or "none"
+    advice = GIVE_AMD if run.options.expect == "amd" else GIVE_NVIDIA
+    seen = f"{run.options.framework} sees no GPU: {why_no_gpu(run)}; device files: {files}"
+    return fail(seen, f"{advice}, and request one for the job; a CPU build never sees a GPU")

@@ -1,4 +1,4 @@
-"""Probes of the GPUs: driver, visible devices, architecture, a first computation, cuDNN or MIOpen."""
+"""Probes of the GPUs: driver, architecture, a first computation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ctypes
 import os
 
 from ..core import Run, fail, one_line, skip, warn
-from ..machine.files import device_files, read, system_path
-from ..machine.gpu import covers, why_no_gpu
+from ..machine.files import read, system_path
+from ..machine.gpu import covers
 from ..measurements.accuracy import random_matrix, wrong_results
-from .pytorch import GIVE_AMD, GIVE_NVIDIA
+from .framework import GIVE_AMD, GIVE_NVIDIA
 
 
 def probe_driver(run: Run) -> str:
@@ -58,56 +58,41 @@ def _nvidia_driver(run: Run) -> str:
             seen, f"the driver is too old for this torch: update it, or lock torch for CUDA {driver[0]}"
         )
     if driver < runtime:
-        raise warn(
-            seen, "this relies on CUDA's minor version compatibility; kernels compiled at run time may fail"
-        )
+        seen += " (minor version compatibility)"
     return seen
 
 
-def probe_visible(run: Run) -> str:
-    """torch sees as many GPUs as expected."""
-    expect, wanted, count = run.options.expect, run.options.devices, run.gpus
-    if expect == "none" or (expect == "auto" and not count and not wanted):
-        raise skip("no GPU is expected")
-    if not count:
-        seen = f"torch sees no GPU: {why_no_gpu(run)}; device files: {' '.join(device_files()) or 'none'}"
-        advice = (
-            "give the container the GPU (--gpus all, --gpu, --nv, --rocm) and request one for the job; "
-            "a CPU build of torch never sees a GPU"
-        )
-        raise fail(seen, advice)
-
-    described = [f"{run.torch.cuda.get_device_name(i)} ({run.architecture(i)})" for i in range(count)]
-    seen = f"{count}: {', '.join(described)}"
-    local_ranks = run.place.local_ranks
-    if count == 1 and run.place.ranks > 1:  # the launcher gave each rank one GPU
-        count = local_ranks or wanted or 1
-        seen += f" for each of {local_ranks or 'the'} ranks"
-    if wanted is not None and count != wanted:
-        advice = (
-            f"{wanted} were expected: check CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, "
-            "and how many GPUs the job requested"
-        )
-        raise fail(seen, advice)
-    return seen
+def probe_architectures(run: Run) -> str:
+    """torch has code for every architecture of the recipe."""
+    wanted = run.options.architectures
+    if not wanted or run.build == "CPU":
+        raise skip("CPU build" if wanted else "the recipe names no architecture")
+    if not run.architectures():
+        advice = "check in the package's documentation what it was built for"
+        raise warn("torch does not report its architectures", advice)
+    return _require_code(run, wanted, "torch has code for")
 
 
 def probe_architecture(run: Run) -> str:
     """torch has code for the GPUs of this node."""
     if not run.gpus or run.options.expect == "none":
         raise skip("no GPU")
+    own = sorted({run.architecture(index) for index in range(run.gpus)})
+    return _require_code(run, own, f"{' '.join(own)}; torch has code for")
+
+
+def _require_code(run: Run, wanted: list[str], seen: str) -> str:
+    """Return ``seen`` and the architectures of torch's code. Raises where one is missing."""
     known = run.architectures()
-    own = sorted({run.architecture(i) for i in range(run.gpus)})
-    seen = f"{' '.join(own)}; torch has code for {' '.join(known)}"
-    for name in own:
-        how = covers(name, known)
-        if how == "no":
-            raise fail(seen, f"torch has no code for {name}: lock a build of torch that has")
-        if how == "jit":
-            raise warn(
-                seen,
-                f"torch has only PTX for {name}, which the driver compiles at the first run: slow starts",
-            )
+    seen = f"{seen} {' '.join(known)}"
+    found = {name: covers(name, known) for name in wanted}
+    missing = [name for name in wanted if found[name] == "no"]
+    if missing:
+        raise fail(seen, f"torch has no code for {', '.join(missing)}: lock a build of torch that has")
+    compiled = ", ".join(name for name in wanted if found[name] == "jit")
+    if compiled:
+        advice = f"torch has only PTX for {compiled}: slow starts; lock a build for this architecture"
+        raise warn(seen, advice)
     return seen
 
 
@@ -124,23 +109,3 @@ def probe_compute(run: Run) -> str:
         if not error <= 1e-2:
             raise fail(f"GPU {index}: a matrix product is off by {error:.2g}", wrong_results())
     return f"{len(run.own_gpus)} with correct results"
-
-
-def probe_dnn(run: Run) -> str:
-    """torch has cuDNN or MIOpen, for convolutions."""
-    name = {"CUDA": "cuDNN", "HIP": "MIOpen"}.get(run.build)
-    if name is None:
-        raise skip("CPU build")
-    if run.options.expect == "none":
-        raise skip("the recipe is for CPUs")
-    cudnn = run.torch.backends.cudnn
-    if not cudnn.is_available():
-        if not run.gpus:
-            raise skip("torch reports it only where there is a GPU")
-        raise fail(
-            f"torch has no {name}",
-            f"convolutions fail or are slow: lock {name}, and a build of torch that uses it",
-        )
-    if not cudnn.enabled:
-        raise warn(f"{name} is disabled", "a program set torch.backends.cudnn.enabled = False: remove that")
-    return f"{name} {cudnn.version()}"

@@ -1,4 +1,4 @@
-"""Probes of the GPUs' health: other programs, memory errors, persistence mode, clocks and link under load."""
+"""Probes of the GPUs' health: other programs, memory errors, links, and clocks under load."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 import time
 
 from ..core import Item, Run, fail, skip, warn
-from ..machine.gpu import gpu_state, gpu_use
-from ..machine.load import loaded_state
+from ..machine.gpu import gpu_state, gpu_use, identity
 
 #: Why a check is skipped because of ``gpu.idle``.
 SHARED = "another program uses the GPU (gpu.idle)"
@@ -17,6 +16,8 @@ _OWN_PART = 0.05
 #: How busy a GPU may be, in percent; how often and after which time it is looked at again if it is busier.
 _BUSY = 10
 _LOOKS, _WATCH_S = 3, 0.5
+#: GPUs of data centres, whose ECC is on by default. On GeForce and RTX cards it is off or missing.
+_WITH_ECC = re.compile(r"\b(Tesla|[PVAHBL]\d{2,3}|T4|GH200|GB[23]00|L40S)\b")
 #: GPUs that are part of one system with the host: not attached by PCIe, and Linux uses their memory, too.
 _SUPERCHIPS = re.compile(r"\bG[BH]\d{2,3}\b|\bMI300A\b")
 
@@ -69,8 +70,6 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
             busy = min(busy, gpu_use(run, index).get("busy_percent", 0))
     if busy > _BUSY:
         signs.append(f"{busy} % busy")
-    if signs and use.get("processes"):
-        signs.append(f"{use['processes']} processes" if use["processes"] > 1 else "1 process")
     return signs
 
 
@@ -86,10 +85,12 @@ def probe_ecc(run: Run) -> str:
         if state.get("remap_pending"):
             seen = f"GPU {index}: memory rows are waiting to be replaced"
             raise warn(seen, "the GPU must be reset: report it to the node's administrators")
-        if state.get("ecc") is False:
+        name = str(run.torch.cuda.get_device_properties(index).name)
+        if state.get("ecc") is False and _WITH_ECC.search(name):
             advice = "memory errors stay unnoticed; to turn ECC on: nvidia-smi -e 1, then reboot (needs root)"
             raise warn(f"GPU {index}: ECC is off", advice)
-    return "no uncorrected error"
+    off = any(state.get("ecc") is False for state in states.values())
+    return "no uncorrected error" + ("; ECC is off, as usual for this GPU" if off else "")
 
 
 def _describe_errors(state: Item) -> str:
@@ -101,18 +102,21 @@ def _describe_errors(state: Item) -> str:
     return ", ".join(found)
 
 
-def probe_persistence(run: Run) -> str:
-    """The driver stays loaded between jobs."""
-    states = _states_with(run, "persistence")
-    off = [index for index, state in states.items() if not state["persistence"]]
-    if off:
-        seen = f"off on GPU {', '.join(map(str, off))}"
-        advice = (
-            "every start loads the driver again, which takes seconds: "
-            "nvidia-smi -pm 1, or nvidia-persistenced (needs root)"
-        )
-        raise warn(seen, advice)
-    return "on"
+def probe_nvlink(run: Run) -> str:
+    """All NVLinks of the GPUs are up."""
+    seen, down = [], False
+    for index in run.need_gpus:
+        links = identity(run, index).get("nvlink", {})
+        if links:
+            seen.append(f"GPU {index}: {links['active']} of {links['links']} links")
+            # A card without a bridge has none that is up.
+            down = down or 0 < links["active"] < links["links"]
+    if not seen:
+        raise skip("the driver does not report it here")
+    if down:
+        advice = "copies between GPUs are slower than they should be: nvidia-smi nvlink -s"
+        raise warn("; ".join(seen), advice)
+    return "; ".join(seen)
 
 
 def _states_with(run: Run, *keys: str) -> dict[int, Item]:
@@ -125,23 +129,33 @@ def _states_with(run: Run, *keys: str) -> dict[int, Item]:
 
 
 def probe_clocks(run: Run) -> str:
-    """The GPUs' clocks and temperatures under load, and what throttles them."""
-    seen = []
-    problems = []
-    for index in run.need_gpus:
-        state = loaded_state(run, index)
-        run.states_under_load[index] = state
-        if state:
-            seen.append(f"GPU {index}: {_describe_clocks(state)}")
-            problems.append(_slow_reason(state))
-
-    if not seen:
+    """The clock and temperature of this rank's GPU during its products, and what throttled it."""
+    if run.index not in run.need_gpus:
+        raise skip("no GPU")
+    loaded = _loaded_state(run)
+    if not loaded:
         raise skip("the driver does not report it here")
-    problem = next(filter(None, problems), "")
+    run.loaded = loaded
+    seen = f"GPU {run.index}: {_describe_clocks(loaded)}"
+    problem = _slow_reason(loaded)
     if problem:
         advice = f"the GPU is slowed down ({problem}): check cooling, power supply, and clock settings"
-        raise warn("; ".join(seen), advice)
-    return "; ".join(seen)
+        raise warn(seen, advice)
+    return seen
+
+
+def _loaded_state(run: Run) -> Item:
+    """Return the state of the GPU during the last product that was measured; empty if unknown."""
+    products = [item for item in run.results if item["id"].startswith("matmul.")]
+    sampled = [item for item in products if "clock_mhz" in item]
+    if not sampled:
+        return {}
+    state = gpu_state(run, run.index)
+    for key in ("clock_mhz", "power_w", "temperature_c", "throttled"):
+        state.pop(key, None)  # of an idle GPU
+        if key in sampled[-1]:
+            state[key] = sampled[-1][key]
+    return state
 
 
 def _describe_clocks(state: Item) -> str:
@@ -169,27 +183,3 @@ def _slow_reason(state: Item) -> str:
     if state.get("clock_mhz", 1e9) < least * state.get("clock_max_mhz", 0):
         return f"clock below {part} of its maximum"
     return ""
-
-
-def probe_link(run: Run) -> str:
-    """The GPUs' PCIe links have their full width and generation under load; idle ones save power."""
-    seen, slow = [], False
-    for index in run.need_gpus:
-        link = run.states_under_load.get(index, {}).get("pcie", {})
-        name = str(run.torch.cuda.get_device_properties(index).name)
-        if len(link) < 4 or _SUPERCHIPS.search(name):
-            continue
-        text = f"GPU {index}: PCIe {link['generation']} x{link['width']}"
-        if link["generation"] < link["max_generation"] or link["width"] < link["max_width"]:
-            slow = True
-            text += f" of PCIe {link['max_generation']} x{link['max_width']}"
-        seen.append(text)
-    if not seen:
-        raise skip("the driver does not report it here")
-    if slow:
-        advice = (
-            "copies between host and GPU are slower than they should be: the GPU or its riser is not seated "
-            "well, or the slot is set to less; report it to the node's administrators"
-        )
-        raise warn("; ".join(seen), advice)
-    return "; ".join(seen)

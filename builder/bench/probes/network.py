@@ -23,26 +23,6 @@ _FABRIC_ADVICE = {
     "NCCL_IB_DISABLE must not be set",
 }
 _P2P_VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
-#: The GPUs of a node with NVSwitch, and bytes from which on they sum in it.
-_SWITCH_GPUS, _SWITCH_BYTES = 8, 256 << 20
-
-
-def probe_version(run: Run) -> str:
-    """torch has NCCL or RCCL, for several GPUs."""
-    name = {"CUDA": "NCCL", "HIP": "RCCL"}.get(run.build)
-    if name is None:
-        raise skip("CPU build")
-    if run.options.expect == "none":
-        raise skip("the recipe is for CPUs")
-
-    distributed = run.torch.distributed
-    if not (distributed.is_available() and distributed.is_nccl_available()):
-        several = run.place.ranks > 1 or run.gpus > 1
-        outcome = fail if several else warn
-        raise outcome(f"torch has no {name}", f"several GPUs cannot work together: lock a torch with {name}")
-    version = run.torch.cuda.nccl.version()
-    number = ".".join(map(str, version)) if isinstance(version, tuple) else version
-    return f"{name} {number}"
 
 
 def probe_interface(run: Run) -> str:
@@ -80,18 +60,9 @@ def probe_transport(run: Run) -> str:
     )
     if summed.get("algorithm"):
         seen += f", sums by {summed['algorithm']}"
-    _check_faults(log, seen)
     _check_network(run, log, seen)
     _check_links(run, log, seen)
-    _check_switch(run, summed, seen)
     return seen
-
-
-def _check_faults(log: Item, seen: str) -> None:
-    """Raises a failure for what NCCL itself calls a fault."""
-    if log["faults"]:
-        advice = "NVLink, NVSwitch or its fabric manager is broken: nvidia-smi nvlink -s, nvidia-smi topo -m"
-        raise fail(f"{seen}; {log['faults'][0]}", advice)
 
 
 def _check_network(run: Run, log: Item, seen: str) -> None:
@@ -123,22 +94,3 @@ def _check_links(run: Run, log: Item, seen: str) -> None:
     if set_here:
         advice = f"the GPUs' direct links are not used: unset {' '.join(set_here)}"
     raise warn(seen, advice)
-
-
-def _check_switch(run: Run, summed: Item, seen: str) -> None:
-    """Raises a warning if eight GPUs on NVSwitch sum by themselves: the switch adds faster than they do.
-
-    With fewer GPUs or smaller arrays NCCL may choose the ring on purpose.
-    """
-    whole_node = summed.get("members") == _SWITCH_GPUS and summed.get("nodes") == 1
-    whole_node = whole_node and summed.get("size", 0) >= _SWITCH_BYTES
-    if not whole_node or summed.get("algorithm") not in ("ring", "tree") or run.build != "CUDA":
-        return
-    chosen = any(settings().get(name) for name in ("NCCL_NVLS_ENABLE", "NCCL_ALGO"))
-    major = run.torch.cuda.get_device_properties(run.index).major
-    if not chosen and major >= 9 and has_direct_links(run.torch.cuda.get_device_name(run.index)):
-        advice = (
-            "NVSwitch could add up to 30 % faster (NVLS): check the fabric manager (nvidia-smi -q, Fabric), "
-            "and lock NCCL 2.18 or newer"
-        )
-        raise warn(f"{seen}; the all-reduce of {_SWITCH_GPUS} GPUs does not use NVLS", advice)

@@ -1,16 +1,19 @@
-"""Probes of the system: shared memory, certificates, temporary files, locale, time zone."""
+"""Probes of the container and its share of the machine: files, Python's paths, cores, time."""
 
 from __future__ import annotations
 
 import os
+import site
 import sys
 import tempfile
 import time
 
-from ..core import Run, fail, one_line, warn
-from ..machine.files import SHORT_TMP, long_for_sockets, system_path
+from ..core import Run, fail, one_line, skip, warn
+from ..machine import processor
+from ..machine.files import within
 
 _ST_NOEXEC = 8
+_ALONE = "another program uses this machine: the figures are too low; run again when it is idle"
 
 
 def probe_shm(run: Run) -> str:
@@ -27,34 +30,6 @@ def probe_shm(run: Run) -> str:
         )
         raise warn(seen, advice)
     return seen
-
-
-def probe_certificates(run: Run) -> str:
-    """The image has TLS certificates."""
-    try:
-        import ssl
-    except ImportError as e:
-        raise warn(
-            f"Python's module ssl does not import: {e}", "downloads do not work in this image"
-        ) from None
-
-    advice = "https does not work in this image: add ca-certificates, or correct the variable"
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        if os.environ.get(name) and not os.path.exists(os.environ[name]):
-            raise warn(f"{name}={os.environ[name]} does not exist", advice)
-
-    paths = ssl.get_default_verify_paths()
-    if paths.cafile:
-        try:
-            count = ssl.create_default_context(cafile=paths.cafile).cert_store_stats()["x509_ca"]
-        except OSError as e:  # ssl.SSLError is a subclass
-            raise warn(f"{paths.cafile}: {one_line(e)}", advice) from None
-        if not count:
-            raise warn(f"{paths.cafile} holds no certificate", advice)
-        return str(paths.cafile)
-    if not (paths.capath and os.path.isdir(paths.capath) and os.listdir(paths.capath)):
-        raise warn(f"no certificates at {paths.openssl_cafile} or {paths.openssl_capath}", advice)
-    return str(paths.capath)
 
 
 def probe_tmp(run: Run) -> str:
@@ -74,29 +49,87 @@ def probe_tmp(run: Run) -> str:
     free = stat.f_frsize * stat.f_bavail
     if free < 64 << 20:
         raise warn(f"{folder} has {free / 2**20:.0f} MiB free", "free some space there, or set TMPDIR")
-    if long_for_sockets(folder):
-        raise warn(f"{folder} is too long a path for sockets", SHORT_TMP)
     return f"{folder}, {free / 2**30:.1f} GiB free"
 
 
-def probe_locale(run: Run) -> str:
-    """File names are UTF-8."""
-    encoding = sys.getfilesystemencoding()
-    if encoding.lower().replace("-", "") != "utf8":
-        raise warn(f"file names are encoded as {encoding}", "export LANG=C.UTF-8")
-    return encoding
+def probe_home(run: Run) -> str:
+    """The home directory exists, can be written, and does not hide the image's Python."""
+    home = os.environ.get("HOME") or os.path.expanduser("~")
+    advice = (
+        "torch, Triton and MIOpen store caches there: bind a home directory, or set HOME to a writable folder"
+    )
+    if not os.path.isdir(home):
+        raise warn(f"HOME={home} does not exist", advice)
+    mounted = _is_mounted(os.path.realpath(home))
+    if mounted and within(sys.prefix, home):
+        seen = f"python runs from {sys.prefix}, in a home directory that is mounted over the image's"
+        raise fail(seen, "the image's own python is hidden: use --no-home, or an environment outside of home")
+    if not os.access(home, os.W_OK):
+        raise warn(f"HOME={home} cannot be written", advice)
+    return f"{home} (mounted)" if mounted else home
 
 
-def probe_time_zone(run: Run) -> str:
-    """The image has the time zone that the host names."""
-    zone = os.environ.get("TZ", "").lstrip(":")
-    file = zone if zone.startswith("/") else system_path("/usr/share/zoneinfo/" + zone)
-    if "/" in zone and not os.path.exists(file):
-        seen = f"TZ={zone}, but the image has no such time zone: times are UTC"
-        raise warn(seen, "add tzdata to the image, or bind the host's /usr/share/zoneinfo")
+def _is_mounted(folder: str) -> bool:
+    """Whether a folder is on another file system than the image."""
+    return folder != "/" and (os.path.ismount(folder) or _is_mounted(os.path.dirname(folder)))
 
-    local = system_path("/etc/localtime")
-    if not zone and os.path.islink(local) and not os.path.exists(local):
-        seen = f"/etc/localtime is a link to {os.readlink(local)}, which does not exist: times are UTC"
-        raise warn(seen, "bind the host's /usr/share/zoneinfo, or add tzdata to the image")
-    return f"{time.tzname[0]} (UTC{time.strftime('%z')})"
+
+def probe_path(run: Run) -> str:
+    """PYTHONPATH and PYTHONHOME are not set, and the framework does not come from ``~/.local``."""
+    folder = site.getusersitepackages()
+    if run.module is not None and str(run.module.__file__).startswith(folder):
+        seen = f"{run.options.framework} comes from {folder}"
+        raise fail(seen, "your own packages hide the image's: export PYTHONNOUSERSITE=1")
+    found = [f"{name}={os.environ[name]}" for name in ("PYTHONPATH", "PYTHONHOME") if os.environ.get(name)]
+    if found:
+        raise warn(" ".join(found), "packages from there may hide the image's: unset the variable")
+    return "PYTHONPATH and PYTHONHOME are not set"
+
+
+def probe_affinity(run: Run) -> str:
+    """This process may use more than one core."""
+    usable, total = processor.usable_cores(), os.cpu_count() or 1
+    seen = f"{usable} of {total} cores"
+    if run.torch is not None:
+        seen += f", {run.torch.get_num_threads()} threads"
+
+    advice = "request more cores (--cpus-per-task, --cpu-bind, --cpuset-cpus)"
+    if usable == 1 < total:
+        raise fail(seen, f"all threads share one core: {advice}")
+    if processor.physical_cores() == 1 < usable and total > 2:
+        raise fail(seen, f"these are the hardware threads of one core: {advice}")
+
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > usable:
+        seen += f", OMP_NUM_THREADS={threads}"
+        raise warn(seen, "threads wait for each other: set OMP_NUM_THREADS to the cores per rank")
+
+    quota = processor.quota()
+    if quota is not None and quota < 1:
+        seen += f", and a quota of {quota:.2g}"
+        raise warn(seen, "the control group allows less than one core: raise the container's --cpus")
+    return seen
+
+
+def probe_steady(run: Run) -> str:
+    """This process got the processor time that it needed."""
+    if not run.wall_s:
+        raise skip(f"without {run.options.framework} nothing was measured")
+    share = run.busy_s / run.wall_s
+    held_s = processor.throttled_s() - run.throttled_before_s
+    seen = f"{100 * min(share, 1.0):.0f} % of a core while computing"
+    if held_s > 1:
+        seen += f"; the control group held this process back for {held_s:.1f} s"
+        raise warn(seen, "the container's CPU quota is too small: raise its --cpus")
+    if share < 0.8:
+        raise warn(seen, _ALONE)
+    return seen
+
+
+def probe_budget(run: Run) -> str:
+    """There was time for all measurements."""
+    if run.missed:
+        seen = f"{run.budget_s:.0f} s were not enough for {', '.join(run.missed)}"
+        raise warn(seen, "the machine is slow: allow more time (--budget), or find out why (machine.steady)")
+    used_s = time.monotonic() - run.started
+    return f"{used_s:.0f} of {run.budget_s:.0f} s"

@@ -14,20 +14,19 @@ connection to the launcher.
            ^               TCP (lines of JSON)      ^
            +----------------------------------------+
 
-**States.** The launcher knows each rank in one of six states (``rank.State``). They only move to the right,
-except for a rank's turn:
+**States.** The launcher knows each rank in one of five states (``rank.State``):
 
-                hello              ready              go                begin, alone
-    STARTING ----------> WORKING ----------> READY ----------> TOGETHER ----------> LEFT
-        |                   |   <----------    |                   |                  |
-        |                   |      turn        |                   |                  |
-        +-------------------+------------------+-------------------+------------------+-----> DONE
+                hello              ready              go
+    STARTING ----------> WORKING ----------> READY ----------> TOGETHER
+                            ^  ^   turn        |                   |
+                            |  +---------------+                   |
+                            +--------------------------------------+
+                                       begin, alone
 
     STARTING   nothing has been received from its unit yet
     WORKING    runs probes and measurements without the other ranks
     READY      waits for the other ranks
     TOGETHER   runs collectives: it waits for ranks, and they wait for it
-    LEFT       is past the collectives, runs the last probes
     DONE       sent "end", or died, or was ended by the launcher
 
 A single rank waits for no other: it moves from WORKING to TOGETHER by itself.
@@ -39,7 +38,7 @@ group is needed, and a rank that hangs or dies in its turn passes it on, because
 
 **Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two more:
 
-    {"rank": 2, "hello": HOST}               before it starts the rank
+    {"rank": 2, "hello": HOST}               the rank's process has started
     {"rank": 2, "gone": [SEEN, ADVICE]}      the rank's process ended before its "end"
 
 Launcher to rank; a relay reads ``rank`` and passes them on, except for the last two, which it applies itself:
@@ -52,16 +51,16 @@ Launcher to rank; a relay reads ``rank`` and passes them on, except for the last
 After "end" a rank does not exit: it waits until its process is killed. A rank that exits early would close
 connections that the others still use.
 
-**Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout``. A rank
-that is STARTING, WORKING, TOGETHER or LEFT must send an event at least every ``--stall`` seconds; if it does
-not, it is named in the report and killed. Only READY has no such limit, because another rank then has. A rank
-that is still in a collective ``watchdog.GRACE_S`` after a rank that it needs (of its node, if the collective
-is) has left it, or died, can never finish it, and is killed sooner; it is named unless another finding
-explains it. For example, rank 1 hangs in ``matmul.fp32`` while rank 0 is READY:
+**Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout`` after the last rank has
+imported its framework. A rank that is STARTING, WORKING or TOGETHER must send an event at least every
+``--stall`` seconds (``--start-stall`` while it starts and imports); if it does not, it is killed, and named
+in the report unless it waited in a collective for a rank that died. Only READY has no such limit, because
+another rank then has. For example, rank 1
+hangs in ``matmul.fp32`` while rank 0 is READY:
 
     time       rank 0     rank 1
     0 s        READY      WORKING (matmul.fp32)
     --stall    READY      DONE: killed, "rank 1 (node2): matmul.fp32 did not end within 150 s"
     + 0.5 s    TOGETHER   the order is {"go": false, "why": "rank 1 cannot take part"}
-    + 1 s      LEFT, and soon DONE
+    + 1 s      WORKING, and soon DONE
 """

@@ -1,4 +1,4 @@
-"""The process of a rank: forking it, what runs in it, ending it."""
+"""The process of a rank: forking it, what runs in it, its messages, ending it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from ..core import Item, Place, Run, one_line
 from ..examine import examine
 from ..machine.files import read
-from .messages import complain, encode
 
 #: Exit code of a rank in which the benchmark failed.
 _EXIT_BROKEN = 70
@@ -32,6 +31,35 @@ class Process(NamedTuple):
     events: int
     #: File descriptor to which the launcher's orders are written.
     orders: int
+
+
+def encode(message: Item) -> bytes:
+    """A message as a line."""
+    return (json.dumps(message) + "\n").encode()
+
+
+class Lines:
+    """Puts messages together from a stream that arrives in parts."""
+
+    def __init__(self) -> None:
+        self.buffer = b""
+
+    def feed(self, data: bytes) -> list[Item]:
+        """The messages that are complete with this part. Raises ValueError for a line that is not JSON."""
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        values = [json.loads(line) for line in lines if line]
+        return [value for value in values if isinstance(value, dict)]
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Writes to a pipe, which may take it in parts."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def complain(text: str) -> None:
+    """A line on standard error, by one write: several processes share it."""
+    os.write(2, f"smoke: {text}\n".encode("utf-8", "replace"))
 
 
 def start_rank(options: argparse.Namespace, place: Place, folder: str) -> Process:

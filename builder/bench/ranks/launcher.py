@@ -3,104 +3,86 @@
 from __future__ import annotations
 
 import argparse
-import os
 import selectors
 import socket
 import time
 from functools import partial
-from typing import Any, Callable
 
 from ..core import Item
 from ..machine.facts import host_name
 from ..machine.processor import load_average
-from .child import describe_death, end_process, start_rank
-from .merge import merged, uneven_ranks
-from .messages import Lines, complain, encode, write_all
+from .child import Lines, Process, complain, encode
+from .merge import merged
 from .plan import Launch
 from .rank import Rank
+from .unit import CHUNK, Unit
 from .watchdog import Watchdog
 
 #: How long to wait for events before the watchdog looks again.
 _TICK_S = 0.5
-_CHUNK = 1 << 16
 
 
-class Launcher:
+class Launcher(Unit):
     """Unit 0. The package's docstring explains the protocol."""
 
     def __init__(self, options: argparse.Namespace, launch: Launch, folder: str) -> None:
         """``folder`` is for temporary files."""
-        self.options = options
-        self.launch = launch
-        self.folder = folder
-        self.started = time.monotonic()
-        self.ranks = [Rank(number, self.started) for number in range(launch.units * launch.ranks)]
-        self.watchdog = Watchdog(self.ranks, options.stall, f"{launch.address}, port {launch.port}", self)
-        self.selector = selectors.DefaultSelector()
-        #: How to send to a rank, by its number.
-        self.senders: dict[int, Callable[[bytes], Any]] = {}
+        super().__init__(options, launch, folder)
+        #: When the time limit began: it does not count while a rank starts and imports.
+        self.begun = time.monotonic()
+        self.ranks = [Rank(number, self.begun) for number in range(launch.units * launch.ranks)]
+        self.watchdog = Watchdog(self.ranks, options, f"{launch.address}, port {launch.port}", self)
+        #: The connection to the relay of a rank, by the rank's number.
+        self.connections: dict[int, socket.socket] = {}
         #: The socket that listens, and the connections of all relays.
         self.server: socket.socket | None = None
         self.relays: list[socket.socket] = []
 
     def run(self) -> None:
-        """Returns when every rank is DONE, or the time is up. Kills all ranks of this unit."""
-        deadline = self.started + self.options.timeout
+        """Return when every rank is DONE, or the time is up. Kill all ranks of this unit."""
         try:
             if self.launch.units > 1:
                 self._listen()
-            for number in range(self.launch.ranks):
-                self._start(number)
-            now = time.monotonic()
-            while not all(rank.done for rank in self.ranks):
-                self._receive(max(0.0, min(deadline - now, _TICK_S)))
-                now = time.monotonic()
-                # This process may have been stopped for long: events that wait since then count as received.
-                while self._receive(0) and time.monotonic() < deadline:
-                    pass
-                if all(rank.done for rank in self.ranks):
-                    break
-                if now >= deadline:
-                    unfinished = [rank for rank in self.ranks if not rank.done]
-                    self.watchdog.end_hung(unfinished, self.options.timeout)
-                    break
-                self.watchdog.evaluate(now)
+            self.start_ranks()
+            while not all(rank.done for rank in self.ranks) and self._look():
+                self.handle(max(0.0, min(self._left_s(), _TICK_S)))
         finally:
-            for rank in self.ranks:
-                if rank.pid is not None:
-                    end_process(rank.pid)
+            self.kill_all()
 
-    def _receive(self, limit_s: float) -> bool:
-        """Receives what has arrived, or waits for it. Returns whether anything has."""
-        ready = self.selector.select(limit_s)
-        for key, _ in ready:
-            key.data()
-        return bool(ready)
+    def _left_s(self) -> float:
+        return self.begun + float(self.options.timeout) - time.monotonic()
+
+    def _look(self) -> bool:
+        """Apply the rules of the watchdog. Returns whether any time is left."""
+        now = time.monotonic()
+        # This process may have been stopped for long: events that wait since then count as received.
+        while self._left_s() > 0 and self.handle(0):
+            pass
+        unfinished = [rank for rank in self.ranks if not rank.done]
+        if any(rank.starts for rank in unfinished):
+            self.begun = now
+        if unfinished and self._left_s() <= 0:
+            self.watchdog.end_hung(unfinished, self.options.timeout)
+            return False
+        self.watchdog.evaluate(now)
+        return True
 
     # this unit's ranks
 
-    def _start(self, number: int) -> None:
-        place = self.launch.place(number, self.folder)
-        process = start_rank(self.options, place, self.folder)
-        rank = self.ranks[place.rank]
-        rank.pid = process.pid
-        rank.connect(host_name())
-        self.senders[rank.number] = partial(write_all, process.orders)
-        read = partial(self._read_pipe, rank, process.events, Lines())
-        self.selector.register(process.events, selectors.EVENT_READ, read)
+    def started(self, number: int, process: Process) -> None:
+        """Record the process of a rank."""
+        self.ranks[number].pid = process.pid
+        self.ranks[number].connect(host_name())
 
-    def _read_pipe(self, rank: Rank, pipe: int, lines: Lines) -> None:
-        """Receives events of a rank that this process started."""
-        data = os.read(pipe, _CHUNK)
-        for event in lines.feed(data):
-            if "begin" in event and rank.number == 0 and self.options.progress:
-                complain(f"begin {event['begin']}")
-            rank.receive(event)
-        if not data:
-            self.selector.unregister(pipe)
-            os.close(pipe)
-            if not rank.done and rank.pid is not None:
-                self.watchdog.mark_lost(rank, *describe_death(rank.pid, rank.step))
+    def receive(self, number: int, event: Item) -> None:
+        """Apply an event of a rank."""
+        if "begin" in event and number == 0 and self.options.progress:
+            complain(f"begin {event['begin']}")
+        self.ranks[number].receive(event)
+
+    def lost(self, number: int, seen: str, advice: str) -> None:
+        """Report a rank that ended too early."""
+        self.watchdog.mark_lost(self.ranks[number], seen, advice)
 
     # ranks of other units
 
@@ -114,51 +96,53 @@ class Launcher:
     def _accept(self, server: socket.socket) -> None:
         relay = server.accept()[0]
         self.relays.append(relay)
-        read = partial(self._read_relay, relay, Lines(), [])
+        read = partial(self._read_relay, relay, Lines())
         self.selector.register(relay, selectors.EVENT_READ, read)
 
-    def _read_relay(self, relay: socket.socket, lines: Lines, own: list[Rank]) -> None:
-        """Receives events of the ranks behind a relay; ``own`` collects these ranks."""
+    def _read_relay(self, relay: socket.socket, lines: Lines) -> None:
+        """Receive events of the ranks behind a relay."""
         try:
-            data = relay.recv(_CHUNK)
+            data = relay.recv(CHUNK)
             events = lines.feed(data)
         except (OSError, ValueError):
             data, events = b"", []
         for event in events:
             number = event.get("rank")
             if isinstance(number, int) and self.launch.ranks <= number < len(self.ranks):
-                self._receive_from_relay(self.ranks[number], event, relay, own)
+                self._receive_from_relay(self.ranks[number], event, relay)
         if not data:
             self.selector.unregister(relay)
-            for rank in own:
-                seen = f"the connection ended in {rank.step}"
-                self.watchdog.mark_lost(rank, seen, "its node or process ended: see the job's log")
+            for number in [number for number, own in self.connections.items() if own is relay]:
+                seen = f"the connection ended in {self.ranks[number].step}"
+                self.lost(number, seen, "its node or process ended: see the job's log")
 
-    def _receive_from_relay(self, rank: Rank, event: Item, relay: socket.socket, own: list[Rank]) -> None:
+    def _receive_from_relay(self, rank: Rank, event: Item, relay: socket.socket) -> None:
         if "hello" in event:
-            own.append(rank)
             rank.connect(str(event["hello"]))
-            self.senders[rank.number] = relay.sendall
+            self.connections[rank.number] = relay
         elif "gone" in event:
-            self.watchdog.mark_lost(rank, *event["gone"])
+            self.lost(rank.number, *event["gone"])
         else:
             rank.receive(event)
 
     # the actions of the watchdog
 
     def send(self, rank: Rank, order: Item) -> None:
-        """Sends an order to a rank. If it has ended, its pipe or connection reports that, too."""
+        """Send an order to a rank. If it has ended, its pipe or connection reports that, too."""
+        if rank.number in self.processes:
+            self.order(rank.number, order)
+            return
         try:
-            self.senders[rank.number](encode({**order, "rank": rank.number}))
+            self.connections[rank.number].sendall(encode({**order, "rank": rank.number}))
         except (OSError, KeyError):
             pass
 
     def stop(self, rank: Rank) -> None:
-        """Kills a rank, on whichever node it is."""
+        """Kill a rank, on whichever node it is."""
         rank.mark_done()
-        if rank.pid is not None:
-            end_process(rank.pid)
-        elif rank.number in self.senders:
+        if rank.number in self.processes:
+            self.kill(rank.number)
+        else:
             self.send(rank, {"stop": True})
 
     # the end
@@ -181,8 +165,6 @@ class Launcher:
         results = [(rank, item) for rank in self.ranks for item in rank.measurements]
         measurements = merged(results, count, figures=True)
         probes += self.watchdog.findings
-        if count > 1:
-            probes += uneven_ranks(measurements)
         nodes = {rank.host for rank in self.ranks if rank.host}
         return {
             "facts": self._facts(),
@@ -208,9 +190,6 @@ class Launcher:
 
 
 def _devices(rank: Rank) -> list[Item]:
-    """The GPUs of a rank, each with its state ``after`` the measurements."""
+    """The GPUs of a rank, its own first, with their states ``after`` the measurements."""
     devices = rank.facts.get("devices") or []
-    keys = [str(index) for index in range(len(devices))]
-    if len(rank.after) == len(devices):  # a single GPU of a rank may have another number than 0
-        keys = list(rank.after)
-    return [dict(device, after=rank.after.get(key, {})) for key, device in zip(keys, devices)]
+    return [dict(device, after={} if number else rank.after) for number, device in enumerate(devices)]

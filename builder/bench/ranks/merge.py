@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Tuple
 
-from ..core import Item, finding, median_key
-from ..measurements.exchanges import EXCHANGES
+from ..core import Item, median_key
 from ..schema import SEVERITY
 from .rank import Rank
 
 #: A result and the rank that it comes from.
 Result = Tuple[Rank, Item]
 
-#: A device counts as slow below this fraction of the others' speed.
-_EVEN = 0.85
-#: Measurements whose figure is not that of one device, or also that of the core that copies.
-_NOT_EVEN = (*EXCHANGES, "transfer.h2d_pageable", "transfer.d2h_pageable")
 #: Beginnings of the fields that the report has for each rank.
 _OF_RANK = (
-    "median_", "mad_", "sustained_", "burst_", "clock_mhz", "power_w", "temperature_c", "throttled",
+    "median_", "mad_", "sustained_", "clock_mhz", "power_w", "temperature_c", "throttled", "bound",
 )  # fmt: skip
-#: How many slow devices a message names.
-_NAMED = 6
 
 
 def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Item]:
@@ -82,38 +74,3 @@ def _figures(rank: Rank, item: Item) -> Item:
         "status": item["status"],
         **{key: value for key, value in item.items() if key.startswith(_OF_RANK) or key == "size"},
     }
-
-
-def uneven_ranks(measurements: list[Item]) -> list[Item]:
-    """A finding about ranks whose device is slower than the others'; none if nothing can be compared."""
-    slow: list[str] = []
-    compared = 0
-    for item in measurements:
-        ranks = [rank for rank in item.get("ranks", []) if rank["status"] == "pass"]
-        key = median_key(item)
-        # A slow rank slows collectives down for all. Times are those of the host and of first calls.
-        is_time = item.get("better") == "lower"
-        if len(ranks) < 2 or not key or is_time or item["id"].startswith(_NOT_EVEN):
-            continue
-        compared += 1
-        slow += _slow_ranks(item["id"], key, ranks)
-
-    if not compared:
-        return []
-    if slow:
-        advice = (
-            "a slow rank slows all others down: check that GPU's clocks and temperature, and who else uses it"
-        )
-        return [finding("ranks.even", "warn", "slower than the others: " + "; ".join(slow[:_NAMED]), advice)]
-    return [finding("ranks.even", "pass", f"within 15 % of each other in {compared} measurements")]
-
-
-def _slow_ranks(name: str, key: str, ranks: list[Item]) -> list[str]:
-    values = [rank[key] for rank in ranks]
-    usual = statistics.median(values) if len(values) > 2 else max(values)
-    slow = []
-    for rank in ranks:
-        if rank[key] < _EVEN * usual:
-            who = f"rank {rank['rank']} ({rank['host']}, {rank['device']})"
-            slow.append(f"{who}: {100 * rank[key] / usual:.0f} % in {name}")
-    return slow

@@ -6,7 +6,6 @@ import enum
 import time
 
 from ..core import Item
-from ..measurements.exchanges import EXCHANGES
 
 
 class State(enum.Enum):
@@ -16,7 +15,6 @@ class State(enum.Enum):
     WORKING = "working"
     READY = "ready"
     TOGETHER = "together"
-    LEFT = "left"
     DONE = "done"
 
 
@@ -36,13 +34,11 @@ class Rank:
         self.pid: int | None = None
         #: The id of the probe or measurement that it runs.
         self.step = "start"
-        #: Whether all ranks run this step together.
-        self.together = False
         #: When its last event came (time.monotonic).
         self.since = now
 
         self.facts: Item = {}
-        #: State of each of its GPUs under load, by the GPU's number.
+        #: State of its GPU under load.
         self.after: Item = {}
         self.probes: list[Item] = []
         self.measurements: list[Item] = []
@@ -71,7 +67,9 @@ class Rank:
             return
         self.since = time.monotonic()
         if "begin" in event:
-            self._begin(str(event["begin"]), together=bool(event.get("together")))
+            self.step = str(event["begin"])
+            if self.state is not State.STARTING:
+                self.state = State.TOGETHER if event.get("together") else State.WORKING
         if "probe" in event:
             self.probes.append(event["probe"])
         if "measurement" in event:
@@ -86,29 +84,11 @@ class Rank:
             self.after = event.get("after", {})
             self.state = State.DONE
 
-    def _begin(self, step: str, together: bool) -> None:
-        self.step = step
-        self.together = together
-        if together:
-            self.state = State.TOGETHER
-        elif self.state is State.TOGETHER:
-            self.state = State.LEFT
+    @property
+    def starts(self) -> bool:
+        """Whether it starts or imports the framework, which takes minutes on a parallel file system."""
+        return self.step == "start" or self.step.endswith(".import")
 
     def silent(self, now: float, limit_s: float) -> bool:
         """Whether it has sent no event for ``limit_s`` seconds, although it does not wait for other ranks."""
         return self.state not in (State.READY, State.DONE) and now - self.since > limit_s
-
-    @property
-    def in_collective(self) -> bool:
-        """Whether it waits for other ranks in a collective."""
-        return self.state is State.TOGETHER and self.together
-
-    def waits_for(self, other: Rank) -> bool:
-        """Whether its collective needs another rank; those of a node need its own ranks only."""
-        return not self.step.endswith(".node") or other.host == self.host
-
-    @property
-    def failed_together(self) -> bool:
-        """Whether it has reported the failure of a collective. Then it skips all later ones."""
-        failed = [item["id"] for item in self.measurements if item["status"] == "fail"]
-        return any(name.startswith(tuple(EXCHANGES)) for name in failed)

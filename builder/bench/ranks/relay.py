@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import selectors
 import socket
 import time
@@ -12,82 +11,90 @@ from functools import partial
 from ..core import Item, one_line
 from ..machine.facts import host_name
 from ..schema import EXIT_CODES
-from .child import Process, describe_death, end_process, start_rank
-from .messages import Lines, complain, encode, write_all
+from .child import Lines, Process, complain, encode
 from .plan import Launch
+from .unit import CHUNK, Unit
 
 #: After the launcher's own time limit.
 _LATER_THAN_LAUNCHER_S = 30
-_CHUNK = 1 << 16
 
 
-class Relay:
+class Relay(Unit):
     """Starts ranks, and passes their events to the launcher and its orders to them."""
 
     def __init__(self, options: argparse.Namespace, launch: Launch, folder: str) -> None:
         """``folder`` is for temporary files."""
-        self.options = options
-        self.launch = launch
-        self.folder = folder
-        self.selector = selectors.DefaultSelector()
-        #: This unit's ranks, by number.
-        self.processes: dict[int, Process] = {}
-        #: The exit code of this process, once it is known.
+        super().__init__(options, launch, folder)
+        self.connection = socket.socket()
+        #: The exit code of this process, on all units the same; None until it is known.
         self.code: int | None = None
 
-    def run(self) -> int:
-        """Returns the exit code of the whole run, on all units the same."""
-        deadline = time.monotonic() + self.options.timeout + _LATER_THAN_LAUNCHER_S
-        connection = self._connect()
-        if connection is None:
-            return EXIT_CODES["error"]
-        try:
-            for number in range(self.launch.ranks):
-                self._start(number, connection)
-            apply = partial(self._read_launcher, connection, Lines())
-            self.selector.register(connection, selectors.EVENT_READ, apply)
-            while self.code is None and time.monotonic() < deadline:
-                for key, _ in self.selector.select(0.5):
-                    key.data()
-        finally:
-            for process in self.processes.values():
-                end_process(process.pid)
-            connection.close()
+    @property
+    def exit_code(self) -> int:
+        """The exit code of this process: that of an error if the launcher sent none."""
         return EXIT_CODES["error"] if self.code is None else self.code
 
-    def _connect(self) -> socket.socket | None:
-        """The connection to the launcher; None if it cannot be reached.
+    def run(self) -> None:
+        """Return when the launcher has sent the verdict, or is not reachable. Kill all ranks here."""
+        options = self.options
+        longest_s = options.timeout + 2 * options.start_stall + _LATER_THAN_LAUNCHER_S
+        deadline = time.monotonic() + longest_s
+        if not self._connect():
+            return
+        try:
+            self.start_ranks()
+            read = partial(self._read_launcher, Lines())
+            self.selector.register(self.connection, selectors.EVENT_READ, read)
+            while self.code is None and time.monotonic() < deadline:
+                self.handle(0.5)
+        finally:
+            self.kill_all()
+            self.connection.close()
+
+    def _connect(self) -> bool:
+        """Connect to the launcher. Returns whether it can be reached.
 
         Waits longer than the launcher waits for this unit. If one task of a job fails, srun and torchrun may
         end all others, and the launcher needs the time to write its report.
         """
         address = (self.launch.address, self.launch.port)
-        patience = time.monotonic() + min(2 * self.options.stall, self.options.timeout)
+        patience = time.monotonic() + 2 * self.options.start_stall
         while True:
             try:
-                connection = socket.create_connection(address, timeout=5)
+                self.connection = socket.create_connection(address, timeout=5)
             except OSError as e:
                 if time.monotonic() > patience:
                     where = f"{address[0]}, port {address[1]}"
                     complain(f"rank {self.launch.unit} cannot reach rank 0 at {where}: {one_line(e)}")
-                    return None
+                    return False
                 time.sleep(0.2)
             else:
-                connection.settimeout(None)
-                return connection
+                self.connection.settimeout(None)
+                return True
 
-    def _start(self, number: int, connection: socket.socket) -> None:
-        place = self.launch.place(number, self.folder)
-        _send(connection, {"rank": place.rank, "hello": host_name()})
-        process = start_rank(self.options, place, self.folder)
-        self.processes[place.rank] = process
-        read = _RankReader(self.selector, connection, place.rank, process)
-        self.selector.register(process.events, selectors.EVENT_READ, read)
+    def started(self, number: int, process: Process) -> None:
+        """Tell the launcher where a rank runs."""
+        self._send({"rank": number, "hello": host_name()})
 
-    def _read_launcher(self, connection: socket.socket, lines: Lines) -> None:
-        """Applies the orders of the launcher."""
+    def receive(self, number: int, event: Item) -> None:
+        """Pass an event on to the launcher."""
+        self._send({**event, "rank": number})
+
+    def lost(self, number: int, seen: str, advice: str) -> None:
+        """Tell the launcher how a rank ended."""
+        self._send({"rank": number, "gone": [seen, advice]})
+
+    def _send(self, message: Item) -> None:
+        """Send to the launcher. If it has ended, reading from the connection reports that, too."""
         try:
-            data = connection.recv(_CHUNK)
+            self.connection.sendall(encode(message))
+        except OSError:
+            pass
+
+    def _read_launcher(self, lines: Lines) -> None:
+        """Apply the orders of the launcher."""
+        try:
+            data = self.connection.recv(CHUNK)
         except OSError:
             data = b""
         for order in lines.feed(data):
@@ -100,47 +107,6 @@ class Relay:
         if "verdict" in order:
             self.code = EXIT_CODES.get(order["verdict"], EXIT_CODES["error"])
         elif "stop" in order:
-            end_process(self.processes[order["rank"]].pid)
+            self.kill(order["rank"])
         else:
-            try:
-                write_all(self.processes[order["rank"]].orders, encode(order))
-            except OSError:
-                pass  # the rank has ended, which its other pipe reports
-
-
-class _RankReader:
-    """Passes the events of one rank to the launcher."""
-
-    def __init__(
-        self, selector: selectors.BaseSelector, connection: socket.socket, rank: int, process: Process
-    ) -> None:
-        self.selector = selector
-        self.connection = connection
-        self.rank = rank
-        self.process = process
-        self.lines = Lines()
-        #: What the rank does, for the message about its end.
-        self.step = "start"
-        #: Whether its last event has come.
-        self.ended = False
-
-    def __call__(self) -> None:
-        data = os.read(self.process.events, _CHUNK)
-        for event in self.lines.feed(data):
-            self.step = str(event.get("begin", self.step))
-            self.ended = "end" in event
-            _send(self.connection, {**event, "rank": self.rank})
-        if not data:
-            self.selector.unregister(self.process.events)
-            if not self.ended:
-                _send(
-                    self.connection, {"rank": self.rank, "gone": describe_death(self.process.pid, self.step)}
-                )
-
-
-def _send(connection: socket.socket, message: Item) -> None:
-    """Sends to the launcher. If it has ended, reading from the connection reports that, too."""
-    try:
-        connection.sendall(encode(message))
-    except OSError:
-        pass
+            self.order(order["rank"], order)

@@ -1,18 +1,16 @@
-"""The launcher's decisions: which ranks are late, whether all can begin together, and which wait in vain.
+"""The launcher's decisions: which ranks are late, and whether all can begin together.
 
-No process and no connection is touched here: the launcher applies the decisions (``Actions``).
+No process and no connection is touched here: the launcher applies the decisions (``send``, ``stop``).
 """
 
 from __future__ import annotations
 
+import argparse
 from typing import Protocol
 
 from ..core import Item, finding
 from .child import process_state
 from .rank import Rank, State
-
-#: Seconds that a rank may stay in a collective that another rank has left: it can no longer end.
-GRACE_S = 15.0
 
 _NETWORK_ADVICE = (
     "the network, a GPU or its driver hangs, or a firewall is between the nodes: "
@@ -29,47 +27,50 @@ class Actions(Protocol):
     """What the launcher does for the watchdog."""
 
     def send(self, rank: Rank, order: Item) -> None:
-        """Sends an order to a rank."""
+        """Send an order to a rank."""
 
     def stop(self, rank: Rank) -> None:
-        """Kills a rank, which is DONE then."""
+        """Kill a rank, which is DONE then."""
 
 
 class Watchdog:
     """Evaluates the states of all ranks. ``findings`` collects what is wrong with them."""
 
-    def __init__(self, ranks: list[Rank], stall_s: float, address: str, actions: Actions) -> None:
+    def __init__(
+        self, ranks: list[Rank], options: argparse.Namespace, address: str, actions: Actions
+    ) -> None:
         """``address`` is that of the launcher, for messages."""
         self.ranks = ranks
-        self.stall_s = stall_s
+        self.options = options
         self.address = address
         self.actions = actions
         self.findings: list[Item] = []
         #: Whether all ranks run the collectives; None: not decided yet.
         self.agreed: bool | None = None
-        #: Since when a rank waits in a collective that another one has left.
-        self.deserted_at: float | None = None
 
     def evaluate(self, now: float) -> None:
         """Applies all rules once; the launcher calls this at least twice a second."""
-        absent = [r for r in self.ranks if r.state is State.STARTING and r.silent(now, self.stall_s)]
+        late = [rank for rank in self.ranks if rank.silent(now, self._limit_s(rank))]
+        absent = [rank for rank in late if rank.state is State.STARTING]
         if absent:
             self._report_absent(absent)
-
-        late = [r for r in self.ranks if r.silent(now, self.stall_s)]
+        late = [rank for rank in late if not rank.done]
         if late:
-            self.end_hung(late, self.stall_s)
+            self.end_hung(late)
 
         if self.agreed is None and len(self.ranks) > 1:
             self._give_turns(now)
             self._agree(now)
-        if self.agreed:
-            self._end_deserted(now)
+
+    def _limit_s(self, rank: Rank) -> float:
+        """Return how long a rank may be silent. Cold imports from a parallel file system take minutes."""
+        imports = rank.starts or rank.step == "imports"
+        return float(self.options.start_stall if imports else self.options.stall)
 
     def _report_absent(self, absent: list[Rank]) -> None:
         """Ranks whose unit has never connected to the launcher."""
         numbers = ", ".join(str(rank.number) for rank in absent)
-        seen = f"rank {numbers} of {len(self.ranks)} did not connect within {self.stall_s:g} s"
+        seen = f"rank {numbers} of {len(self.ranks)} did not connect within {self.options.start_stall:g} s"
         advice = f"check that it was started, and that its node can reach {self.address}"
         self.add("ranks.present", "fail", seen, advice)
         for rank in absent:
@@ -109,35 +110,15 @@ class Watchdog:
                 rank.since = now
                 self.actions.send(rank, order)
 
-    def _end_deserted(self, now: float) -> None:
-        """Ends ranks in a collective that another rank has left: by an error, or because it died."""
-        gone = [rank for rank in self.ranks if rank.state in (State.LEFT, State.DONE)]
-        waiting = [rank for rank in self.ranks if rank.in_collective and any(map(rank.waits_for, gone))]
-        if not waiting:
-            self.deserted_at = None
-            return
-        if self.deserted_at is None:
-            self.deserted_at = now
-        if now - self.deserted_at > GRACE_S:
-            # The rank that left them usually has a finding. If it passed, nothing else names the hang.
-            unexplained = [rank for rank in waiting if not self._has_reason(rank)]
-            for rank in unexplained:
-                self._report_hung(rank, GRACE_S, " after another rank had left it")
-            for rank in waiting:
-                self.actions.stop(rank)
+    def end_hung(self, late: list[Rank], seconds: float | None = None) -> None:
+        """End ranks that are late, and report those of them that caused the delay.
 
-    def _has_reason(self, waiting: Rank) -> bool:
-        """Whether the report says why a rank waits in vain: another one died, or failed in a collective.
-
-        That may be an earlier collective, which ended well on the rank that waits.
+        Args:
+            late: the ranks.
+            seconds: the limit that they exceeded; None: that for a silent rank.
         """
-        others = [rank for rank in self.ranks if waiting.waits_for(rank)]
-        return bool(self.findings) or any(rank.failed_together for rank in others)
-
-    def end_hung(self, late: list[Rank], seconds: float) -> None:
-        """Ends ranks that are late, and reports those of them that caused the delay."""
         for rank in self._causing(late):
-            self._report_hung(rank, seconds)
+            self._report_hung(rank, seconds or self._limit_s(rank))
         for rank in late:
             self.actions.stop(rank)
 
@@ -150,16 +131,16 @@ class Watchdog:
         missing_reported = any(item["id"] in ("process", "ranks.present") for item in self.findings)
         return [] if together and missing_reported else late
 
-    def _report_hung(self, rank: Rank, seconds: float, since: str = "") -> None:
+    def _report_hung(self, rank: Rank, seconds: float) -> None:
         who = ""
         if len(self.ranks) > 1:
             who = f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
         advice = "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
         if rank.state is State.TOGETHER:
             advice = _NETWORK_ADVICE
-        if rank.in_collective and rank.step.endswith(".node") and len({r.host for r in self.ranks}) > 1:
-            advice = _SECOND_GROUP_ADVICE
-        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s{since}", advice)
+            if rank.step.endswith(".node") and len({other.host for other in self.ranks}) > 1:
+                advice = _SECOND_GROUP_ADVICE
+        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
         """Handles a rank whose process or connection ended too early."""

@@ -13,23 +13,18 @@ from tests.support.torch_part import torch_folder
 
 #: Sizes that a CPU computes in a moment.
 SHRINK = """
-from bench.machine import load
-from bench.measurements import checkpoint, collectives, launch, layers, matmul, memory, p2p, start, timing
-from bench.probes import compiler, gpu_memory
+from bench.measurements import collectives, imports, layers, matmul, timing
+from bench.probes import gpu_memory
 bench.examine.spin = lambda run: timing.spin(run, 0.001)
-compiler._PROGRAM = compiler._PROGRAM.replace("torch._dynamo", "torch").replace("torch.config", "torch")
 bench.core.Run.share = lambda run, nominal_s: min(nominal_s, 0.2)
-load.SIZE, load.LOAD_S = 64, 0.1
 collectives.SIZES["gpu"] = (1 << 16, 1 << 20)
-collectives._WARM_UP_S = collectives._SAMPLE_S = 0.001
-launch.QUEUES, launch.QUEUE = 3, 100
+collectives._SAMPLE_S = 0.001
 layers.CONVOLUTIONS.update(small=(2, 16, 14))
 layers.ATTENTIONS.update(small=(1, 2, 128, 64))
 matmul.SIZES["gpu"] = (256, 544)
 gpu_memory.CHUNK = 1 << 18
-start._STARTS = 1
+imports._STARTS = 1
 timing.WARM_UP_S, timing.SAMPLING_S, timing._MOST_CALLS = 0.02, 0.07, 5
-checkpoint.SIZES["gpu"] = p2p._SIZE = 8 << 20
 """
 
 
@@ -78,8 +73,7 @@ def amd_system(folder: Path, gpus: int) -> Path:
         sensors = device / "hwmon/hwmon5"
         sensors.mkdir(parents=True)
         files = {
-            "current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe",
-            "current_link_width": "16", "max_link_width": "16", "numa_node": "0",
+            "numa_node": "0",
             "mem_info_vram_total": str(192 << 30), "mem_info_vram_used": str(300 << 20),
             "gpu_busy_percent": "0", "current_compute_partition": "SPX",
         }  # fmt: skip

@@ -26,8 +26,8 @@ SPEEDS = {
     torch.float8_e4m3fn: 1400e12, torch.float8_e4m3fnuz: 1400e12,
 }  # fmt: skip
 TF32 = 400e12
-#: Bytes per second: of the memory, of copies from and to the host, between GPUs, of collectives.
-MEMORY, PINNED, PAGEABLE, PEER, COLLECTIVE = 3.9e12, 54e9, 9e9, 370e9, 300e9
+#: Bytes per second: of the memory, of copies from and to the host, of collectives.
+MEMORY, PINNED, PAGEABLE, COLLECTIVE = 3.9e12, 54e9, 9e9, 300e9
 #: Operations whose tensors may be on several devices.
 BETWEEN_DEVICES = ("copy_", "to", "__set__", "__getitem__", "_has_compatible_shallow_copy_type")
 DEVICE, DATA = torch.Tensor.device, torch.Tensor.data
@@ -143,8 +143,7 @@ def copied(func: Any, args: Any, kwargs: Any, source: Any, target: Any) -> Any:
     """A copy to another device. ``target``: the tensor that gets it; None: a new one."""
     out = func(*args, **kwargs)
     pinned = any(tensor is not None and "pinned" in tensor.__dict__ for tensor in (source, target))
-    between = target is not None and None not in (gpu_of(source), gpu_of(target))
-    Clock.now += bytes_of(source) / (PEER if between else PINNED if pinned else PAGEABLE)
+    Clock.now += bytes_of(source) / (PINNED if pinned else PAGEABLE)
     return out.clone() if out is source else out
 
 
@@ -199,12 +198,7 @@ def device_name(index: int) -> str:
     return "AMD Instinct MI300X" if HIP else "NVIDIA H200"
 
 
-def load(file: Any, map_location: str) -> dict[str, Any]:
-    """torch.load of named tensors."""
-    return {key: tensor.to(map_location) for key, tensor in READ(file).items()}
-
-
-READ, BEGIN = torch.load, torch.distributed.init_process_group
+BEGIN = torch.distributed.init_process_group
 
 
 def log(text: str) -> None:
@@ -223,15 +217,13 @@ def init_process_group(backend: str, **more: Any) -> None:
     log("Channel 00/0 : 0[0] -> 1[1] via P2P/IPC")
 
 
-def timed(name: str) -> Any:
-    """A collective that takes time."""
-    right = getattr(torch.distributed, name)
+def timed(right: Any) -> Any:
+    """An all-reduce that takes time."""
 
     def function(*arrays: Any, **more: Any) -> Any:
-        size = max(map(bytes_of, arrays))
+        size = bytes_of(arrays[0])
         Clock.now += 20e-6 + size / COLLECTIVE
-        if name == "all_reduce":
-            log(f"AllReduce: {size} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}")
+        log(f"AllReduce: {size} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..15}}")
         return right(*arrays, **more)
 
     return function
@@ -244,22 +236,18 @@ def install() -> None:
         init=lambda: None, get_arch_list=lambda: ["gfx942" if HIP else "sm_90"],
         get_device_properties=properties, get_device_name=device_name, set_device=lambda index: None,
         device=lambda index: nullcontext(), current_device=lambda: 0, empty_cache=lambda: None,
-        synchronize=lambda *index: None, can_device_access_peer=lambda a, b: True, Event=Event,
-        mem_get_info=lambda index: (64 << 20, 64 << 20), nccl=SimpleNamespace(version=lambda: (2, 27, 7)),
+        synchronize=lambda *index: None, Event=Event,
+        mem_get_info=lambda index: (64 << 20, 64 << 20),
     )  # fmt: skip
     for name, value in cuda.items():
         setattr(torch.cuda, name, value)
     torch.version.cuda, torch.version.hip = (None, "7.0") if HIP else ("13.0", None)
     torch.backends.cudnn.is_available = lambda: True
     torch.backends.cudnn.version = lambda: 91002
-    torch.Generator, torch.load = Generator, load
-    torch.compile = lambda function, **_: function
+    torch.Generator = Generator
 
     distributed = torch.distributed
     distributed.init_process_group, distributed.is_nccl_available = init_process_group, lambda: True
-    for name in ("all_reduce", "all_gather_single", "all_gather_into_tensor", "reduce_scatter_single",
-                 "reduce_scatter_tensor"):  # fmt: skip
-        if hasattr(distributed, name):
-            setattr(distributed, name, timed(name))
+    distributed.all_reduce = timed(distributed.all_reduce)
     Devices().__enter__()
     Kernels().__enter__()

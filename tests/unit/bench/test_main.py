@@ -17,13 +17,6 @@ from tests.support.smoke import Modified, Result, program, run, with_torch
 from tests.support.waiting import alive, until
 
 
-def test_report_to_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    done = subprocess.run([sys.executable, "-S", program(), "--json", path], capture_output=True, text=True)
-    assert done.returncode == 1 and "FAIL" in done.stdout
-    assert json.loads(path.read_text())["verdict"] == "fail"
-
-
 def test_report_cannot_be_written(tmp_path: Path) -> None:
     command = [sys.executable, "-S", program(), "--json", tmp_path / "no" / "r.json"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -53,8 +46,6 @@ def test_options_in_the_report(tmp_path: Path) -> None:
     ("source", "seen"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV in torch.import"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL in torch.import"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL in torch.import"),
         ("import os; os._exit(0)", "the process exited in torch.import"),
     ],
 )
@@ -67,7 +58,6 @@ def test_torch_ends_the_process(source: str, seen: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "import time; time.sleep(1000)",
         # holds the interpreter's lock, as a hung driver may: no other thread of the process can run
         "import ctypes; ctypes.PyDLL(None).sleep(1000)",
         "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(1000)",
@@ -76,13 +66,12 @@ def test_torch_ends_the_process(source: str, seen: str, tmp_path: Path) -> None:
 def test_hang(source: str, tmp_path: Path) -> None:
     """A hang ends at the time limit, and the report names it."""
     hangs = Modified(clock_while("ranks[0].step == 'torch.import'"))
-    result = hangs.run("--expect", "none", "--timeout", "1", env=with_torch(tmp_path, source))
+    result = hangs.run("--expect", "none", "--start-stall", "1", env=with_torch(tmp_path, source))
     assert result.verdict == "fail" and result.failed == {"watchdog"}
     assert "torch.import did not end within 1 s" in result.probe("watchdog")["seen"]
 
 
-@pytest.mark.parametrize("option", ["--timeout", "--stall"])
-def test_hang_in_a_measurement(option: str) -> None:
+def test_hang_in_a_measurement() -> None:
     """The hang is named, and the results before it are in the report."""
     code = """
 bench.probes.PROBES[:] = []
@@ -91,7 +80,7 @@ bench.measurements.MEASUREMENTS[:] = [
     bench.core.Measurement("matmul.fp32", lambda run: time.sleep(1000)),
 ]
 """
-    result = Modified(code + clock_while("ranks[0].step == 'matmul.fp32'")).run(option, "1")
+    result = Modified(code + clock_while("ranks[0].step == 'matmul.fp32'")).run("--stall", "1")
     assert result.failed == {"watchdog"}
     assert "matmul.fp32 did not end within 1 s" in result.probe("watchdog")["seen"]
     assert result.measurement("first")["figure"] == 1
@@ -125,18 +114,6 @@ def test_interrupted(number: int, tmp_path: Path) -> None:
     assert result.verdict == "error" and signal.Signals(number).name in result.probe("process")["seen"]
 
 
-def test_rank_dies_with_its_parent(tmp_path: Path) -> None:
-    here = tmp_path / "pid"
-    source = f"import os, time; open({str(here)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
-    env = {**os.environ, **with_torch(tmp_path, source)}
-    nothing = subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, str(program())], stdout=nothing, stderr=nothing, env=env)
-    rank = int(wait_for(here))
-    process.kill()
-    process.wait()
-    until(lambda: not alive(rank))
-
-
 @pytest.mark.parametrize(
     ("variables", "seen"),
     [
@@ -165,9 +142,20 @@ def test_contradictory_variables(
     assert report["verdict"] == "error" and seen in report["probes"][0]["seen"]
 
 
-def test_no_secrets() -> None:
-    """Of the environment, only known variables get into the report."""
-    env = {"REGISTRY_PASSWORD": "s3cret", "WANDB_API_KEY": "s3cret", "OMP_NUM_THREADS": "3"}
-    result = run(python=["-S"], env=env)
-    assert "s3cret" not in json.dumps(result.report)
-    assert result.report["facts"]["variables"]["OMP_NUM_THREADS"] == "3"
+def test_rank_dies_with_its_parent(tmp_path: Path) -> None:
+    here = tmp_path / "pid"
+    source = f"import os, time; open({str(here)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    env = {**os.environ, **with_torch(tmp_path, source)}
+    nothing = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, str(program())], stdout=nothing, stderr=nothing, env=env)
+    rank = int(wait_for(here))
+    process.kill()
+    process.wait()
+    until(lambda: not alive(rank))
+
+
+def test_report_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    done = subprocess.run([sys.executable, "-S", program(), "--json", path], capture_output=True, text=True)
+    assert done.returncode == 1 and "FAIL" in done.stdout
+    assert json.loads(path.read_text())["verdict"] == "fail"

@@ -72,8 +72,6 @@ class Node:
             is_initialized=lambda: True,
             new_group=lambda members: self.groups.append(members) or len(self.groups),
             all_reduce=self._all_reduce,
-            all_gather_into_tensor=lambda target, source, group: self._exchange(4 * target.count),
-            reduce_scatter_tensor=lambda target, source, group: self._exchange(4 * source.count),
         )
         return SimpleNamespace(
             cuda=self.gpu.cuda(), distributed=distributed, version=SimpleNamespace(cuda="12", hip=None),
@@ -116,16 +114,6 @@ def sizes(item: Any) -> list[float]:
     return [row["size"] / GIB for row in item["sizes"]]
 
 
-def test_large_sizes() -> None:
-    """Published figures are those of gigabytes: 256 MiB reach 76 to 90 % of them."""
-    item = measure(Node())
-    assert item["status"] == "pass" and sizes(item) == [1 / 64, 0.25, 1, 4]
-    assert item["size"] == 4 * GIB and item["median_gb_per_s"] == pytest.approx(450, rel=0.01)
-    assert {key for row in item["sizes"] for key in row} == {
-        "size", "median_gb_per_s", "mad_gb_per_s", "algorithm",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("node", "measured"),
     [
@@ -140,14 +128,6 @@ def test_sizes_that_do_not_fit(node: Node, measured: list[float]) -> None:
     assert item["status"] == "pass" and sizes(item) == measured
 
 
-def test_time_of_slow_networks() -> None:
-    """Whatever the bandwidth, a measurement ends long before it counts as hung."""
-    for rate in (0.05, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0):
-        node = Node(gb_per_s=rate)
-        measure(node)
-        assert node.gpu.free_s < 30, rate
-
-
 def test_fresh_data_and_a_common_start() -> None:
     """Ranks agree to begin before each sample, and sum what they have filled in, not zeros."""
     node = Node()
@@ -159,13 +139,6 @@ def test_fresh_data_and_a_common_start() -> None:
     assert node.steps.count("fill") > 4 * 8
 
 
-def test_launch_is_not_measured() -> None:
-    """The host launches the exchange while the array is filled: a slow host changes nothing."""
-    node = Node()
-    node.gpu.launch_s = 200e-6
-    assert measure(node)["median_gb_per_s"] == pytest.approx(450, rel=0.01)
-
-
 def test_wrong_result() -> None:
     """A rank with a wrong result goes on as the others do, and fails at the end."""
     node = Node()
@@ -175,14 +148,6 @@ def test_wrong_result() -> None:
     right = Node()
     measure(right)
     assert node.steps == right.steps
-
-
-def test_members() -> None:
-    """Two nodes of 4 GPUs: the figure of a node is that of its own GPUs."""
-    item = measure(Node(), hosts=2)
-    assert (item["members"], item["gpus"], item["nodes"]) == (4, 4, 1)
-    item = measure(Node(), "allreduce.network", hosts=2)
-    assert (item["members"], item["gpus"], item["nodes"]) == (8, 8, 2)
 
 
 def test_all_ranks_first() -> None:
@@ -198,18 +163,6 @@ def test_all_ranks_first() -> None:
     assert node.groups == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-@pytest.mark.parametrize("name", ["allgather.node", "reducescatter.node"])
-def test_other_collectives(name: str) -> None:
-    item = measure(Node(), name)
-    assert item["median_gb_per_s"] == pytest.approx(450, rel=0.01) and "latencies" not in item
-
-
-def test_latency() -> None:
-    rows = measure(Node())["latencies"]
-    assert [row["size"] for row in rows] == [8, 128, 1024, 8192, 65536]
-    assert rows[0]["median_us"] == pytest.approx(20, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
@@ -218,9 +171,7 @@ def test_latency() -> None:
             "[0] NCCL INFO AllReduce: {size} Bytes -> Algo Ring proto SIMPLE channel{{Lo..Hi}}={{0..15}}",
             "ring",
         ),
-        ("[0] NCCL INFO AllReduce: {size} Bytes -> Algo 4 proto 2 time 123.4", "nvls"),
-        ("[0] NCCL INFO {size} Bytes -> Algo 1 proto 2 time 123.4", "ring"),
-        ("[0] NCCL INFO {size} Bytes -> Algo 0 proto 2 time 123.4", "tree"),
+        ("[0] NCCL INFO {size} Bytes -> Algo 1 proto 2 time 123.4", ""),
         ("AllReduce: {size} Bytes -> Algo NVLSTree proto SIMPLE", "nvls"),
         ("AllReduce: {size} Bytes -> Algo CollNetDirect proto SIMPLE", ""),
         ("AllReduce: 1{size} Bytes -> Algo Ring proto LL", ""),
@@ -230,12 +181,3 @@ def test_latency() -> None:
 )
 def test_algorithm(log: str, expected: str) -> None:
     assert algorithm(log.format(size=4 * GIB), 4 * GIB) == expected
-
-
-def test_algorithm_in_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    log = tmp_path / "nccl.log"
-    log.write_text("".join(NVLS.format(size=size) for size in (GIB, 4 * GIB)))
-    monkeypatch.setenv("NCCL_DEBUG_FILE", str(log))
-    item = measure(Node())
-    assert item["algorithm"] == "nvls"
-    assert [row["algorithm"] for row in item["sizes"]] == ["", "", "nvls", "nvls"]

@@ -8,7 +8,7 @@ import pytest
 
 from builder.bench.machine import modules as packages
 from builder.bench.measurements import imports
-from builder.bench.measurements.imports import import_all
+from builder.bench.measurements.imports import failed_imports
 from tests.support.smoke import run
 
 
@@ -29,23 +29,20 @@ def write(site: Path, path: str, text: str = "") -> None:
 def test_each_module(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that fails, exits, crashes or hangs is named; the others are imported."""
     monkeypatch.setattr(imports, "LIMIT_S", 5.0)
+    monkeypatch.setattr(imports, "TOTAL_S", 60.0)
     write(site, "fine.py", "print('{}'); import sys; print('x', file=sys.stderr)")
-    write(site, "odd.py", "raise ImportError('first\\nlibGL.so.1: cannot open')")
+    write(site, "odd.py", "raise ImportError('libGL.so.1: cannot open')")
     write(site, "leaves.py", "import sys; sys.exit(3)")
     write(site, "crashes.py", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     write(site, "ends.py", "import os; os._exit(4)")
     write(site, "hangs.py", "import time; time.sleep(1000)")
     names = ["fine", "odd", "leaves", "crashes", "json", "ends", "hangs", "os.path", "nosuch"]
-    found = {item["name"]: item["seen"] for item in import_all(names)}
-    assert found == {
-        "fine": "",
+    assert failed_imports(names) == {
         "odd": "ImportError: libGL.so.1: cannot open",
-        "leaves": "SystemExit: 3",
-        "crashes": "it ended the process by SIGSEGV",
-        "json": "",
+        "leaves": "it ended the process with exit code 3",
+        "crashes": "it ended the process by signal 11",
         "ends": "it ended the process with exit code 4",
         "hangs": "did not end within 5 s",
-        "os.path": "",
         "nosuch": "ModuleNotFoundError: No module named 'nosuch'",
     }
 
@@ -62,7 +59,7 @@ def install(site: Path, name: str, files: list[str], top_level: str = "", record
         write(site, file)
 
 
-def test_modules_of_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_packages(site: Path) -> None:
     """The image knows which modules a package installs."""
     install(site, "Scikit_Learn", ["sklearn/__init__.py", "sklearn/tests/__init__.py", "../bin/x"])
     install(site, "attrs", ["attr/__init__.py", "attrs/__init__.py"])
@@ -70,11 +67,7 @@ def test_modules_of_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     install(site, "single", ["_single.cpython-311-x86_64-linux-gnu.so", "one.py", "tests/__init__.py"])
     install(site, "debian-like", [], "deb\n_deb\ntests\n", record=False)
     install(site, "programs", ["../../bin/run", "share/x.txt"])
-    monkeypatch.setattr("sys.prefix", str(site))
-    files = '["lib/python3.11/site-packages/Scikit_Learn-1.0.dist-info/METADATA", "bin/x"]'
-    write(site, "conda-meta/other-1-0.json", f'{{"name": "other", "files": {files}}}')
-    write(site, "conda-meta/broken-1-0.json", "{")
-    wanted = ["scikit-learn", "attrs", "google-thing", "single", "debian-like", "programs", "other", "gone"]
+    wanted = ["scikit-learn", "attrs", "google-thing", "single", "debian-like", "programs", "gone"]
     assert packages.modules_of(wanted) == {
         "scikit-learn": ["sklearn"],
         "attrs": ["attrs"],
@@ -82,7 +75,6 @@ def test_modules_of_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "single": ["one"],
         "debian-like": ["deb"],
         "programs": [],
-        "other": ["sklearn"],
         "gone": [],
     }
 
@@ -94,10 +86,6 @@ def test_in_the_report(site: Path) -> None:
     result = run(*options, "--imports", "json", env={"PYTHONPATH": str(site)})
     item = result.measurement("imports")
     assert item["status"] == "pass" and item["seen"].startswith("json, my_module: imported in")
-    assert (
-        item["packages_without_modules"] == ["gone"]
-        and [m["name"] for m in item["modules"]][1] == "my_module"
-    )
     assert result.report["test"] == {"imports": ["json"], "packages": ["my-package", "gone"]}
     result = run("--framework", "none", "--imports", "json,nosuch")
     assert result.verdict == "fail" and result.failed == {"imports"}
@@ -107,3 +95,9 @@ def test_in_the_report(site: Path) -> None:
     result = run("--framework", "none", "--packages", "gone")
     item = result.measurement("imports")
     assert item["status"] == "warn" and "smoke: {command" in item["advice"] and result.code == 0
+
+
+def test_python_alone() -> None:
+    """A test of nothing else imports modules that need shared libraries of the image."""
+    item = run("--framework", "none").measurement("imports")
+    assert item["status"] == "pass" and item["seen"].startswith("ctypes, zlib: imported in")

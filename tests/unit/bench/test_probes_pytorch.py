@@ -32,10 +32,7 @@ def use_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[UseTo
     ("source", "seen"),
     [
         ("raise OSError('libcudart.so.12: cannot open shared object file: No such file')", "libcudart.so.12"),
-        ("import a_package_that_is_not_there", "a_package_that_is_not_there"),
-        ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
         ("", "AttributeError"),
-        ("this is no Python", "SyntaxError"),
     ],
 )
 def test_import_fails(source: str, seen: str, use_torch: UseTorch) -> None:
@@ -64,8 +61,6 @@ def test_missing_library(message: str, advice: str, use_torch: UseTorch) -> None
     ("build", "expect", "status"),
     [
         ("CPU", "nvidia", "fail"),
-        ("CPU", "amd", "fail"),
-        ("HIP", "nvidia", "fail"),
         ("CUDA", "amd", "fail"),
         ("CUDA", "nvidia", "pass"),
         ("HIP", "amd", "pass"),
@@ -79,10 +74,3 @@ def test_build(build: str, expect: str, status: str) -> None:
     found = ask("torch.build", fake_torch(build), expect=expect)
     assert found.status == status and build in found.seen
     assert bool(found.advice) == (status != "pass")
-
-
-def test_architectures_unknown() -> None:
-    found = ask("torch.architectures", fake_torch("CUDA", known=[]), architectures=["sm_80"])
-    assert found.status == "warn" and "does not report" in found.seen
-    assert ask("torch.architectures", fake_torch("CUDA")).status == "skip"
-    assert ask("torch.architectures", fake_torch("CPU"), architectures=["sm_80"]).status == "skip"

@@ -1,8 +1,9 @@
-"""Probes of the system: shared memory, certificates, temporary files, locale, time zone."""
+"""Probes of the container and its share of the machine."""
 
 from __future__ import annotations
 
 import os
+import site
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.smoke import ask
+from builder.bench.core import Run
+from builder.bench.machine import processor
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask, ask_run, make_run
 from tests.unit.bench.conftest import WriteFile
 
 
@@ -27,25 +31,6 @@ def test_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask("memory.shm").status == "warn"
 
 
-def test_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "gone.pem"))
-    found = ask("system.certificates")
-    assert found.status == "warn" and "gone.pem does not exist" in found.seen
-    (tmp_path / "empty.pem").write_text("")
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
-    found = ask("system.certificates")
-    assert found.status == "warn" and "empty.pem" in found.seen
-
-
-def test_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere() -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
-
-    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
-    assert ask("system.tmp").status == "fail"
-
-
 def test_noexec_or_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: "/scratch")
     size = SimpleNamespace(f_frsize=4096, f_bavail=1 << 20, f_flag=os.ST_NOEXEC | os.ST_NOSUID)
@@ -59,31 +44,117 @@ def test_noexec_or_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.status == "warn" and "4 MiB free" in found.seen
 
 
-def test_path_too_long_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 100)
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    found = ask("system.tmp")
-    assert found.status == "warn" and "too long a path for sockets" in found.seen and "TMPDIR" in found.advice
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A home directory that is mounted from elsewhere."""
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
 
 
-def test_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
-    found = ask("system.locale")
-    assert found.status == "warn" and "ascii" in found.seen and "C.UTF-8" in found.advice
+def test_mounted(home: Path) -> None:
+    found = ask("system.home")
+    assert found.status == "pass" and "(mounted)" in found.seen
 
 
-def test_time_zone_of_the_variable(root: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Europe/Zurich")
-    found = ask("system.timezone")
-    assert found.status == "warn" and "TZ=Europe/Zurich" in found.seen
-    root("/usr/share/zoneinfo/Europe/Zurich")
-    assert ask("system.timezone").status == "pass"
+def test_python_from_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", f"{home}/venv")
+    found = ask("system.home")
+    assert found.status == "fail" and "python runs from" in found.seen
 
 
-def test_time_zone_of_the_system(root: WriteFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TZ", raising=False)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "localtime").symlink_to("/usr/share/zoneinfo/gone")
-    found = ask("system.timezone")
-    assert found.status == "warn" and "zoneinfo/gone" in found.seen
+def test_not_writable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    found = ask("system.home")
+    assert found.status == "warn" and "cannot be written" in found.seen
+
+
+USER_SITE = "/home/somebody/.local/lib/python3.11/site-packages"
+
+
+def test_packages_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework from the home directory hides the image's; other packages there may be wanted."""
+    for name in ("PYTHONPATH", "PYTHONHOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(site, "getusersitepackages", lambda: USER_SITE)
+    torch = fake_torch("CPU")
+    assert ask("python.path", torch).status == "pass"
+    torch.__file__ = f"{USER_SITE}/torch/__init__.py"
+    assert ask("python.path", torch).status == "fail"
+
+
+def test_pythonpath(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "PYTHONHOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert ask("python.path").status == "pass"
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    found = ask("python.path")
+    assert found.status == "warn" and "PYTHONPATH=/elsewhere" in found.seen
+
+
+def use_cores(monkeypatch: pytest.MonkeyPatch, cores: set[int], total: int) -> None:
+    monkeypatch.setattr(processor, "affinity", lambda: cores)
+    monkeypatch.setattr(os, "cpu_count", lambda: total)
+
+
+def test_hardware_threads(root: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two hardware threads of a core are one core."""
+    for core in (3, 67):
+        root(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list", "3,67")
+    use_cores(monkeypatch, {3, 67}, 128)
+    found = ask("cpu.affinity")
+    assert found.status == "fail" and "threads of one core" in found.advice
+    use_cores(monkeypatch, {3, 67, 4, 68}, 128)
+    assert ask("cpu.affinity").status == "pass"
+
+
+def test_quota_below_one_core(root: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cores(monkeypatch, {0, 1}, 2)
+    root("/sys/fs/cgroup/cpu.max", "50000 100000")
+    found = ask("cpu.affinity")
+    assert found.status == "warn" and "a quota of 0.5" in found.seen
+    root("/sys/fs/cgroup/cpu.max", "max 100000")
+    assert "quota" not in ask("cpu.affinity").seen
+
+
+def test_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_cores(monkeypatch, set(range(8)), 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert ask("cpu.affinity", expect="none").status == "pass"
+    monkeypatch.setenv("OMP_NUM_THREADS", "16")
+    found = ask("cpu.affinity", expect="none")
+    assert found.status == "warn" and "OMP_NUM_THREADS=16" in found.seen
+
+
+def spun(share: float = 1.0) -> Run:
+    """A rank that got this share of a core."""
+    run = make_run()
+    run.wall_s, run.busy_s = 1.0, share
+    return run
+
+
+def test_share_of_a_core(root: WriteFile) -> None:
+    assert ask_run("machine.steady", spun(0.97)).status == "pass"
+    found = ask_run("machine.steady", spun(0.5))
+    assert found.status == "warn" and "50 % of a core" in found.seen
+
+
+def test_held_back_by_a_quota(root: WriteFile) -> None:
+    root("/sys/fs/cgroup/cpu.stat", "usage_usec 5\nthrottled_usec 4000000")
+    run = spun()
+    run.throttled_before_s = 1.0
+    found = ask_run("machine.steady", run)
+    assert (
+        found.status == "warn"
+        and "held this process back for 3.0 s" in found.seen
+        and "quota" in found.advice
+    )
+
+
+def test_budget() -> None:
+    run = make_run()
+    assert ask_run("time.budget", run).status == "pass"
+    run.missed = ["conv.training", "imports"]
+    found = ask_run("time.budget", run)
+    assert found.status == "warn" and "not enough for conv.training, imports" in found.seen

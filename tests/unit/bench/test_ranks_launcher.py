@@ -13,21 +13,24 @@ import pytest
 
 from builder.bench.options import parse
 from builder.bench.ranks import launcher as module
+from builder.bench.ranks.child import Lines, Process, encode
 from builder.bench.ranks.launcher import Launcher
-from builder.bench.ranks.messages import Lines, encode
 from builder.bench.ranks.plan import Launch
 
 
 def launcher_of(pipe: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launcher:
     """A launcher whose only rank is the reading end of a pipe."""
-    made = Launcher(parse(["--stall", "10", "--timeout", "5000"]), Launch(), str(tmp_path))
+    made = Launcher(
+        parse(["--stall", "10", "--start-stall", "10", "--timeout", "5000"]), Launch(), str(tmp_path)
+    )
 
-    def start(number: int) -> None:
-        rank = made.ranks[number]
-        rank.connect("n0")
-        made.selector.register(pipe, 1, partial(made._read_pipe, rank, pipe, Lines()))
+    def start() -> None:
+        made.ranks[0].connect("n0")
+        made.steps[0] = "start"
+        read = partial(made._read_rank, 0, Process(0, pipe, -1), Lines())
+        made.selector.register(pipe, 1, read)
 
-    monkeypatch.setattr(made, "_start", start)
+    monkeypatch.setattr(made, "start_ranks", start)
     return made
 
 
@@ -52,17 +55,3 @@ def test_launcher_that_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     made.run()
     os.close(write)
     assert made.watchdog.findings == [] and made.ranks[0].step == "attention"
-
-
-def test_silent_rank_of_a_stopped_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank without a waiting event hangs, whatever the launcher did."""
-    read, write = os.pipe()
-    os.write(write, encode({"begin": "matmul.fp32"}))
-    stop_once(monkeypatch, 0.0)
-    made = launcher_of(read, tmp_path, monkeypatch)
-    monkeypatch.setattr(made.ranks[0], "receive", lambda event: None)
-    made.ranks[0].since = time.monotonic() - 11
-    monkeypatch.setattr(made.ranks[0], "connect", lambda host: None)
-    made.run()
-    os.close(write)
-    assert made.watchdog.findings[0]["id"] in ("watchdog", "ranks.present")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-import pytest
-
-from benchmarks.plot import plot, ticks
+from benchmarks.plot import plot
 from tests.unit.benchmarks.results import point, results
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -28,20 +26,3 @@ def test_more_is_higher() -> None:
     first, second = root.findall(f"{SVG}circle")[:2]
     assert float(first.attrib["cx"]) < float(second.attrib["cx"])
     assert float(first.attrib["cy"]) > float(second.attrib["cy"])
-
-
-def test_both_themes() -> None:
-    assert "prefers-color-scheme: dark" in plot(results()["size"], "2026-01-02")
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([0.15, 8.0], [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]),
-        ([1.0, 2.0], [1.0, 2.0]),
-        ([3.0], [2.0, 5.0]),
-        ([5.0, 5.0], [5.0, 10.0]),
-    ],
-)
-def test_ticks(values: list[float], expected: list[float]) -> None:
-    assert ticks(values) == expected

@@ -5,12 +5,10 @@ A runtime that notes its calls stands in for docker.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +17,6 @@ import pytest
 from benchmarks import start
 from benchmarks.measure import CommandFailed, Figures
 from benchmarks.start_rows import StartImage
-from benchmarks.start_runtimes import ApptainerRuntime
 
 OURS = StartImage("ours", "h/ours:1", "h/ours:2")
 THEIRS = StartImage("theirs", "h/theirs:1")
@@ -113,16 +110,3 @@ def test_import_without_permission(runtime: NotedRuntime, monkeypatch: pytest.Mo
     monkeypatch.setattr(start, "drop_page_cache", lambda: False)
     rows = start.import_rows(plan(runtime, 1), "json", processes=(1,))
     assert {row.case for row in rows} == {"import, warm page cache"}
-
-
-def test_source_without_name() -> None:
-    """The command line wants NAME=SOURCE."""
-    with pytest.raises(argparse.ArgumentTypeError, match="write NAME=SOURCE, not oci:x"):
-        start._named("oci:x")
-
-
-def test_apptainer_file(tmp_path: Path) -> None:
-    """Each reference has a SIF of its own."""
-    apptainer: Any = SimpleNamespace()
-    runtime = ApptainerRuntime(apptainer, tmp_path)
-    assert len({runtime.file(f"h/a:{n}") for n in range(3)}) == 3

@@ -38,10 +38,11 @@ def recipe(tmp_path: Path) -> Recipe:
 
 def test_options() -> None:
     """Of what the recipe tests, the framework remains; without one there is nothing to compare."""
-    plan = SmokePlan("jax", ("a",), (), ("true",), 60)
-    assert ab_options(plan, SmokeOptions(timeout_s=99)).plan == SmokePlan("jax")
-    with pytest.raises(UsageError, match="this image is tested for: imports"):
-        ab_options(SmokePlan(imports=("a",)), SmokeOptions())
+    plan = SmokePlan("torch", ("a",), (), ("true",), 60)
+    assert ab_options(plan, SmokeOptions(timeout_s=99)).plan == SmokePlan("torch")
+    for other in (SmokePlan(imports=("a",)), SmokePlan("jax")):
+        with pytest.raises(UsageError, match=f"this image is tested for: {other.title}"):
+            ab_options(other, SmokeOptions())
 
 
 # on this host -----------------------------------------------------------------------------------------------

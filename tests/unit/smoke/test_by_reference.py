@@ -77,9 +77,7 @@ def test_small_product() -> None:
     """If only small products fitted the time, they can pass, but they do not warn."""
     small = [{"size": 2048, "median_gflop_per_s": 430e3}]
     found = graded(product("bf16", 430.0, size=2048, sizes=small), H200)
-    assert found["status"] == "skip" and found["seen"].endswith(
-        "not evaluated: only size 2048 fitted the time"
-    )
+    assert found["status"] == "skip" and found["seen"].endswith("not graded: only size 2048 fitted the time")
     assert graded(product("bf16", 780.0, size=2048, sizes=small), H200)["status"] == "pass"
     # it takes so long that the host cannot be why
     assert graded(product("bf16", 10.0, size=2048, sizes=small), H200)["status"] == "fail"
@@ -99,7 +97,9 @@ def test_one_rank_had_less_time() -> None:
     assert found == {"fail"}
 
 
-@pytest.mark.parametrize(("speed", "status"), [(3110.0, "pass"), (4300.0, "pass"), (2600.0, "warn")])
+@pytest.mark.parametrize(
+    ("speed", "status"), [(3110.0, "pass"), (4300.0, "pass"), (2900.0, "warn"), (1500.0, "fail")]
+)
 def test_h200_memory(speed: float, status: str) -> None:
     """Copies of an old and of a new driver pass; 60 % of a healthy H200 does not."""
     assert graded(measured("memory.copy", speed), H200)["status"] == status
@@ -120,14 +120,14 @@ def test_reference_too_low() -> None:
     device = {"name": "NVIDIA GH200 120GB", "architecture": "sm_90", "memory_bytes": 97871 << 20}
     found = graded(product("bf16", 720.0), device)
     assert found["status"] == "pass" and "the reference is too low" in found["seen"]
-    assert "too low" not in graded(product("bf16", 640.0), device)["seen"]
+    assert "too low" not in graded(product("bf16", 620.0), device)["seen"]
     # a limit for accepting a machine is exceeded by every good one
     assert "too low" not in graded(product("fp32", 120.0), MI300X)["seen"]
 
 
 def test_above_peak() -> None:
-    """Above 125 % of the peak, the measurement is wrong; GPUs for games exceed theirs."""
-    assert graded(product("bf16", 1100.0), H200)["status"] == "pass"
+    """Above 110 % of the peak, the measurement is wrong; GPUs for games exceed theirs."""
+    assert graded(product("bf16", 1050.0), H200)["status"] == "pass"
     found = graded(product("bf16", 1300.0), H200)
     assert found["status"] == "warn" and "no such device" in found["advice"]
     game = {"name": "NVIDIA GeForce RTX 5090", "architecture": "sm_120", "memory_bytes": 32109 << 20}
@@ -158,7 +158,7 @@ def test_state_during_measurement() -> None:
     cool = {**A100_40, "after": {"clock_mhz": 1410, "clock_max_mhz": 1410, "temperature_c": 40}}
     hot = product("bf16", 150.0, clock_mhz=900.0, temperature_c=88.0, throttled=["heat"])
     found = graded(hot, cool)
-    assert found["seen"].endswith("; clock 900 of 1410 MHz, throttled by heat, 88 °C")
+    assert found["seen"].endswith("; 900 of 1,410 MHz, 88 °C, throttled by heat")
 
 
 def test_known_gpu_without_figures() -> None:
@@ -166,7 +166,7 @@ def test_known_gpu_without_figures() -> None:
     device = {"name": "NVIDIA H100", "architecture": "sm_90", "memory_bytes": 65247 << 20}
     given = report([product("fp32", 50.0), product("bf16", 20.0)], devices=[device])
     found = {f["id"]: f["status"] for f in grade(given, references(), ANY)["grade"]["findings"]}
-    assert found == {"device.reference": "skip", "matmul.fp32": "pass", "matmul.bf16": "warn"}
+    assert found == {"device.reference": "skip", "matmul.bf16": "warn"}
 
 
 def test_double_and_eighth_precision() -> None:
@@ -180,3 +180,34 @@ def test_old_report() -> None:
     old = [measured("memory.copy", 1380.0), product("bf16", 240.0), measured("transfer.d2h_pinned", 25.0)]
     out = grade(report(old, devices=[A100_40]), references(), ANY)
     assert {f["status"] for f in out["grade"]["findings"]} == {"pass"}
+
+
+def test_unbound_transfer() -> None:
+    """A rank that could not be bound to its GPU's NUMA node is shown and not graded."""
+    slow = measured("transfer.h2d_pinned", 4.0, bound=False)
+    found = graded(slow, A100_40)
+    assert found["status"] == "skip" and "NUMA node" in found["seen"]
+    assert graded({**slow, "bound": True}, A100_40)["status"] == "fail"
+
+
+def test_known_slow_cases() -> None:
+    """Memory of another GH200 module, and fp8 of an old ROCm, warn and do not fail."""
+    device = {"name": "NVIDIA GH200 120GB", "architecture": "sm_90", "memory_bytes": 97871 << 20}
+    assert graded(measured("transfer.h2d_pinned", 115.0), device)["status"] == "warn"
+    assert graded(product("fp8", 110.0), MI300X)["status"] == "warn"
+
+
+def test_all_reduce() -> None:
+    """The figure of the algorithm, the number of GPUs and the size counts; small arrays are not graded."""
+
+    def reduced(value: float, **more: Any) -> dict[str, Any]:
+        return graded(measured("allreduce.node", value, members=8, **more), H200)
+
+    assert reduced(470.0, size=4 << 30, algorithm="nvls")["reference"] == 473.10
+    assert reduced(360.0, size=8 << 30, algorithm="ring")["reference"] == 365.6
+    assert reduced(360.0, size=8 << 30, algorithm="tree")["reference"] == 473.10  # what NCCL chooses
+    slow = reduced(40.0, size=16 << 30)
+    assert slow["status"] == "fail" and "NCCL_DEBUG" in slow["advice"]
+    assert reduced(20.0, size=4 << 20)["status"] == "skip"
+    assert "too low" in reduced(560.0, size=4 << 30)["seen"]
+    assert "too low" not in reduced(560.0, size=12 << 30)["seen"]

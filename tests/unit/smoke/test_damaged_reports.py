@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from builder.smoke.changed import differences
-from builder.smoke.compare import compare
+from builder.smoke.changes import compare
 from builder.smoke.grade import Expected, grade
-from builder.smoke.html import render
+from builder.smoke.page import render, view
 from builder.smoke.reference import references
 from builder.smoke.reports import ReportError, StoredReport, parse_report
 from builder.smoke.run import SmokeReport
-from builder.smoke.share import share
+from builder.smoke.share import share, to_bytes
 from builder.smoke.table import render as table
-from builder.smoke.table import render_comparison
-from builder.smoke.track import metrics
-from tests.support.reports import A100_40, a100, cpu, ranked, report, rich, with_site
+from builder.smoke.table import render_changes
+from tests.support.reports import A100_40, a100, cpu, ranked, report, rich
 
 JUNK: list[Any] = [
     None,
@@ -74,7 +72,7 @@ def whole() -> list[dict[str, Any]]:
         grade(a100(packages={"torch": "2.13.0"}, tag="26.11"), references(), Expected("nvidia", ("sm_80",))),
         report([ranked("matmul.bf16", (248e3, 150e3))], devices=devices, ranks=2),
         cpu(),
-        with_site(rich()),
+        rich(),
     ]
     for value in made:
         for m in value["measurements"]:
@@ -108,26 +106,23 @@ def test_damage(number: int) -> None:
         json.dumps(compare([stored], [good]).to_json(), allow_nan=False)
         compare([good], [stored, good, stored])
         if stored.report["measurements"]:
-            assert share([stored.report], []).data.isascii()
-        page = render({"x": ([good, stored], ())}, references(), made="now")
+            assert to_bytes(share([stored.report])).isascii()
+        page = render([view("x", [good, stored], (), references())], {}, made="now")
         assert page.encode("utf-8", "surrogatepass")
-        compared = compare([good], [stored])
-        render_comparison(compared, "x")
-        assert all(str(cause) for cause in differences(compared.old, compared.new, compared.packages))
+        render_changes(compare([good], [stored]), "x")
         table(SmokeReport(stored.report["verdict"], stored.report, "docker", "sha256:" + "0" * 64, 1.0))
-        metrics(stored.report)
     assert read > 25
 
 
 def with_junk(junk: Any) -> dict[str, Any]:
     """A report with one value in all fields about GPUs and their state."""
-    made = with_site(rich())
+    made = rich()
     load = ("clock_mhz", "power_w", "temperature_c", "throttled")
     bf16, reduce = made["measurements"][:2]
     for item in (bf16, reduce, *bf16["ranks"]):
         item |= dict.fromkeys(load, copy.deepcopy(junk))
     bf16 |= dict.fromkeys(("backend", "size", "first_s", "sizes"), copy.deepcopy(junk))
-    bf16 |= dict.fromkeys(("sustained_gflop_per_s", "burst_gflop_per_s"), copy.deepcopy(junk))
+    bf16 |= dict.fromkeys(("sustained_gflop_per_s", "bound"), copy.deepcopy(junk))
     reduce |= {"algorithm": copy.deepcopy(junk), "members": copy.deepcopy(junk)}
     for device in made["facts"]["devices"]:
         device |= {key: copy.deepcopy(junk) for key in device if key not in ("rank", "host")}
@@ -143,10 +138,8 @@ def test_damaged_state(junk: Any) -> None:
     good, damaged_report = StoredReport(rich(), "good"), StoredReport(with_junk(junk), "damaged")
     assert parse_report(json.dumps(damaged_report.report), "x").report
     for pair in ([good, damaged_report], [damaged_report, good]):
-        page = render({"x": (pair, ())}, references(), made="now")
+        page = render([view("x", pair, (), references())], {}, made="now")
         assert "<script" not in page and page.encode("utf-8", "surrogatepass")
-        compared = compare(pair[1:], pair[:1])
-        render_comparison(compared, "x")
-        differences(compared.old, compared.new, compared.packages)
+        render_changes(compare(pair[1:], pair[:1]), "x")
     table(SmokeReport("pass", damaged_report.report, "docker", "sha256:" + "0" * 64, 1.0))
-    assert share([damaged_report.report], []).data.isascii()
+    assert to_bytes(share([damaged_report.report])).isascii()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from builder.smoke.finding import evaluate
 from builder.smoke.grade import Expected, grade, verdict_meaning, worst
-from builder.smoke.limits import LIMITS, evaluate
+from builder.smoke.limits import LIMITS
 from builder.smoke.reference import references
 from builder.smoke.values import value_of
 from tests.support.reports import A100_40, MI250X, STRANGE, a100, cpu, measured, ranked, report
@@ -149,8 +150,8 @@ def test_throttled_gpu() -> None:
         "after": {"throttled": ["heat"], "temperature_c": 91, "clock_mhz": 735, "clock_max_mhz": 1410},
     }
     found = finding(graded(a100({"matmul.bf16": 0.6}, devices=[hot])), "matmul.bf16")
-    assert found["seen"].endswith("; clock 735 of 1410 MHz, throttled by heat, 91 °C")
-    assert "clock" not in finding(graded(a100(devices=[hot])), "matmul.bf16")["seen"]
+    assert found["seen"].endswith("; 735 of 1,410 MHz, 91 °C, throttled by heat")
+    assert "MHz" not in finding(graded(a100(devices=[hot])), "matmul.bf16")["seen"]
     devices = [{**(hot if i == 2 else A100_40), "rank": i} for i in range(4)]
     out = graded(report([ranked("matmul.bf16", (248e3, 247e3, 180e3, 249e3))], devices=devices, ranks=4))
     (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
@@ -201,7 +202,7 @@ def test_slow_peer() -> None:
         and slow["status"] == "warn"
         and slow["fraction"] == pytest.approx(0.83, abs=0.01)
     )
-    assert "205 TFLOP/s; 4 x NVIDIA A100-SXM4-40GB typically reach 248 TFLOP/s" in slow["seen"]
+    assert "205 TFLOP/s: 83% of 248 TFLOP/s (4 x NVIDIA A100-SXM4-40GB typically reach it)" in slow["seen"]
     assert out["verdict"] == "warn"
 
 
@@ -217,17 +218,6 @@ def test_two_peers() -> None:
     out = graded(several(248e3, 180e3))
     (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
     assert slow["device"].startswith("rank 1") and slow["status"] == "fail"
-
-
-def test_slow_peer_by_time() -> None:
-    """For times lower is better; measurements that depend on the host only warn."""
-    out = graded(several(10.0, 10.1, 30.0, 9.9, name="training", unit="ms"))
-    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
-    assert (
-        slow["device"].startswith("rank 2")
-        and slow["status"] == "warn"
-        and slow["fraction"] == pytest.approx(0.335, abs=0.01)
-    )
 
 
 @pytest.mark.parametrize("medians", [(248e3, 240e3, 236e3, 246e3), (248e3,), (1.0, 0.0)])
@@ -248,53 +238,10 @@ def test_different_models() -> None:
 # CPUs -------------------------------------------------------------------------------------------------------
 
 
-def test_cpu() -> None:
-    """A CPU is graded by the roofline of the same run."""
-    out = graded(cpu(), NONE)
-    assert out["verdict"] == "pass"
-    product = finding(out, "matmul.fp32")
-    assert product["basis"] == "roofline" and product["reference"] == pytest.approx(
-        400, rel=0.05
-    )  # limited by arithmetic
-    attention = finding(out, "attention")
-    assert attention["fraction"] == pytest.approx(90 / 400, rel=0.1)
-    low = cpu()
-    next(m for m in low["measurements"] if m["id"] == "attention").update(flop=1e9, bytes=1e9)
-    assert finding(graded(low, NONE), "attention")["reference"] == pytest.approx(
-        60, rel=0.05
-    )  # limited by memory
-
-
-def test_slow_cpu() -> None:
-    """A CPU that is slow as a whole does not fail."""
-    slow = dict.fromkeys(
-        ("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 0.12
-    )
-    assert graded(cpu(slow), NONE)["grade"]["findings"][0]["id"] == "cpu.scaling"  # the cores do not scale
-    out = graded(cpu({**slow, "cpu.peak": 0.12}), NONE)
-    assert out["verdict"] == "warn" and {
-        f["id"] for f in out["grade"]["findings"] if f["status"] != "pass"
-    } == {"cpu.scaling"}
-
-
-@pytest.mark.parametrize(("factor", "status"), [(0.62, "pass"), (0.45, "warn"), (0.2, "fail")])
-def test_below_roofline(factor: float, status: str) -> None:
-    """Matrix products far below the roofline warn or fail."""
+@pytest.mark.parametrize("factor", [1.0, 0.1])
+def test_cpu(factor: float) -> None:
+    """The figures of a CPU are shown and not graded, however slow they are."""
     out = graded(cpu({"matmul.fp32": factor}), NONE)
-    assert finding(out, "matmul.fp32")["status"] == status == out["verdict"]
-
-
-def test_busy_cpu() -> None:
-    """A value does not fail if other processes took much of the time."""
-    given = cpu({"matmul.fp32": 0.2})
-    given["measurements"][1]["lost_fraction"] = 0.6
-    found = finding(graded(given, NONE), "matmul.fp32")
-    assert found["status"] == "warn" and "other processes took 60% of the time" in found["seen"]
-
-
-def test_without_roofline() -> None:
-    """Without measured limits nothing is graded."""
-    out = graded(report([measured("matmul.fp32", 300.0, device="cpu")]), NONE)
     assert out["grade"] == {"verdict": "skip", "devices": [], "findings": []} and out["verdict"] == "pass"
 
 

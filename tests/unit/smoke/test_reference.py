@@ -297,37 +297,3 @@ def test_h200_memory() -> None:
     assert not {"memory", "copy", "triad"} & set(h200.achieved)
     at_eight = {(f.algorithm, f.value) for f in h200.achieved["allreduce"] if f.gpus == 8}
     assert {("nvls", 482.26), ("ring", 365.6)} <= at_eight
-
-
-# the table of docs/grading.md -------------------------------------------------------------------------------
-
-
-def shown(figure: Any) -> str:
-    return f"{figure.value:g}" + ("\\*" if figure.kind == "acceptance" else "")
-
-
-def row(device: Any) -> str:
-    """The row of a GPU: peak / published."""
-    cells = [device.name]
-    for key in (*ARITHMETIC, "memory", "copy", "triad", "transfer"):
-        peak, published = device.peak.get(key), device.achieved.get(key)
-        found = shown(published[0]) if published else "?"
-        if key == "memory":
-            cells.append(f"{peak:g}" if peak else "?")
-        elif key in ("copy", "triad"):
-            cells.append(found)
-        else:
-            cells.append(f"{peak:g} / {found}" if peak else found if published else "")
-    best: dict[tuple[int, str], Any] = {}
-    for figure in sorted(device.achieved.get("allreduce", ()), key=lambda figure: figure.bytes):
-        best[figure.gpus, figure.algorithm] = figure
-    reduces = [f"{shown(f)} ({', '.join(filter(None, (str(f.gpus), f.algorithm)))})" for f in best.values()]
-    return f"| {' | '.join([*cells, ', '.join(reduces)])} |"
-
-
-def test_table_in_docs() -> None:
-    """docs/grading.md shows the figures of every GPU. If this fails, it prints the right table."""
-    rows = [row(device) for device in references().devices]
-    text = (Path(__file__).parents[3] / "docs" / "grading.md").read_text()
-    table = text.partition("| GPU | fp64 |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert table == rows, "\n".join(rows)

@@ -58,7 +58,7 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
         json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
     )
     ran(fake_slurm, NEW, IMAGE_LOCK, IMAGE_LOCK)
-    asked = SlurmRequest(partition="big", reservation="course")
+    asked = SlurmRequest(partition="big", options=("--reservation=course",))
     got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me", asked=asked)
     assert (
         got.verdict == "pass"

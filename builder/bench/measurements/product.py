@@ -1,0 +1,34 @@
+"""The test of TensorFlow and JAX: one matrix product, which must be right. Nothing is timed."""
+
+from __future__ import annotations
+
+import math
+
+from ..core import Item, Run, skip
+from .accuracy import checked, require, wrong_results
+from .precision import PRECISIONS
+
+_SIZE = 256
+_CHECK = "largest error of a product against float64"
+
+
+def measure_product(run: Run) -> Item:
+    """Multiply two matrices on each device of this rank."""
+    framework = run.framework
+    if framework is None:
+        raise skip(f"no {run.options.framework}")
+    import numpy
+
+    generator = numpy.random.RandomState(_SIZE)
+    a, b = (generator.standard_normal((_SIZE, _SIZE)).astype(numpy.float32) for _ in range(2))
+    expected = a.astype(numpy.float64) @ b.astype(numpy.float64)
+    devices = [f"cuda:{index}" for index in run.own_gpus] or [run.device]
+    limit, worst = PRECISIONS["fp32"].limit, 0.0
+    for device in devices:
+        difference = framework.product(a, b, device) - expected
+        error = float(abs(difference).max() / math.sqrt(float((expected**2).mean())))
+        check = checked(_CHECK, error, limit, error <= limit)
+        require(check, f"the product on {device} is off by {error:.2g}", wrong_results(), device=device)
+        worst = max(worst, error)
+    seen = f"right on {', '.join(devices)}"
+    return {"seen": seen, "device": devices[0], **checked(_CHECK, worst, limit, True)}

@@ -1,0 +1,210 @@
+"""What changed between stored runs: a table for people, which decides nothing.
+
+Runs at different times differ by more than an image does: by heat, clocks, placement and neighbours. So a
+change is shown beside what earlier runs differed by, and ``builder smoke --ab`` is the only way to call an
+image slower.
+
+    earlier runs      |  x    x x    x  |         usual: from the lowest to the highest
+    shown             |                 |--floor--|   o   a value beyond both
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from builder.smoke.limits import floor_of
+from builder.smoke.packages import PackageChange, changed_packages
+from builder.smoke.reports import StoredReport
+from builder.smoke.state import model_of, shares_gpu
+from builder.smoke.values import (
+    Report,
+    Value,
+    devices_of,
+    format_value,
+    number,
+    rank_item,
+    usable_measurements,
+    values_of,
+)
+
+Outcome = Literal["slower", "faster", "same"]
+#: Measurements whose amount of work is fixed, where others use the fastest of several sizes.
+_FIXED_WORK = ("conv.training", "attention")
+#: Sizes that differ by this factor or more are different measurements.
+_OTHER_SIZE = 4
+#: What makes figures of two runs comparable: measurement, model of the device, unit.
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure before and after: the median over a run's devices of one model, and over runs."""
+
+    id: str
+    model: str
+    unit: str
+    old: float
+    new: float
+    low: float
+    """The lowest and the highest of the earlier runs."""
+    high: float
+    runs: int
+    """The number of earlier runs."""
+    ratio: float
+    """Above 1 if the new one is better."""
+    outcome: Outcome
+    on_gpu: bool
+
+    @property
+    def text(self) -> str:
+        """The change for people: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5 runs)``."""
+        old, new, low, high = (
+            format_value(value, self.unit) for value in (self.old, self.new, self.low, self.high)
+        )
+        usual = f"usual: {low} to {high}, {self.runs} runs" if self.runs > 1 else "1 run, no usual spread"
+        return f"{old} -> {new}, {100 * (self.ratio - 1):+.1f} % ({usual})"
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"id": self.id, "model": self.model, "unit": self.unit}
+        out |= {"old": self.old, "new": self.new, "usual": [self.low, self.high], "runs": self.runs}
+        return out | {"ratio": round(self.ratio, 4), "outcome": self.outcome}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The runs of two images side by side."""
+
+    old: tuple[StoredReport, ...]
+    new: tuple[StoredReport, ...]
+    changes: tuple[Change, ...]
+    differences: tuple[str, ...]
+    """What else differs: the GPU, its driver, the image."""
+    packages: tuple[PackageChange, ...] | None
+    """The packages that differ; None if the packages of one image are unknown."""
+
+    @property
+    def changed(self) -> tuple[Change, ...]:
+        """The changes beyond what is usual, the slower ones first."""
+        return tuple(change for change in self.changes if change.outcome != "same")
+
+    def to_json(self) -> dict[str, Any]:
+        packages = self.packages
+        return {
+            "old": _side_to_json(self.old),
+            "new": _side_to_json(self.new),
+            "changes": [change.to_json() for change in self.changes],
+            "differences": list(self.differences),
+            "packages": None if packages is None else [str(package) for package in packages],
+        }
+
+
+def _side_to_json(runs: Sequence[StoredReport]) -> dict[str, Any]:
+    newest = runs[-1]
+    return {"digest": newest.digest, "tag": newest.tag, "started": newest.started, "runs": len(runs)}
+
+
+def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> Comparison:
+    """Compare runs, measurement by measurement and model of device by model.
+
+    Args:
+        new: one run or more, the newest last.
+        old: one earlier run or more, the newest last.
+    """
+    before, after = _samples(old), _samples(new)
+    found = (_change(key, before[key], after[key]) for key in after if key in before)
+    changes = sorted((change for change in found if change is not None), key=lambda change: change.ratio)
+    packages = None
+    if old[-1].packages is not None and new[-1].packages is not None:
+        packages = tuple(changed_packages(old[-1].packages, new[-1].packages))
+    differences = tuple(_differences(old[-1], new[-1]))
+    return Comparison(tuple(old), tuple(new), tuple(changes), differences, packages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A figure of one run: the median over its devices of one model."""
+
+    median: float
+    size: float
+    value: Value
+
+
+def _samples(runs: Sequence[StoredReport]) -> dict[_Key, list[_Sample]]:
+    """Return the figures of runs that nothing else disturbed, the newest last."""
+    undisturbed = [run for run in runs if not shares_gpu(run.report)] or runs
+    out: dict[_Key, list[_Sample]] = defaultdict(list)
+    for run in undisturbed:
+        for measurement in usable_measurements(run.report):
+            for key, values in _by_model(run.report, measurement).items():
+                center = statistics.median(value.median for value in values)
+                out[key].append(_Sample(center, size_of(measurement, values[0]), values[0]))
+    return out
+
+
+def _by_model(report: Report, measurement: Mapping[str, Any]) -> dict[_Key, list[Value]]:
+    out: dict[_Key, list[Value]] = defaultdict(list)
+    for value in values_of(measurement):
+        if value.median > 0:
+            out[value.id, model_of(report, value), value.unit].append(value)
+    return out
+
+
+def _change(key: _Key, old: Sequence[_Sample], new: Sequence[_Sample]) -> Change | None:
+    """Return the change of a figure; None if no earlier run measured it at this size."""
+    name, model, unit = key
+    newest = new[-1]
+    earlier = [s.median for s in old if not other_size(name, s.size, newest.size)]
+    if not earlier:
+        return None
+    value = newest.value
+    before, after = statistics.median(earlier), statistics.median(sample.median for sample in new)
+    low, high = min(earlier), max(earlier)
+    floor = floor_of(name, on_gpu=value.on_gpu).change
+    outcome: Outcome = "same"
+    if after > high * (1 + floor):
+        outcome = "faster" if value.higher_is_better else "slower"
+    elif after < low * (1 - floor):
+        outcome = "slower" if value.higher_is_better else "faster"
+    ratio = after / before if value.higher_is_better else before / after
+    return Change(name, model, unit, before, after, low, high, len(earlier), ratio, outcome, value.on_gpu)
+
+
+def size_of(measurement: Mapping[str, Any], value: Value) -> float:
+    """Return the size at which a value was measured, or the amount of work if that is fixed; or 0.
+
+    Each rank may have had time for another size.
+    """
+    own = {**measurement, **rank_item(value, measurement)}
+    return number(own, "flop" if value.id in _FIXED_WORK else "size") or 0.0
+
+
+def other_size(name: str, old: float, new: float) -> bool:
+    """Return whether a measurement of two sizes is two different ones."""
+    if not (old and new) or old == new:
+        return False
+    return name in _FIXED_WORK or max(old, new) >= _OTHER_SIZE * min(old, new)
+
+
+def _differences(old: StoredReport, new: StoredReport) -> list[str]:
+    """Return what differs between two runs apart from their figures."""
+    if old.digest == new.digest and new.digest:
+        found = ["the image is the same: what differs is the machine"]
+    else:
+        found = ["another image"]
+    for what, key in (("GPU", "name"), ("driver", "driver"), ("power limit", "power_limit_w")):
+        before, after = _facts(old, key), _facts(new, key)
+        if before and after and before != after:
+            found.append(f"{what} {', '.join(before)} -> {', '.join(after)}")
+    before, after = _facts(old, "uuid"), _facts(new, "uuid")
+    if before and after and before != after:
+        found.append("other GPUs" if len(after) > 1 else "another GPU")
+    return found
+
+
+def _facts(stored: StoredReport, key: str) -> list[str]:
+    found = {str(device.get(key) or "")[:80] for device in devices_of(stored.report)} - {""}
+    return sorted(found)[:3] if key != "uuid" else sorted(found)
