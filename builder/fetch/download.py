@@ -51,19 +51,10 @@ class Downloader:
         self._reporter = reporter
         self._stop = stop
         self._lock = threading.Lock()
-        self._sizes: dict[str, int] = {}
         self._finished = 0
 
-    def begun(self, package: LockedPackage, size: int) -> None:
-        """Counts a package of ``size`` bytes. The total is known when the last one has begun."""
-        with self._lock:
-            self._sizes.setdefault(package.key, size)
-            if len(self._sizes) == self._count:
-                self._reporter.start(TASK, sum(self._sizes.values()))
-
-    def finished(self, package: LockedPackage) -> None:
-        """Counts a package that is on this machine now."""
-        self.begun(package, 0)
+    def finished(self) -> None:
+        """Count a package that is on this machine now."""
         with self._lock:
             self._finished += 1
             self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
@@ -100,7 +91,6 @@ class Downloader:
             length = answer.headers.get("content-length", "")
             if length.isdecimal():
                 require_space(part.path.parent, int(length), f"the download of {package.filename}")
-                self.begun(package, int(length))
             try:
                 for data in body_from(answer, offset):
                     yield data

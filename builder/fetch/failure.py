@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from builder.errors import FetchError
-from builder.model import DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
+from builder.model import FIND_LINKS, WHEELS, LockedPackage
 from builder.net.urlvariables import UrlVariables, variables_in
 from builder.redact import redact
 
@@ -39,12 +39,6 @@ def not_found(
 
 
 def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline: bool) -> str:
-    if package.url.startswith(DEBIAN_CHANNEL):
-        return (
-            "the Debian mirror has other versions now, or this version of builder makes other packages from "
-            "them: lock again (builder lock), or copy the channel of the machine that made the lock "
-            "(docs/offline.md)"
-        )
     if package.url.startswith(FIND_LINKS):
         return (
             "set PIP_FIND_LINKS to the folder that holds the file, or add the folder to the recipe "

@@ -64,9 +64,7 @@ def fetch_packages(
             offline.
         SpaceError: the disk is full.
     """
-    fetcher = _Fetcher(
-        settings, store, Places(settings, find_links, variables, reporter, places), variables, reporter
-    )
+    fetcher = _Fetcher(settings, store, Places(settings, find_links, variables, places), variables, reporter)
     local = fetcher.find_local(packages, jobs)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
     downloaded = iter(fetcher.download(missing, jobs))
@@ -126,7 +124,7 @@ class _Fetcher:
 
             def fetch(package: LockedPackage) -> Fetched:
                 found = self._fetch(package, client, downloader)
-                downloader.finished(package)
+                downloader.finished()
                 return found
 
             return [fetched for _, fetched in in_parallel(fetch, packages, jobs, self._stop)]

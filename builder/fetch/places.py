@@ -1,8 +1,7 @@
 """Where a locked package may be, in the order in which the places are tried.
 
 1. the mirrors of its URL (``BUILDER_MIRRORS``),
-2. its URL, or the Debian channel of this machine for ``builder://debian/...``; the Python of a base image
-   (``builder://base/...``) is made from its URL,
+2. its URL; the Python of a base image (``builder://base/...``) is made from its URL,
 3. for wheels: files of the same name where find-links and the indexes of pip's configuration point. Wheels
    that builder built (``builder://wheels/...``) are in the store, or in the project's folder ``wheels/``,
    which :func:`builder.lock.environment.find_links` adds.
@@ -10,8 +9,6 @@
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +16,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from builder.errors import FetchError
-from builder.model import BASE_PYTHON, DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
+from builder.model import BASE_PYTHON, FIND_LINKS, WHEELS, LockedPackage
 from builder.net.findlinks import FindLinks, as_path
 from builder.net.mirrors import mirrors_of
 from builder.net.urlvariables import UrlVariables
-from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders
@@ -66,46 +62,35 @@ class Places:
         settings: Settings,
         find_links: Sequence[str],
         variables: UrlVariables,
-        reporter: Reporter,
         others: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._settings = settings
         self._variables = variables
         self._links = FindLinks(find_links)
-        self._reporter = reporter
         self._others = others or {}
-        self._channel_lock = threading.Lock()
-        self._channel_renewed = False
 
-    def of(
-        self, package: LockedPackage, client: httpx.Client | None, *, make_channel: bool = True
-    ) -> Iterator[Place]:
+    def of(self, package: LockedPackage, client: httpx.Client | None) -> Iterator[Place]:
         """The places of a package, in order. A place need not have the package.
 
         Args:
             package: the package.
             client: reads find-links pages and indexes; None leaves these out.
-            make_channel: make the Debian channel of this machine if the package is from there.
 
         Raises:
-            FetchError: the package names a file that cannot be in the Debian channel, or the channel cannot
-                be made.
+            FetchError: the package is no Python of a base image, but its URL begins like one.
         """
         url = self._variables.expanded(package.url)
         for mirrored in mirrors_of(self._settings, url):
             folder = as_path(mirrored)
             yield folder if folder is not None else Url(mirrored, redact(mirrored))
-        yield from self._original(package, url, make_channel)
+        yield from self._original(package, url)
         if package.manager == "pip":
             yield from self._links.local(package.filename)
             if client is not None and not self._settings.offline:
                 for link in self._links.remote(package.filename, client):
                     yield Url(link, redact(link))
 
-    def _original(self, package: LockedPackage, url: str, make_channel: bool) -> Iterator[Place]:
-        if url.startswith(DEBIAN_CHANNEL):
-            yield from self._debian_channel(url.removeprefix(DEBIAN_CHANNEL), package.platform, make_channel)
-            return
+    def _original(self, package: LockedPackage, url: str) -> Iterator[Place]:
         if url.startswith(BASE_PYTHON):
             yield self._base_python(url)
             return
@@ -121,33 +106,9 @@ class Places:
 
     def _base_python(self, url: str) -> Path:
         """The package of the base image's Python, made here."""
-        from builder.channel.venv import write_base_python
+        from builder.fetch.venv import write_base_python
 
         place = write_base_python(url, CacheFolders(self._settings.cache).channels / "base")
         if place is None:
             raise FetchError(f"{url} names no Python of a base image", "lock again: builder lock")
         return place
-
-    def _debian_channel(self, name: str, platform: str, make_channel: bool) -> Iterator[Path]:
-        """The file in this machine's channel; a second time after the channel was renewed."""
-        from builder.channel.contents import SUBDIRS
-        from builder.channel.debian import channel_folder, debian_channel
-
-        if not re.fullmatch(rf"({'|'.join(SUBDIRS)})/[A-Za-z0-9_][A-Za-z0-9_.+-]*\.conda", name):
-            raise FetchError(
-                f"{DEBIAN_CHANNEL}{name} names no package of the Debian channel", "lock again: builder lock"
-            )
-        if not make_channel:
-            yield channel_folder(self._settings, platform) / name
-            return
-        with self._channel_lock:
-            folder = debian_channel(self._settings, self._reporter, platform=platform)
-        yield folder / name
-        if self._settings.offline:
-            return
-        # The lock may be newer than this machine's channel: renew it, once for all packages.
-        with self._channel_lock:
-            if not self._channel_renewed:
-                self._channel_renewed = True
-                debian_channel(self._settings, self._reporter, platform=platform, refresh=True)
-        yield folder / name

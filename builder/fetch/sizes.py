@@ -1,4 +1,4 @@
-"""The sizes of archives, for ``builder plan``: from this machine's disk, else from the servers."""
+"""The sizes of archives, for ``builder build --dry-run``: from this machine's disk, else from the servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from builder.fetch.places import Places
 from builder.fetch.verify import Verifier
 from builder.model import LockedPackage
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
-from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -41,7 +40,7 @@ def head_sizes(
         variables: those that URLs of the packages may contain.
         jobs: the largest number of requests at the same time.
     """
-    places = Places(settings, find_links, variables, QUIET)
+    places = Places(settings, find_links, variables)
     verifier = Verifier(store)
     sizes = {p.key: _local_size(p, places, verifier, store) for p in packages}
     unknown = {p.key: p for p in packages if sizes[p.key] is None}
@@ -60,7 +59,7 @@ def _local_size(package: LockedPackage, places: Places, verifier: Verifier, stor
     """The size of the first local file that should be the package; its content is not checked."""
     digest = verifier.digest(package)
     in_store = [store.path(digest)] if digest else []
-    for place in (*in_store, *places.of(package, None, make_channel=False)):
+    for place in (*in_store, *places.of(package, None)):
         if isinstance(place, Path):
             with contextlib.suppress(OSError):
                 return place.stat().st_size
@@ -75,7 +74,7 @@ def _remote_size(
     """
     import httpx
 
-    for place in places.of(package, client, make_channel=False):
+    for place in places.of(package, client):
         if isinstance(place, Path) or not place.is_web or place.host in unreachable:
             continue
         try:

@@ -42,7 +42,6 @@ module             what it does
 ``names``          maps names of conda packages to names of PyPI projects
 ``urls``           environment variables in URLs
 ``hints``          what to write where there is no solution
-``likely``         names that a user may have meant
 =================  ==============================================================================
 
 What a lock has:

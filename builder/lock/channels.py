@@ -15,7 +15,6 @@ from builder.errors import ConfigError, FetchError
 from builder.lock.condaspec import split_channel
 from builder.lock.inputs import channels
 from builder.lock.request import SolveRequest
-from builder.model import DEBIAN_CHANNEL
 from builder.net.mirrors import mirrored_url
 from builder.net.urlvariables import expanded
 from builder.redact import redact
@@ -44,10 +43,7 @@ class SolverChannel:
 
 
 def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
-    """The channels of an environment, highest priority first, or only the Debian channel.
-
-    The Debian channel takes their place if none of them answers and the recipe has ``conda: {fallback:
-    debian}``.
+    """Return the channels of an environment, highest priority first.
 
     Raises:
         ConfigError: no channels, or a channel's name is not valid.
@@ -56,10 +52,7 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     answering, silent = probe_channels(request)
     if not silent:
         return answering
-    reasons = describe_silent(silent)
-    if not answering and request.recipe.conda.fallback == "debian":
-        return [_debian_channel(request, reasons)]
-    raise FetchError(reasons, channels_hint(request, silent))
+    raise FetchError(describe_silent(silent), channels_hint(silent))
 
 
 def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
@@ -86,26 +79,13 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tup
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 
-def channels_hint(request: SolveRequest, silent: Sequence[tuple[SolverChannel, str]]) -> str:
+def channels_hint(silent: Sequence[tuple[SolverChannel, str]]) -> str:
     """What to do about channels that do not answer."""
     for channel, _ in silent:
         near = difflib.get_close_matches(channel.name, _KNOWN, n=1, cutoff=0.8)
         if near and near[0] != channel.name:
             return f"is the name {channel.name} right? did you mean {near[0]}?"
-    hint = "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
-    if request.recipe.conda.fallback is None:
-        where = request.recipe.source or "the recipe"
-        hint += f", or allow the Debian channel in {where}: conda: {{fallback: debian}}"
-    return hint
-
-
-def _debian_channel(request: SolveRequest, reasons: str) -> SolverChannel:
-    from builder.channel.debian import current_channel
-
-    request.reporter.note(f"{reasons}: using the Debian channel, the recipe's fallback")
-    folder = current_channel(request.settings, request.reporter, platform=request.recipe.platform)
-    url = folder.absolute().as_uri().rstrip("/") + "/"
-    return SolverChannel(DEBIAN_CHANNEL.rstrip("/"), url, DEBIAN_CHANNEL)
+    return "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)"
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
@@ -126,14 +106,11 @@ def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> l
     py-rattler compares a spec's channel with the URL from which an index was read, behind a mirror with the
     mirror's. So a name is resolved here, like the names below ``channels:``.
 
-    As in conda, a name also stands for a channel that is listed by a URL which ends with that name. The
-    Debian channel takes the place of every other one.
+    As in conda, a name also stands for a channel that is listed by a URL which ends with that name.
 
     Raises:
         ConfigError: the text is not the name of a channel.
     """
-    if known[0].locked == DEBIAN_CHANNEL:
-        return [known[0]]
     urls = {channel.actual for channel in solver_channels(text, request)}
     found = [channel for channel in known if channel.actual in urls]
     if not found and "://" not in text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +15,7 @@ from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment, Spec
 from builder.lock.urls import public, unexpanded
-from builder.model import DEBIAN_CHANNEL, LockedPackage
+from builder.model import LockedPackage
 from builder.redact import redact
 
 _TIME_LIMIT = timedelta(minutes=10)
@@ -28,14 +27,10 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
     Raises:
         ConfigError: a spec is not valid, or there are no channels.
         SolveError: no set of packages satisfies the specs; the message contains the solver's reason.
-        FetchError: a channel does not answer, and the recipe names no fallback.
+        FetchError: a channel does not answer.
     """
     check_specs(request.environment)
     channels = reachable_channels(request)
-    if channels[0].locked == DEBIAN_CHANNEL:
-        # Its packages were made now; a date would hide all of them.
-        request = replace(request, newest=None)
-        _note_of_debian(request)
     try:
         records = asyncio.run(_Solve(request, channels).run())
     except BuilderError:
@@ -149,14 +144,6 @@ class _Solve:
             exclude_newer=self._request.newest,
             timeout=_TIME_LIMIT,
         )
-
-
-def _note_of_debian(request: SolveRequest) -> None:
-    """Warns that the Debian channel takes the place of channels that specs name."""
-    named = [spec.text for spec in request.environment.conda if split_channel(spec.text)]
-    if named:
-        texts = redact(", ".join(named))
-        request.reporter.warn(f"{texts}: the Debian channel takes the place of the channel named there")
 
 
 def _virtual(request: SolveRequest) -> list[Any]:

@@ -15,25 +15,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from builder.config.recipe import Recipe
 from builder.errors import FetchError, LockError, SolveError, UsageError
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
-from builder.lock.inputs import content_hash, inputs, virtual_packages
+from builder.lock.inputs import virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
-from builder.lock.spec import Environment
+from builder.lock.solve import finish_lock
 from builder.lock.urls import public
-from builder.model import DEBIAN_CHANNEL, MAIN, Lock, LockedPackage
+from builder.model import MAIN, Lock, LockedPackage
 from builder.net.mirrors import mirrored_url, public_url
 from builder.progress import working
 from builder.redact import redact
@@ -74,27 +71,18 @@ def conda_lock_target(request: LockRequest) -> Lock:
     with working(request.reporter, f"solving with conda-lock and {program.name}"):
         solved = _solve(to_solve, channels, program)
     packages = [_locked(package, channels, request.settings) for package in solved]
-    custom = inputs(recipe, environment)
-    return Lock(
-        packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
-        platforms=(recipe.platform,),
-        channels=tuple(redact(channel.name) for channel in channels),
-        sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
-        content_hash={recipe.platform: content_hash(custom)},
-        custom=custom,
-        base=request.base,
-    )
+    names = [channel.name for channel in channels]
+    return finish_lock(request, packages, names, recipe.environment_path, {})
 
 
 def _check_options(request: LockRequest) -> None:
     """Refuses what only builder's own solvers do."""
     recipe = request.recipe
-    if request.update:
-        raise UsageError("--update does not work with --solver conda-lock", "leave out one of the two")
-    if request.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer:
+    dated = request.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer
+    if request.update or dated:
         raise UsageError(
-            "conda-lock cannot leave out packages by their date (exclude_newer)",
-            "leave out --solver conda-lock, or exclude_newer",
+            f"--solver conda-lock cannot {'update single packages' if request.update else 'exclude_newer'}",
+            "leave out --solver conda-lock",
         )
 
 
@@ -117,10 +105,8 @@ def _program() -> Path:
 
 
 def _check_channels(channels: Sequence[SolverChannel]) -> None:
-    """Refuses what conda-lock cannot lock, or would pass to conda on its command line."""
+    """Refuses channels whose password conda-lock would pass to conda on its command line."""
     for channel in channels:
-        if channel.locked == DEBIAN_CHANNEL:
-            continue
         if "$" in channel.name or redact(channel.actual) != channel.actual:
             raise UsageError(
                 f"channel {channel.name}: conda-lock would put its password on the command line of conda",
@@ -136,13 +122,7 @@ def _solve(
     tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
         work = Path(name)
-        _write(work / "environment.yml", _environment_file(request, channels))
-        _write(work / "virtual.yml", _virtual_file(recipe))
-        names = {
-            pypi: {"conda_name": conda, "pypi_name": pypi}
-            for conda, pypi in conda_mapping(request.settings).items()
-        }
-        _write(work / "names.json", names)
+        _write_inputs(work, request, channels)
         _run(_command(recipe.platform, program), work, request)
         try:
             lock = read_lock(work / "conda-lock.yml")
@@ -180,38 +160,31 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
         )
 
 
-def _write(path: Path, data: Mapping[str, Any]) -> None:
-    """Writes a file in YAML (or JSON) that only this user can read: URLs of indexes may have passwords."""
-    path.touch(mode=0o600)
-    is_json = path.suffix == ".json"
-    path.write_text(json.dumps(data) if is_json else yaml.safe_dump(data, sort_keys=False))
-
-
-def _environment_file(request: SolveRequest, channels: Sequence[SolverChannel]) -> dict[str, Any]:
-    """What builder read from the environment file, as a plain environment file."""
-    own = request.environment
+def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverChannel]) -> None:
+    """Writes what builder read and knows, in files for conda-lock."""
+    recipe, own, pip = request.recipe, request.environment, request.recipe.pip
     dependencies: list[Any] = [spec.text for spec in own.conda]
     if own.pip:
         dependencies.append({"pip": [spec.text for spec in own.pip]})
-    data: dict[str, Any] = {
+    urls = [pip.index_url or own.index_url, *own.extra_index_urls, *pip.extra_index_urls]
+    environment = {
         "channels": [channel.actual.rstrip("/") for channel in channels],
         "dependencies": dependencies,
-        "platforms": [request.recipe.platform],
+        "platforms": [recipe.platform],
+        "pip-repositories": [mirrored_url(request.settings, url) for url in urls if url],
     }
-    indexes = _indexes(request, own)
-    return {**data, "pip-repositories": indexes} if indexes else data
-
-
-def _indexes(request: SolveRequest, own: Environment) -> list[str]:
-    pip = request.recipe.pip
-    urls = [pip.index_url or own.index_url, *own.extra_index_urls, *pip.extra_index_urls]
-    return [mirrored_url(request.settings, url) for url in urls if url]
-
-
-def _virtual_file(recipe: Recipe) -> dict[str, Any]:
-    """The target's virtual packages; conda-lock puts a blank before the build string."""
-    packages = {name: value.replace("=", " ") for name, value in virtual_packages(recipe).items()}
-    return {"subdirs": {recipe.platform: {"packages": packages}}}
+    # conda-lock puts a blank before the build string
+    virtual = {name: value.replace("=", " ") for name, value in virtual_packages(recipe).items()}
+    mapping = conda_mapping(request.settings)
+    files = {
+        "environment.yml": {key: value for key, value in environment.items() if value},
+        "virtual.yml": {"subdirs": {recipe.platform: {"packages": virtual}}},
+        "names.json": {pypi: {"conda_name": c, "pypi_name": pypi} for c, pypi in mapping.items()},
+    }
+    for name, data in files.items():
+        path = work / name
+        path.touch(mode=0o600)  # URLs of indexes may have passwords
+        path.write_text(json.dumps(data))  # which is YAML too
 
 
 def _locked(package: LockedPackage, channels: Sequence[SolverChannel], settings: Settings) -> LockedPackage:

@@ -1,8 +1,8 @@
 """One conda spec of an environment file, read as conda reads it.
 
 conda ignores two parts of a spec: a namespace (``bioconda:bcftools``, with one colon) and pip's extras
-(``uvicorn[standard]``). It also reads ``=>3.1``, which is no operator. py-rattler refuses the last two. So a
-spec is rewritten here, with a note of what was ignored.
+(``uvicorn[standard]``). py-rattler refuses the second. So a spec is rewritten here, with a note of what was
+ignored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ _SPEC = re.compile(
     re.ASCII,
 )
 _EXTRAS = re.compile(r"\s*(\[[^\[\]=]*\])")
-#: ``=>3.1``, and the same with several constraints: ``==>3.1,<4``.
-_REVERSED = re.compile(r"\s*(=+)([<>])\s*([^\s=<>!~|,]+)$")
 _SUBDIR = re.compile(r"(?:linux|osx|win|emscripten|wasi|zos|freebsd)-[a-z0-9]+$|noarch$")
 #: Texts that begin like a spec and are none.
 _NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^\[]*[<>=!] +=")
@@ -35,7 +33,7 @@ class CondaSpec:
     name: str
     """In lower case."""
     notes: tuple[str, ...]
-    """What conda ignores or reads in another way than the user may think."""
+    """What conda ignores."""
 
 
 def read_conda_spec(text: str) -> CondaSpec | None:
@@ -57,21 +55,8 @@ def read_conda_spec(text: str) -> CondaSpec | None:
             f"conda ignores {extras[1]} in {redact(text)!r}: add the packages that it stands for, "
             f"or move '{name}{extras[1]}' below the item '- pip:'"
         )
-    if reversed_ := _REVERSED.fullmatch(rest):
-        rest = _as_conda_reads(*reversed_.groups())
-        notes.append(f"conda reads {redact(text)!r} as '{name}{rest}': write that")
     text = f"{channel}{name}{rest}"
     return None if _NO_SPEC.match(text) else CondaSpec(text, name.lower(), tuple(notes))
-
-
-def _as_conda_reads(equals: str, operator: str, version: str) -> str:
-    """The constraint that conda makes from ``=>VERSION``.
-
-    conda removes the equals signs. For a single one it also adds a ``*``, and ``VERSION*`` sorts before
-    ``VERSION``. So ``=>3.1`` includes 3.1, and ``=<3.1`` does not.
-    """
-    is_at_least = equals == "=" and operator == ">"
-    return f"{'>=' if is_at_least else operator}{version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +88,4 @@ def conda_spec_hint(text: str) -> str:
         return f"this is for pip: write it below the item '- pip:', as '- {redact(text)}'"
     if text.startswith("pip - "):
         return "write '- pip:' with a colon, and its packages indented below it"
-    if re.fullmatch(r"[\d.]+", text):
-        return f"write the package with its version: python={text}"
-    if re.search(r"=[<>]|[<>=!] +=", text):
-        correct = re.sub(r"([<>=!]) +=", r"\1=", text)
-        return "write " + re.sub(r"=([<>])", r"\1=", correct).replace(" ", "")
-    if " install " in text:
-        return f"write the package alone: {text.split(' install ', 1)[1]}"
     return "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"

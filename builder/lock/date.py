@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from builder.errors import LockError
-from builder.lock.file import CREATED, digest_of, read_lock, with_list_of, write_lock
+from builder.lock.file import CREATED, digest_of, read_lock, write_lock
 from builder.model import Lock
 from builder.settings import MAX_EPOCH
 
@@ -26,12 +26,12 @@ _DAY = "%Y-%m-%dT00:00:00Z"
 
 
 def replace_lock(lock: Lock, path: Path) -> Lock:
-    """Writes a new lock with its date, and with the list of imported modules of the lock that it replaces.
+    """Write a new lock with its date.
 
     Raises:
         SpaceError, BuilderError: see :func:`builder.lock.file.write_lock`.
     """
-    return write_lock(dated(with_list_of(lock, path), path), path)
+    return write_lock(dated(lock, path), path)
 
 
 def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:

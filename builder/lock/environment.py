@@ -38,12 +38,6 @@ _SELECTORS = {
     "linux-aarch64": {"aarch64", "unix", "linux"},
 }
 _KNOWN_SELECTORS = {"linux64", "unix", "linux", "aarch64", "ppc64le", "osx64", "osx", "arm64", "win", "win64"}
-#: mamba's form of a selector: ``- sel(linux): PACKAGE``.
-_SEL = re.compile(r"sel\(\s*(\w+)\s*\)")
-_SEL_OF_LINUX = {"linux", "unix"}
-_SEL_OF_OTHERS = {"osx", "win"}
-#: The tag of ``<<``, which adds the keys of another mapping.
-_MERGE_TAG = "tag:yaml.org,2002:merge"
 #: Keys of an environment file that conda, mamba and conda-lock read.
 _KEYS = (
     "name",
@@ -96,25 +90,30 @@ def recipe_environment(recipe: Recipe) -> Environment:
     path = recipe.environment_path
     if not path.exists():
         return Environment(path, "", (), (), ())
+    groups = () if recipe.lock else recipe.groups
+    return read_any_environment(path, recipe.platform, recipe.root, groups, recipe.lock_environment)
+
+
+def read_any_environment(
+    path: Path, platform: str, root: Path, groups: Sequence[str] = (), environment: str | None = None
+) -> Environment:
+    """Return what an environment file of any kind asks for: conda's, or that of another tool.
+
+    Raises:
+        ConfigError: see :func:`read_environment` and :func:`builder.lock.manifests.read_manifest`.
+    """
     if is_manifest(path):
-        return read_manifest(
-            path,
-            recipe.platform,
-            recipe.root,
-            groups=() if recipe.lock else recipe.groups,
-            environment=recipe.lock_environment,
-        )
-    return read_environment(path, recipe.platform, recipe.root)
+        return read_manifest(path, platform, root, groups=groups, environment=environment)
+    return read_environment(path, platform, root)
 
 
 def _of_other_tool(path: Path, text: str) -> ConfigError | None:
     """The error for a file that another tool reads or writes; None if it is not known to be one."""
     found = other_file(path, text)
-    if found is None or not found.as_environment:
+    if found is None or found.what == "an environment file":
         return None
     return ConfigError(
-        f"{path}: this is {found.what}, and 'environment:' names a conda environment file",
-        found.as_environment.replace("{name}", path.name),
+        f"{path}: this is {found.what}, and 'environment:' names a conda environment file", found.hint
     )
 
 
@@ -214,30 +213,16 @@ class _Reader:
         return keys
 
     def _pairs(self, root: yaml.MappingNode) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
-        """The keys of a mapping with their values, and those that ``<<: *NAME`` adds to it.
-
-        A mapping's own keys win over those that it adds, and earlier mappings over later ones.
-        """
-        found: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
-        todo: list[yaml.Node] = [root]
-        while todo:
-            node = todo.pop()
-            if not isinstance(node, yaml.MappingNode):
-                raise self._error(node, "<<: names something that is not a mapping", "write <<: *NAME")
-            own: set[str] = set()
-            added: list[yaml.Node] = []
-            for key, value in node.value:
-                if not isinstance(key, yaml.ScalarNode):
-                    raise self._error(key, "a key is a list or mapping", "write it as KEY: VALUE lines")
-                if key.tag == _MERGE_TAG:
-                    added += value.value if isinstance(value, yaml.SequenceNode) else [value]
-                    continue
-                if key.value in own:
-                    raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
-                own.add(key.value)
-                found.setdefault(key.value, (key, value))
-            todo += reversed(added)
-        return list(found.values())
+        """The keys of a mapping with their values."""
+        found: set[str] = set()
+        for key, _ in root.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                raise self._error(key, "a key is a list, a mapping or <<", "write it as KEY: VALUE lines")
+            if key.value in found:
+                raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
+            found.add(key.value)
+        pairs: list[tuple[yaml.ScalarNode, yaml.Node]] = root.value
+        return pairs
 
     def _check_key(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
         """Refuses an unknown key if it is a known one with an error in it; conda ignores the others."""
@@ -260,12 +245,8 @@ class _Reader:
 
     def _read_dependencies(self, node: yaml.Node) -> None:
         if not isinstance(node, yaml.SequenceNode):
-            example = "PACKAGE"
-            if isinstance(node, yaml.MappingNode) and node.value:
-                key, value = node.value[0]
-                version = str(value.value) if isinstance(value, yaml.ScalarNode) else ""
-                example = f"{key.value}{f'={version}' if version[:1].isdigit() else version.strip('*')}"
-            raise self._error(node, "dependencies: must be a list", f"write '- {example}' lines below it")
+            hint = "write '- PACKAGE' or '- PACKAGE=VERSION' lines below it"
+            raise self._error(node, "dependencies: must be a list", hint)
         for item in node.value:
             if isinstance(item, yaml.MappingNode):
                 for key, value in self._pairs(item):
@@ -274,11 +255,8 @@ class _Reader:
                 self._read_conda_spec(item)
 
     def _read_section(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
-        if selector := _SEL.fullmatch(key.value):
-            self._read_selected(selector[1], key, value)
-            return
         if key.value != "pip":
-            hint = "dependencies: may contain the sections 'pip:' and 'sel(linux):' only"
+            hint = "dependencies: may contain the section 'pip:' only"
             if isinstance(value, yaml.ScalarNode):
                 hint = f"write a package with its version as '- {key.value}={value.value}'"
             raise self._error(key, f"unknown section {key.value!r}", hint)
@@ -287,16 +265,6 @@ class _Reader:
         self._conda.append(Spec("pip", "pip", self._where(key)))
         for text, item in self._items(value, "pip"):
             self._pip.read(text, self._where(item))
-
-    def _read_selected(self, selector: str, key: yaml.Node, value: yaml.Node) -> None:
-        """mamba's ``sel(linux): PACKAGE``, or a list of packages."""
-        if selector not in _SEL_OF_LINUX | _SEL_OF_OTHERS:
-            known = ", ".join(sorted(_SEL_OF_LINUX | _SEL_OF_OTHERS))
-            raise self._error(key, f"unknown selector sel({selector})", f"known selectors: {known}")
-        if selector in _SEL_OF_OTHERS:
-            return
-        for item in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-            self._read_conda_spec(item)
 
     def _read_conda_spec(self, node: yaml.Node) -> None:
         text = self._string(node, "dependencies")

@@ -6,7 +6,6 @@ import hashlib
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -15,8 +14,8 @@ import yaml
 
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
-from builder.lock.modules import MODULES
-from builder.lock.othertools import other_file
+from builder.lock.markers import ARCHITECTURES
+from builder.lock.othertools import TOOLS, other_file
 from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
 from builder.model import MAIN, Lock, LockedBase, LockedPackage, LockedSource
 from builder.net.urlvariables import variables_in
@@ -28,21 +27,16 @@ CREATED = "builder.created"
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
 #: A name, version or URL: it becomes a part of file names, requirements files and scripts.
-_WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
 #: The folder of a conda package in its channel, and the file name of a package, both from its URL.
 _SUBDIR = re.compile(r"[a-z0-9-]+")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
-_HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
+HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 _NO_HASH = "lock again: without a hash a download cannot be verified"
-#: Platforms of conda that builder does not build images for.
-_OTHER_PLATFORMS = frozenset(
-    {"osx-64", "osx-arm64", "win-64", "win-arm64", "win-32", "linux-32", "linux-ppc64le", "linux-s390x"}
-    | {"linux-armv6l", "linux-armv7l", "linux-riscv64", "emscripten-wasm32", "wasi-wasm32", "zos-z"}
-)
 #: Bytes of a file that is not a lock file in which builder looks for what it is.
 _LOOKED_AT = 100_000
 #: The path of a key in the file: names of keys, and positions in lists.
@@ -57,9 +51,7 @@ _HEADER = """\
 
 
 def read_lock(path: Path) -> Lock:
-    """Reads a lock file of builder or of conda-lock 1 to 4 (format version 1; 2 through conda-lock itself).
-
-    A package from a git repository has no hash. It must be built, so no image can have it as it is.
+    """Reads a lock file of builder or of conda-lock 1 to 4 (format version 1).
 
     Raises:
         LockError: the file is missing or damaged, has another format, or a package without a hash. The
@@ -93,12 +85,9 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
 def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
     """The error for a file that another tool reads or writes; None if it is not known to be one."""
     found = other_file(path, raw[:_LOOKED_AT].decode(errors="replace"))
-    if found is None or not found.as_lock:
+    if found is None or found.what == TOOLS["conda-lock"]:
         return None
-    return LockError(
-        f"{path}: this is {found.what}, not a lock file of conda-lock",
-        found.as_lock.replace("{name}", path.name),
-    )
+    return LockError(f"{path}: this is {found.what}, not a lock file of conda-lock", found.hint)
 
 
 class _Reader:
@@ -115,13 +104,9 @@ class _Reader:
                 "a lock file has the keys version:, metadata: and package:; create one: builder lock",
             )
         version = data.get("version")
-        if version == 2:
-            from builder.lock.formats.condalock import as_version_1
-
-            data = as_version_1(self._path, data)
-        elif version != 1:
+        if version != 1:
             raise self._error(
-                f"lock format version {reprlib.repr(version)}; builder reads versions 1 and 2",
+                f"lock format version {reprlib.repr(version)}; builder reads version 1",
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
@@ -184,7 +169,7 @@ class _Reader:
             try:
                 yield self._package(item, position)
             except LockError:
-                if isinstance(item, dict) and item.get("platform") in _OTHER_PLATFORMS:
+                if isinstance(item, dict) and item.get("platform") not in ARCHITECTURES:
                     continue
                 raise
 
@@ -196,7 +181,7 @@ class _Reader:
             if not isinstance(item.get(key), str) or not item[key]:
                 name = item.get("name") or position + 1
                 raise self._error(f"package {name}: {key} is missing or not text", (*keys, key))
-            if not _WORD.fullmatch(item[key]):
+            if not WORD.fullmatch(item[key]):
                 raise self._error(
                     f"package {position + 1}: {key} has a blank, a control character or too many characters",
                     (*keys, key),
@@ -208,7 +193,7 @@ class _Reader:
             raise self._error(
                 f"package {name}: manager is {reprlib.repr(manager)}, not conda or pip", (*keys, "manager")
             )
-        is_git = manager == "pip" and item["url"].startswith("git+")
+        is_git = manager == "pip" and item["url"].startswith("git+")  # a build refuses it
         # conda-lock 2.5 and later store the commit as "sha256"
         sha256, md5 = (None, None) if is_git else self._hashes(name, item.get("hash"), keys)
         dependencies = item.get("dependencies") or {}
@@ -228,15 +213,8 @@ class _Reader:
         )
 
     def _check_url(self, item: Mapping[str, Any], keys: _Keys) -> None:
-        """Refuses a URL whose file name would lead out of the folders into which packages are put."""
-        try:
-            path = urlsplit(item["url"]).path
-            filename = unquote(path, errors="strict").rsplit("/", 1)[-1]
-        except ValueError:
-            raise self._error(f"package {item['name']}: url is not valid", (*keys, "url")) from None
         is_conda = item.get("manager") == "conda"
-        subdir = path.split("/")[-2] if path.count("/") else ""
-        if not _FILENAME.fullmatch(filename) or (is_conda and not _SUBDIR.fullmatch(subdir)):
+        if not is_package_url(item["url"], is_conda=is_conda):
             form = "SUBDIR/FILE" if is_conda else "a file name"
             raise self._error(f"package {item['name']}: url does not end with {form}", (*keys, "url"))
 
@@ -256,7 +234,7 @@ class _Reader:
         value = hashes.get(kind)
         if value is None:
             return None
-        if not isinstance(value, str) or not _HEX[kind](value.lower()):
+        if not isinstance(value, str) or not HEX[kind](value.lower()):
             raise self._error(f"package {name}: hash.{kind} is not a valid {kind}", (*keys, "hash", kind))
         return value.lower()
 
@@ -264,6 +242,17 @@ class _Reader:
         line = _line(self._raw, keys)
         where = f"{self._path}:{line}" if line else str(self._path)
         return LockError(f"{where}: {message}", hint)
+
+
+def is_package_url(url: str, *, is_conda: bool) -> bool:
+    """Return whether the file name of a URL stays in the folders into which packages are put."""
+    try:
+        path = urlsplit(url).path
+        filename = unquote(path, errors="strict").rsplit("/", 1)[-1]
+    except ValueError:
+        return False
+    subdir = path.split("/")[-2] if path.count("/") else ""
+    return bool(_FILENAME.fullmatch(filename) and (not is_conda or _SUBDIR.fullmatch(subdir)))
 
 
 def _created_elsewhere(meta: Mapping[Any, Any]) -> str:
@@ -318,17 +307,6 @@ def packages_in(path: Path) -> tuple[LockedPackage, ...]:
         return ()
 
 
-def with_list_of(lock: Lock, path: Path) -> Lock:
-    """A new lock with the list of the lock file that it replaces, if that has one."""
-    if MODULES in lock.custom:
-        return lock
-    try:
-        text = read_lock(path).custom.get(MODULES)
-    except LockError:
-        return lock  # there is none, or it is damaged and will be replaced
-    return lock if text is None else replace(lock, custom={**lock.custom, MODULES: text})
-
-
 def digest_of(lock: Lock, path: Path) -> str:
     """The digest that a lock would have as a file at the path: ``sha256:...``. Writes nothing."""
     return f"sha256:{hashlib.sha256(_rendered(lock, path)).hexdigest()}"
@@ -348,9 +326,7 @@ def _rendered(lock: Lock, path: Path) -> bytes:
         "sources": list(lock.sources),
     }
     if custom:
-        metadata["custom_metadata"] = {
-            key: _Lines(text) if key == MODULES else text for key, text in sorted(custom.items())
-        }
+        metadata["custom_metadata"] = dict(sorted(custom.items()))
     packages = sorted(lock.packages, key=lambda p: (p.manager, p.name, p.platform, p.category))
     data = {"version": 1, "metadata": metadata, "package": [_item(package) for package in packages]}
     # PyYAML's writer in Python, not the one in C: the lock's digest goes into the image, and no version of
@@ -367,20 +343,9 @@ def _header(path: Path) -> str:
     return _HEADER.format(target=target).replace(" \n", "\n")
 
 
-class _Lines(str):
-    """A text of several lines, written as these lines."""
-
-    __slots__ = ()
-
-
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-_Dumper.add_representer(
-    _Lines, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
-)
 
 
 def _item(package: LockedPackage) -> Mapping[str, Any]:

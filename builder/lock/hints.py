@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
 from builder.lock.channels import SolverChannel, gateway
-from builder.lock.condaspec import split_channel
-from builder.lock.environment import find_links
 from builder.lock.inputs import virtual_packages
-from builder.lock.likely import likely_conda, likely_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
-from builder.model import DEBIAN_CHANNEL
-from builder.net.findlinks import as_path
-from builder.net.pipconfig import pip_configuration
-from builder.redact import redact
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
@@ -41,6 +34,26 @@ _NO_WHEEL = re.compile(
 )
 _REPOSITORY = re.compile(r"`(\S+ @ git\+\S+?)`")
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+#: What people write (names of modules, and of the other index) -> names on conda-forge.
+_CONDA_NAMES = {
+    "torch": "pytorch",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "cv2": "opencv",
+    "opencv-python": "opencv",
+    "pil": "pillow",
+    "yaml": "pyyaml",
+}
+#: The same with names on PyPI.
+_PIP_NAMES = {
+    "pytorch": "torch",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "cv2": "opencv-python-headless",
+    "pil": "pillow",
+    "yaml": "pyyaml",
+    "tensorflow-gpu": "tensorflow",
+}
 #: How many versions a hint lists.
 _VERSIONS = 3
 
@@ -123,12 +136,7 @@ def _missing_hint(
 ) -> str:
     """What to write instead of a package, or a version of it, that no channel has."""
     spec = _spec(name, request.environment.conda)
-    is_debian = channels[0].locked == DEBIAN_CHANNEL
     versions = index.versions.get(name, ())
-    if versions and is_debian:
-        return f"the Debian channel has {name} {versions[0]} only: write '- {name}={_short(versions[0])}'"
-    if is_debian:
-        return _debian_hint(name, spec, request, index)
     where = ", ".join(channel.name for channel in channels)
     if versions:
         exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
@@ -136,28 +144,12 @@ def _missing_hint(
             return f"'==' means exactly this version: write '- {name}={exact[1]}'"
         newest = ", ".join(versions[:_VERSIONS])
         return f"{where} has {name} {newest}: write '- {name}={_short(versions[0])}'"
-    near = likely_conda(name, index.names)
+    alias = _CONDA_NAMES.get(name.lower(), "")
+    near = [alias] if alias in index.names else difflib.get_close_matches(name.lower(), index.names)
     if near:
         return f"is the name {name} right? {where} has {' and '.join(near)}"
     pip = f", or move it below the item '- pip:' if it is a package of PyPI: '- {name}'" if spec else ""
     return f"is the name {name} right? {where} has no such package: add the channel that has it{pip}"
-
-
-def _debian_hint(name: str, spec: Spec | None, request: SolveRequest, index: _Index) -> str:
-    """What to write instead of a package that the Debian channel does not have."""
-    there = "the Debian channel has Python 3.11 and no packages for it"
-    if spec is None:
-        return f"{there}, so no {name}"
-    absent = [s for s in request.environment.conda if s.name not in index.names]
-    move = f"{there}: move {', '.join(s.name for s in absent)} below the item '- pip:'"
-    named = {part.text: s.text for s in absent if (part := split_channel(s.text))}
-    if not named:
-        return move
-    channel, text = next(iter(named.items()))
-    return (
-        f"{redact(text)} is in channel {redact(channel)}, which does not answer: check the network, or set a "
-        f"mirror: BUILDER_MIRRORS='FROM=TO'; {move}"
-    )
 
 
 def _short(version: str) -> str:
@@ -184,24 +176,15 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 # pip --------------------------------------------------------------------------------------------------------
 
 
-def wheels_on_disk(request: SolveRequest) -> frozenset[str]:
-    """The names of the packages in find-links folders on this disk."""
-    links = [*find_links(request.recipe), *pip_configuration().find_links]
-    folders = [path for link in links if (path := as_path(link)) is not None]
-    files = [file.name for folder in folders for file in sorted(folder.glob("*.whl"))]
-    return frozenset(canonicalize_name(name.partition("-")[0]) for name in files)
-
-
-def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str], known: Iterable[str] = ()) -> str:
+def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str]) -> str:
     """What to write when uv found no solution.
 
     Args:
         text: uv's message.
         specs: the requirements of the environment.
         provided: names and versions of the packages that conda provides.
-        known: names of packages that are available here.
     """
-    hints = [*_name_hints(text, tuple(known)), *_version_hints(text, specs)]
+    hints = [*_name_hints(text), *_version_hints(text, specs)]
     hints += [
         f"only the environment can name a git repository: add '- {named}' below '- pip:'"
         for named in _REPOSITORY.findall(text)
@@ -224,20 +207,14 @@ def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str], know
     return "; ".join(dict.fromkeys(hints)) or "relax a requirement of the pip section"
 
 
-def _name_hints(text: str, known: Sequence[str]) -> Iterator[str]:
+def _name_hints(text: str) -> Iterator[str]:
     """For names that an index does not have, and for those that stand for another package."""
-    for name in dict.fromkeys(_NOT_FOUND.findall(text)):
-        near = likely_pip(name, known)
-        meant = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else "correct it, or name its index: --extra-index-url URL"
-        )
-        yield f"is the name {name} right? the index has no such package: {meant}"
-    for name in dict.fromkeys(_UNUSABLE.findall(text)):
-        near = likely_pip(name, known)
-        if near and near[0] != name:
-            yield f"is the name {name} right? did you mean {near[0]}?"
+    missing = _NOT_FOUND.findall(text)
+    for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
+        if name in _PIP_NAMES:
+            yield f"is the name {name} right? did you mean {_PIP_NAMES[name]}?"
+        elif name in missing:
+            yield f"is the name {name} right? correct it, or name its index: --extra-index-url URL"
 
 
 def _version_hints(text: str, specs: Sequence[Spec]) -> Iterator[str]:

@@ -22,16 +22,15 @@ from packaging.utils import canonicalize_name
 from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
-from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
 from builder.lock.groups import LEFT_OUT, left_out_line
-from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
+from builder.lock.inputs import channels, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
-from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
+from builder.lock.solve import Cutoffs, finish_lock, solve_conda_packages, solve_pip_packages
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
@@ -77,21 +76,11 @@ def import_lock(request: LockRequest) -> Lock:
         SolveRequest(recipe, environment, request.settings, reporter=request.reporter, base=request.base)
     )
     imported = _import(_Task(to_solve, cutoffs, path, request.wheel_builder))
-    custom = inputs(recipe, environment)
-    extra = {_TOOL: imported.foreign.tool}
-    extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
+    extra = {_TOOL: imported.foreign.tool, **cutoffs.metadata}
     groups = recipe.groups or (MAIN,)
     if line := left_out_line(groups, len(imported.left_out), imported.left_out_groups):
         extra[LEFT_OUT] = line
-    lock = Lock(
-        packages=tuple(sorted(imported.packages, key=lambda p: (p.manager, p.name))),
-        platforms=(recipe.platform,),
-        channels=tuple(redact(channel) for channel in imported.channels),
-        sources=(os.path.relpath(path, recipe.lock_path.parent),),
-        content_hash={recipe.platform: content_hash(custom)},
-        custom={**custom, **extra},
-        base=request.base,
-    )
+    lock = finish_lock(request, imported.packages, imported.channels, path, extra)
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
     _report(recipe, imported, request.reporter)

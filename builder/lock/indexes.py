@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 from builder.errors import ConfigError, FetchError
 from builder.lock.channels import PROBE_TIMEOUT
 from builder.lock.request import SolveRequest
-from builder.net.mirrors import mirrored_url
+from builder.net.mirrors import mirrored_url, public_url
 from builder.net.pipconfig import PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import expand_home
 from builder.text import human_bytes
 
-#: Packages that only builds for CUDA need. nvidia-ml-py and nvidia-nccl come with packages for CPUs too.
-_NEEDS_CUDA = re.compile(r"^(?:cuda-toolkit|nvidia-(?:cublas|cuda-runtime|cudnn)(?:-cu\d+)?)$", re.MULTILINE)
+#: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
+_NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
 #: Indexes of builds for CUDA: ``https://download.pytorch.org/whl/cu129``.
 _CUDA_INDEX = re.compile(r"/cu\d+(/|$)")
 
@@ -38,8 +38,7 @@ class Indexes:
     find_links: tuple[str, ...] = ()
     no_index: bool = False
     silent: tuple[str, ...] = ()
-    """Indexes of the environment and the recipe that do not answer: those of pip's own configuration take
-    their place."""
+    """The public URLs of indexes that do not answer: pip's own configuration takes their place."""
 
     @property
     def pages(self) -> tuple[str, ...]:
@@ -91,35 +90,20 @@ def find_indexes(request: SolveRequest) -> Indexes:
     main = _mirrored(request, recipe.index_url or environment.index_url or "")
     extra = [_mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]]
     silent = _silent_indexes(request, [url for url in (main, *extra) if url])
+    replaced = tuple(public_url(request.settings, url) for url in silent)
     if main in silent:
         main = ""
     extra = [url for url in dict.fromkeys(extra) if url not in silent]
     if configuration.no_index and not main:
         # Without an index or no-index uv would use PyPI.
         first = extra[0] if extra else ""
-        return Indexes(first, tuple(extra), links, no_index=not extra, silent=silent)
+        return Indexes(first, tuple(extra), links, no_index=not extra, silent=replaced)
     main = main or configuration.index_url or _mirrored(request, _default_index())
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
     # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
     # lock.
     indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
-    return Indexes(main, tuple(indexes), links, silent=silent)
-
-
-def mirrored_indexes(request: SolveRequest) -> dict[str, str]:
-    """Returns the URLs of all indexes that are asked for packages, each with its public URL.
-
-    The public URL of an index in pip's own configuration is empty: ``BUILDER_MIRRORS`` does not apply to it.
-    """
-    recipe, environment, own = request.recipe.pip, request.environment, pip_configuration()
-    main = recipe.index_url or environment.index_url
-    if not main and not own.index_url and not own.no_index:
-        main = _default_index()
-    public = [main or "", *environment.extra_index_urls, *recipe.extra_index_urls]
-    found = {_mirrored(request, url): url for url in public if url}
-    if not main and own.index_url and not own.no_index:
-        found.setdefault(own.index_url, "")
-    return found
+    return Indexes(main, tuple(indexes), links, silent=replaced)
 
 
 def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple[str, ...]:
@@ -187,41 +171,49 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ..
         if request.recipe.pip.fallback != "pip":
             raise FetchError(
                 f"{request.environment.path}: {message}",
-                "check the network, or allow pip's own configuration instead: "
+                "check the network; or name a copy: BUILDER_MIRRORS='FROM=TO'; or use pip's configuration: "
                 f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
             )
         request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
     return tuple(silent)
 
 
-def check_kind(request: SolveRequest, silent: Sequence[str], packages: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses CUDA packages that took the place of those of an index that does not answer.
+def check_kind(
+    request: SolveRequest,
+    silent: Sequence[str],
+    packages: Sequence[Mapping[str, Any]],
+) -> None:
+    """Raise FetchError if packages for CUDA replace those of an index that does not answer.
 
-    The same name is another kind of package elsewhere: torch is for the CPU in an index of PyTorch, and for
-    CUDA, with 3 GB of other packages, on PyPI. A recipe for NVIDIA's GPUs takes them.
+    One name can be two kinds of package: torch is for the CPU on an index of PyTorch, and for CUDA,
+    with 3 GB of other packages, on PyPI. A recipe for NVIDIA GPUs takes them.
 
     Args:
         request: the environment and the target.
-        silent: the indexes that do not answer.
+        silent: the public URLs of the indexes that do not answer.
         packages: uv's solution.
-
-    Raises:
-        FetchError: the recipe is for no GPU, or for AMD's, and the solution needs CUDA.
     """
-    replaced = [url for url in silent if not _CUDA_INDEX.search(url)]
-    found = _NEEDS_CUDA.findall("\n".join(package["name"] for package in packages))
-    if request.recipe.gpu.vendor == "nvidia" or not replaced or not found:
+    vendor = request.recipe.gpu.vendor
+    replaced = [redact(url) for url in silent if not _CUDA_INDEX.search(url)]
+    found = [package["name"] for package in packages if _NEEDS_CUDA.fullmatch(package["name"])]
+    if vendor == "nvidia" or not replaced or not found:
         return
-    url = mirrored_indexes(request).get(replaced[0], replaced[0])
-    origin = redact(url).removesuffix(urlsplit(url).path)
-    size = sum(wheel.get("size", 0) for package in packages for wheel in package.get("wheels", ())[:1])
+    url = replaced[0]
+    origin = url.removesuffix(urlsplit(url).path)
+    size = sum(map(_size, packages))
+    in_all = f"; {human_bytes(size)} in all" if size else ""
     raise FetchError(
-        f"{request.environment.path}: {redact(url)} does not answer, and what is elsewhere is for CUDA "
-        f"({', '.join(found)} ...{f'; {human_bytes(size)} in all' if size else ''}), but the recipe has gpu: "
-        f"{{vendor: {request.recipe.gpu.vendor}}}",
-        f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with wheels: "
-        "export PIP_FIND_LINKS=FOLDER; or write gpu: {vendor: nvidia} into the recipe to take CUDA",
+        f"{request.environment.path}: package index {url} does not answer, and the packages of "
+        f"other indexes are for CUDA ({', '.join(found)} ...{in_all}), but the recipe has "
+        f"gpu: {{vendor: {vendor}}}",
+        f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
+        "wheels: export PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
     )
+
+
+def _size(package: Mapping[str, Any]) -> int:
+    """Return the bytes of the largest wheel of a package; 0 if its index has no sizes."""
+    return max((wheel.get("size", 0) for wheel in package.get("wheels", ())), default=0)
 
 
 def _problem(url: str) -> str:

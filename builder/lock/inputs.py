@@ -19,6 +19,7 @@ from builder.config.safeyaml import read_bytes
 from builder.errors import ConfigError, LockError
 from builder.lock.environment import recipe_environment
 from builder.lock.groups import chosen_groups, is_own
+from builder.lock.markers import ARCHITECTURES, marker_environment
 from builder.lock.names import pypi_name
 from builder.lock.spec import Environment, Spec
 from builder.model import Lock, canonical_json
@@ -74,7 +75,6 @@ _GLIBC = {
 }
 #: ``debian:SUITE``, or an image of that name in a registry: ``docker://docker.io/library/ubuntu:24.04``.
 _KNOWN_BASE = re.compile(r"(?:docker://(?:[^@]*/)?)?(?:debian|ubuntu):([a-z]+|\d\d(?:\.04)?)")
-_ARCHSPEC = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
@@ -82,7 +82,7 @@ def virtual_packages(recipe: Recipe) -> dict[str, str]:
 
     The default of ``__glibc`` is that of the base where the base's name tells it: ``debian:bookworm``.
     """
-    values = {**_DEFAULTS, "__archspec": f"1={_ARCHSPEC[recipe.platform]}"}
+    values = {**_DEFAULTS, "__archspec": f"1={ARCHITECTURES[recipe.platform]}"}
     base = _KNOWN_BASE.match(recipe.base)
     if base is not None:
         values["__glibc"] = _GLIBC.get(base[1], values["__glibc"])
@@ -305,14 +305,4 @@ def missing(recipe: Recipe, lock: Lock) -> list[str]:
 def _applies(spec: Spec, recipe: Recipe, python: str) -> bool:
     """Whether a requirement of pip is for the target, as its marker says."""
     marker = Requirement(spec.text).marker
-    target = {
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "os_name": "posix",
-        "platform_machine": _ARCHSPEC[recipe.platform],
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
-    }
-    if python:
-        target |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
-    return marker is None or marker.evaluate(target)
+    return marker is None or marker.evaluate(marker_environment(recipe.platform, python or "3.11"))

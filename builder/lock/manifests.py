@@ -142,18 +142,9 @@ class _Reader:
 
 
 def conda_version(specifier: str) -> str:
-    """A version specifier of PEP 440 (or Poetry's ``^3.10``) as conda writes it; empty accepts any."""
-    parts = [part.replace(" ", "") for part in specifier.split(",") if part.strip(" *")]
-    found = []
-    for part in parts:
-        caret = re.fullmatch(r"\^(\d+)((?:\.\d+)*)", part)
-        if caret:
-            found += [f">={caret[1]}{caret[2]}", f"<{int(caret[1]) + 1}"]
-        elif part.endswith(".*") and part.startswith("=="):
-            found.append(part.removeprefix("=="))
-        else:
-            found.append(part.replace("===", "=="))
-    return ",".join(found)
+    """A version specifier of PEP 440 as conda writes it; empty accepts any."""
+    parts = [part.replace(" ", "").replace("===", "==") for part in specifier.split(",") if part.strip(" *")]
+    return ",".join(part.removeprefix("==") if part.endswith(".*") else part for part in parts)
 
 
 def pinned_python(folder: Path) -> str:
@@ -205,14 +196,13 @@ class _Project:
         if not self._project:
             raise _no_project(self._file)
         if "dependencies" in strings(self._project.get("dynamic")):
-            self._read_dynamic(reader)
+            self._refuse_dynamic()
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text)
 
     def _read_own_code(self, reader: _Reader) -> None:
         """The project itself, where it is a package: ``uv sync`` installs it too."""
-        system = table(self._file.data, "build-system")
-        if system and table(self._file.data, "tool", "uv").get("package") is not False:
+        if builds_package(self._file):
             reader.pip(".", self._file.where("build-system"))
 
     def read_group(self, reader: _Reader, group: str) -> None:
@@ -229,18 +219,12 @@ class _Project:
         for text in group_members(self._groups, group):
             self._read(reader, text)
 
-    def _read_dynamic(self, reader: _Reader) -> None:
-        """Dependencies that setuptools reads from requirements files; others only a build knows."""
-        named = table(self._file.data, "tool", "setuptools", "dynamic", "dependencies").get("file")
-        files = [named] if isinstance(named, str) else strings(named)
-        if not files:
-            raise ConfigError(
-                f"{self._file.where('dependencies')}: the dependencies are dynamic: only a build of the "
-                "project knows them",
-                "name a file that lists them: environment: requirements.txt",
-            )
-        for file in files:
-            reader.pip(f"-r {file}", self._file.where(file))
+    def _refuse_dynamic(self) -> None:
+        raise ConfigError(
+            f"{self._file.where('dependencies')}: the dependencies are dynamic: only a build of the "
+            "project knows them",
+            "name a file that lists them: environment: FILE",
+        )
 
     def _read(self, reader: _Reader, text: str) -> None:
         """A requirement, from where ``[tool.uv.sources]`` says."""
@@ -263,6 +247,12 @@ class _Project:
                 reader.index(index.get("url"))
         for line in places or [text]:
             reader.pip(line, where)
+
+
+def builds_package(file: TomlFile) -> bool:
+    """Return whether a ``pyproject.toml`` describes a package that uv and pip install too."""
+    is_left_out = table(file.data, "tool", "uv").get("package") is False
+    return bool(file.data.get("build-system") and file.data.get("project")) and not is_left_out
 
 
 def other_index(url: Any) -> str:

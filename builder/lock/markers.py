@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from builder.lock.wheels import ARCHITECTURES
+#: conda's platforms, and the names of their processors in markers and in the tags of wheels.
+ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:

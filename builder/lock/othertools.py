@@ -1,10 +1,44 @@
-"""Recognises files of other tools that are given as an environment file or as a lock file."""
+"""Files of other tools: which format they have, and what to type when one is given in the wrong place."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+#: The formats of locks, by the name of the tool or standard that they come from.
+Format = Literal["pixi", "pylock", "uv", "requirements", "conda-lock", "explicit"]
+#: What they are, for messages: "FILE is ...".
+TOOLS: dict[Format, str] = {
+    "pixi": "a lock file of pixi",
+    "pylock": "a pylock.toml (PEP 751)",
+    "uv": "a lock file of uv",
+    "requirements": "a list of pip requirements",
+    "conda-lock": "a lock file of conda-lock",
+    "explicit": "an explicit list of conda packages (@EXPLICIT)",
+}
+#: Locks that builder does not read, the tool, and the command that writes one that it reads.
+_EXPORTS = {
+    "poetry.lock": ("poetry", "poetry export -f requirements.txt -o requirements.txt"),
+    "pdm.lock": ("pdm", "pdm export -f pylock -o pylock.toml"),
+    "Pipfile.lock": ("pipenv", "pipenv requirements --hash > requirements.txt"),
+}
+#: Names of files of PEP 751.
+PYLOCK = re.compile(r"pylock(\.[^.]+)?\.toml")
+_LOCKS: dict[str, Format] = {"uv.lock": "uv", "pixi.lock": "pixi", "conda-lock.yml": "conda-lock"}
+#: Lines that a lock of each format has, as patterns: one search each, so that no text takes long.
+_CONTENT: tuple[tuple[Format, tuple[str, ...]], ...] = (
+    ("explicit", (r"^@EXPLICIT\s*$",)),
+    ("pylock", (r"^created-by", r"^lock-version\s*=")),
+    ("uv", (r"^\[\[package\]\]", r"^requires-python\s*=")),
+    ("pixi", (r"^environments:", r"^version:\s*\d")),
+    ("conda-lock", (r"^package:", r"^metadata:", r"^version:\s*\d")),
+)
+_REQUIREMENTS = (".txt", ".in", ".pip")
+_PIN = re.compile(r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)", re.MULTILINE)
+_AS_LOCK = "name it as the lock in the recipe: lock: {name}; then builder lock imports it"
+_AS_ENVIRONMENT = "name it as the environment, environment: {name}, remove 'lock:', and run builder lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,86 +47,40 @@ class OtherFile:
 
     what: str
     """Continues "FILE is"."""
-    as_environment: str
-    """The hint when it is given as an environment file."""
-    as_lock: str
-    """The hint when it is given as a lock file."""
+    hint: str
+    """Where the recipe names such a file."""
 
 
-_INIT = "builder init reads it and writes an environment file"
-_NO_LOCK = "remove 'lock:' from the recipe, and builder makes its own lock: builder lock"
-_PIP = "write an environment file with the section '- pip: [-r {name}]' below dependencies:"
-#: For a file that is a lock, but is given as the environment file, and for one that builder imports.
-_AS_LOCK = "name it as the lock in the recipe: lock: {name}"
-_IMPORT = f"{_AS_LOCK}; then builder lock imports it"
-
-_REQUIREMENTS = OtherFile("a list of pip requirements", f"{_INIT}; or {_PIP}", _NO_LOCK)
-_PYPROJECT = OtherFile("the settings of a Python project (TOML), not YAML", _INIT, _NO_LOCK)
-_PIXI = OtherFile("a pixi project (TOML), not YAML", _INIT, _NO_LOCK)
-_TOML = OtherFile(
-    "TOML, not YAML", "name a conda environment file: channels: and dependencies: with lists", _NO_LOCK
-)
-_UV_LOCK = OtherFile("the lock file of uv", _AS_LOCK, _IMPORT)
-_PIXI_LOCK = OtherFile("the lock file of pixi", _AS_LOCK, _IMPORT)
-_PYLOCK = OtherFile("a pylock.toml (PEP 751)", _AS_LOCK, _IMPORT)
-_POETRY = "export it: poetry export -f requirements.txt -o requirements.txt; then lock: requirements.txt"
-_PDM = "export it: pdm export -f pylock -o pylock.toml; then lock: pylock.toml"
-_PIPENV = "export it: pipenv requirements --hash > requirements.txt; then lock: requirements.txt"
-_POETRY_LOCK = OtherFile("the lock file of poetry, which builder does not read", _POETRY, _POETRY)
-_PDM_LOCK = OtherFile("the lock file of pdm, which builder does not read", _PDM, _PDM)
-_PIPENV_LOCK = OtherFile("the lock file of pipenv, which builder does not read", _PIPENV, _PIPENV)
-_CONDA_LOCK = OtherFile(
-    "a lock file of conda-lock",
-    "name it as the lock, lock: {name}, and the file that it was made from as the environment",
-    "",
-)
-_EXPLICIT = OtherFile(
-    "an explicit list of conda packages (@EXPLICIT)",
-    _AS_LOCK,
-    _IMPORT,
-)
-_ENVIRONMENT = OtherFile(
-    "an environment file",
-    "",
-    "name it as the environment, environment: {name}, remove 'lock:', and run builder lock",
-)
-_DOCKERFILE = OtherFile(
-    "a Dockerfile",
-    "write its FROM image into the recipe, base: docker://HOST/REPOSITORY:TAG, and its packages into a conda "
-    "environment file: channels: and dependencies: with lists",
-    _NO_LOCK,
-)
-_BY_NAME = {
-    "pyproject.toml": _PYPROJECT,
-    "pixi.toml": _PIXI,
-    "uv.lock": _UV_LOCK,
-    "pixi.lock": _PIXI_LOCK,
-    "pylock.toml": _PYLOCK,
-    "poetry.lock": _POETRY_LOCK,
-    "pdm.lock": _PDM_LOCK,
-    "Pipfile": _TOML,
-    "Pipfile.lock": _PIPENV_LOCK,
-}
-_TOML_TABLE = re.compile(r"^\[\[?[\w.\"'-]+\]\]?\s*(#.*)?$", re.MULTILINE)
-_REQUIREMENT = re.compile(r"^(-r |--?[a-z][a-z-]*[ =]|[A-Za-z][\w.-]*(\[[\w,-]+\])?\s*([=<>~!]=|[<>@;#]|$))")
+def lock_format(path: Path, text: str) -> Format | None:
+    """Return the format of a lock file, from its name and content; None if it is none of them."""
+    if path.name in _LOCKS:
+        return _LOCKS[path.name]
+    if PYLOCK.fullmatch(path.name):
+        return "pylock"
+    for found, patterns in _CONTENT:
+        if all(re.search(pattern, text, re.MULTILINE) for pattern in patterns):
+            return found
+    return "requirements" if path.suffix in _REQUIREMENTS and _PIN.search(text) else None
 
 
 def other_file(path: Path, text: str) -> OtherFile | None:
-    """What a file is that is not what it should be; None if that is not known."""
-    if path.name in _BY_NAME:
-        return _BY_NAME[path.name]
-    if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
-        return _EXPLICIT
-    if re.search(r"^package:", text, re.MULTILINE) and re.search(r"^metadata:", text, re.MULTILINE):
-        return _CONDA_LOCK
+    """Return what a file is that is not what it should be; None if that is not known."""
+    name = path.name
+    if name in _EXPORTS:
+        hint = f"export it: {export_command(path)}; then name that file: lock: FILE"
+        return OtherFile(f"the lock file of {_EXPORTS[name][0]}, which builder does not read", hint)
+    as_environment = _AS_ENVIRONMENT.format(name=name)
+    if name in ("pyproject.toml", "pixi.toml"):
+        return OtherFile("a project file (TOML), not YAML", as_environment)
+    if path.suffix in _REQUIREMENTS and "@EXPLICIT" not in text:
+        return OtherFile(TOOLS["requirements"], as_environment)
+    if found := lock_format(path, text):
+        return OtherFile(TOOLS[found], _AS_LOCK.format(name=name))
     if re.search(r"^dependencies:", text, re.MULTILINE):
-        return _ENVIRONMENT
-    if path.suffix == ".toml" or (_TOML_TABLE.search(text) and " = " in text):
-        return _TOML
-    if re.search(r"^FROM \S+", text, re.MULTILINE) and re.search(r"^(RUN|COPY|CMD|ENV) ", text, re.MULTILINE):
-        return _DOCKERFILE
-    lines = [line.strip() for line in text.splitlines()[:100]]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    if lines and all(_REQUIREMENT.match(line) for line in lines):
-        return _REQUIREMENTS
+        return OtherFile("an environment file", as_environment)
     return None
+
+
+def export_command(path: Path) -> str:
+    """Return the command that exports a lock of poetry, pdm or pipenv to a format that builder reads."""
+    return _EXPORTS[path.name][1] if path.name in _EXPORTS else ""

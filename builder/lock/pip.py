@@ -85,8 +85,9 @@ def solve_pip(
             files = {"requirements.in": requirements, "constraints.txt": constraints}
             files["overrides.txt"] = sourced.overrides
             solved = _solve(request, python.version, provided, with_built, files)
-            check_kind(request, indexes.silent, solved)
-            return [package for package in solved if package["name"] not in provided]
+            taken = [package for package in solved if package["name"] not in provided]
+            check_kind(request, indexes.silent, taken)
+            return taken
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
             return [sourced.package(package["name"]) or chooser.locked(package) for package in solved]

@@ -44,6 +44,11 @@ _OPTIONS = {
 }
 #: Options without a value that change nothing: builder prefers wheels, and verifies each file by its hash.
 _IGNORED = ("--prefer-binary", "--require-hashes")
+#: The same in a lock, whose requirements have one version each.
+_IGNORED_IN_LOCKS = (
+    *("--no-deps", "--pre", "--only-binary", "--no-binary", "-c", "--constraint", "--no-index"),
+    *("--trusted-host", "--use-feature", "--no-build-isolation"),
+)
 _EDITABLE = re.compile(r"(-e|--editable)([\s=]+|(?<=-e)(?=\S)|$)")
 _GLUED = re.compile(r"(-[a-z])([^\s=-].*)")
 #: Options of one requirement: ``NAME==1.0 --hash=sha256:... --hash=sha256:...``.
@@ -73,6 +78,8 @@ class PipSection:
     extra_indexes: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     """URLs, or folders relative to the folder of the environment file."""
+    is_lock: bool = False
+    """Whether a tool wrote the entries: options that change nothing in a lock are ignored."""
     files: int = 0
     """How many requirements files were read."""
 
@@ -122,7 +129,8 @@ class PipSection:
         self.constraints.append(found)
 
     def _read_option(self, text: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
-        if text.split()[0] in _IGNORED:
+        option = re.split(r"[\s=]", text)[0]
+        if option in _IGNORED or (self.is_lock and option in _IGNORED_IN_LOCKS):
             return
         if editable := _EDITABLE.match(text):
             # not split as the other options: extras and a marker may follow
@@ -351,11 +359,6 @@ def _requirement_hint(text: str) -> str:
         version = single[2]
         is_part = version.count(".") < 2 and not version.endswith("*")
         return f"pip compares with two equals signs: {single[1]}=={version}{'.*' if is_part else ''}"
-    if re.search(r"=[<>]|[<>=!~] +=", text):
-        correct = re.sub(r"([<>=!~]) +=", r"\1=", text)
-        return "write " + re.sub(r"=([<>])", r"\1=", correct)
-    if text.startswith(("pip install ", "pip3 install ")):
-        return f"write the requirement alone: {text.split('install ', 1)[1]}"
     return "write NAME, NAME==VERSION, NAME @ URL, git+https://HOST/REPOSITORY@REVISION or ./FOLDER"
 
 

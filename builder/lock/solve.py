@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +40,11 @@ class Cutoffs:
     def text(self) -> str:
         """The date of the conda packages as the lock's metadata has it."""
         return self.conda.strftime(TIME) if self.conda else ""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the lock records of the dates."""
+        return {SOLVED_BEFORE: self.text} if self.conda else {}
 
     @classmethod
     def of(cls, recipe: Recipe, exclude_newer: str | None) -> Cutoffs:
@@ -86,13 +91,34 @@ def lock_target(request: LockRequest) -> Lock:
     pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
 
+    return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, cutoffs.metadata)
+
+
+def finish_lock(
+    request: LockRequest,
+    packages: Iterable[LockedPackage],
+    found_in: Iterable[str],
+    source: Path,
+    metadata: Mapping[str, str],
+) -> Lock:
+    """Return the lock of solved or imported packages, with a record of what it was made from.
+
+    Args:
+        request: the target and its base.
+        packages: of the lock.
+        found_in: the conda channels.
+        source: the file that names the packages.
+        metadata: what the lock records in addition to its inputs.
+    """
+    recipe = request.recipe
+    custom = inputs(recipe, recipe_environment(recipe))
     return Lock(
-        packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
+        packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
         channels=tuple(redact(channel) for channel in found_in),
-        sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
+        sources=(os.path.relpath(source, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
-        custom=custom | ({SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}),
+        custom={**custom, **metadata},
         base=request.base,
     )
 
@@ -123,12 +149,13 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         Cutoffs.of(recipe, exclude_newer)
         return
     if not path.exists():
-        files = [str(found.relative_to(recipe.root)) for found in _yaml_files(recipe.root)]
-        near = difflib.get_close_matches(recipe.environment, files, n=1, cutoff=0.5)
+        where = place_of(recipe.source, "environment")
         hint = "correct the path, or write the file: builder init"
-        if near:
+        found = (*recipe.root.glob("*.y*ml"), *recipe.root.glob("environments/*.y*ml"))
+        files = sorted(str(file.relative_to(recipe.root)) for file in found)
+        if near := difflib.get_close_matches(recipe.environment, files, n=1, cutoff=0.5):
             hint = f"did you mean environment: {near[0]}?"
-        raise ConfigError(f"{place_of(recipe.source, 'environment')}: {path} does not exist", hint)
+        raise ConfigError(f"{where}: {path} does not exist", hint)
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
@@ -136,12 +163,6 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     from builder.lock.conda import check_specs
 
     check_specs(environment)
-
-
-def _yaml_files(root: Path) -> list[Path]:
-    """The YAML files of a project, in its folder and one level below, but no recipes and locks."""
-    found = sorted((*root.glob("*.y*ml"), *root.glob("*/*.y*ml")))
-    return [path for path in found if path.parent.name != "recipes" and not path.name.endswith(".lock.yml")]
 
 
 def _is_solved(previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None) -> bool:

@@ -25,11 +25,10 @@ from builder.redact import redact
 from builder.settings import expand_home
 
 #: Archives that builder unpacks.
-ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar", ".zip")
+ARCHIVES = (".tar.gz", ".tgz")
 #: A folder with one of these is a Python project.
 PROJECT_FILES = ("pyproject.toml", "setup.py")
 _TRANSPORTS = ("https", "http", "ssh", "git", "file")
-_OTHER_SYSTEMS = ("hg+", "svn+", "bzr+")
 #: What names no package of an index: a path, or a URL.
 _LOCATION = re.compile(r"\.{1,2}([/\[\s;#]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")
 _EXTRAS = re.compile(r"(.*?[^\s\[\]])\s*\[([\w.,\s-]*)\]")
@@ -114,20 +113,11 @@ def _by_form(parts: _Parts, place: Place) -> SourceSpec | Spec:
     location = parts.location
     if location.startswith("git+"):
         return _git(parts, place)
-    if location.startswith(_OTHER_SYSTEMS):
-        system = location.partition("+")[0]
-        raise _error(
-            place, parts.text, f"is a repository of {system}", "name an archive of it, or a git repository"
-        )
-    if location.startswith("git@"):
-        host, _, path = location.removeprefix("git@").partition(":")
-        raise _error(
-            place, parts.text, "is no URL", f"write git+ssh://git@{redact(host)}/{redact(path) or 'PATH'}"
-        )
     if location.startswith(("http://", "https://")):
         return _archive(parts, place)
-    if "://" in location and not location.startswith("file:"):
-        raise _error(place, parts.text, "is a URL that pip does not know", "write git+https:// or https://")
+    if location.startswith("git@") or ("://" in location and not location.startswith("file:")):
+        hint = "write git+https://HOST/PATH, git+ssh://git@HOST/PATH or https://"
+        raise _error(place, parts.text, "is a URL that pip does not know", hint)
     return _local(parts, place)
 
 
@@ -246,7 +236,6 @@ def _local(parts: _Parts, place: Place) -> SourceSpec | Spec:
     is_archive = path.is_file() and path.name.endswith(ARCHIVES)
     if not is_archive:
         _check_project(path / fragment.subdirectory, parts, place)
-    if not is_archive:
         return _source("local", relative, parts, fragment, place)
     source = _source("archive", relative, parts, fragment, place)
     return replace(source, name=source.name or _sdist_name(path.name))

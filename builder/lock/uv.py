@@ -14,10 +14,11 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from builder.errors import BuilderError, FetchError, SolveError
-from builder.lock.hints import pip_hint, wheels_on_disk
+from builder.lock.hints import pip_hint
+from builder.lock.markers import ARCHITECTURES
 from builder.lock.request import SolveRequest
 from builder.lock.urls import unexpanded
-from builder.lock.wheels import ARCHITECTURES, glibc_minor
+from builder.lock.wheels import glibc_minor
 from builder.net.pipconfig import pip_configuration
 from builder.net.urlvariables import is_own
 from builder.redact import redact
@@ -154,7 +155,7 @@ def _explained(stderr: str, request: SolveRequest, provided: Mapping[str, str]) 
         )
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
-    hint = pip_hint(text, specs, provided, wheels_on_disk(request))
+    hint = pip_hint(text, specs, provided)
     error = SolveError(f"{where}: no set of wheels satisfies the pip section:\n{text}", hint)
     names = names_without_wheel(stderr)
     return NoWheels(error, names) if names else error

@@ -13,13 +13,12 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from builder.config.recipe import Recipe
 from builder.errors import ConfigError, SolveError
 from builder.lock.inputs import virtual_packages
+from builder.lock.markers import ARCHITECTURES
 from builder.lock.request import SolveRequest
 from builder.lock.urls import public, unexpanded
 from builder.model import FIND_LINKS, LockedPackage
 from builder.net.mirrors import public_url
 
-#: conda's platforms, and the machine in the tags of their wheels.
-ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 #: Minor versions of glibc 2 with an older name of their manylinux platform.
 _LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
@@ -56,7 +55,7 @@ class WheelChooser:
         if package.get("archive") is not None:
             wheels.append(package["archive"])
         wheels = self._with_named_hash(package["name"], wheels)
-        ranked = [(self._rank(_filename(wheel)), wheel) for wheel in wheels]
+        ranked = [(rank_of(_filename(wheel), self._ranks), wheel) for wheel in wheels]
         suitable = [(rank, wheel) for rank, wheel in ranked if rank is not None]
         if not suitable:
             raise SolveError(
@@ -80,14 +79,6 @@ class WheelChooser:
             )
         return found
 
-    def _rank(self, filename: str) -> int | None:
-        """The place of a wheel in the order of preference (0 is best); None if it does not fit the target."""
-        try:
-            tags = parse_wheel_filename(filename)[3]
-        except InvalidWheelFilename:
-            return None
-        return min((self._ranks[tag] for tag in tags if tag in self._ranks), default=None)
-
     def _public_url(self, wheel: Mapping[str, Any], filename: str) -> str:
         """The URL for the lock: public, without credentials and fragment; for a local file one by name."""
         url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
@@ -98,10 +89,21 @@ class WheelChooser:
 
 def tag_ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
     """The tags of wheels that the target's Python installs, each with its rank (0 is the best)."""
-    ranks: dict[Tag, int] = {}
-    for rank, tag in enumerate(wheel_tags(recipe.platform, glibc_minor(recipe), python)):
-        ranks.setdefault(tag, rank)
-    return ranks
+    return ranks_of(wheel_tags(recipe.platform, glibc_minor(recipe), python))
+
+
+def ranks_of(tags: Sequence[Tag]) -> dict[Tag, int]:
+    """Return the first position of each tag."""
+    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
+
+
+def rank_of(filename: str, ranks: Mapping[Tag, int]) -> int | None:
+    """Return the place of a wheel in the order of preference (0 is best); None if it does not fit."""
+    try:
+        tags = parse_wheel_filename(filename)[3]
+    except InvalidWheelFilename:
+        return None
+    return min((ranks[tag] for tag in tags if tag in ranks), default=None)
 
 
 def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:

@@ -1,8 +1,4 @@
-"""A draft: the few facts from which builder makes the recipe of a new project.
-
-``builder init`` writes a draft as a file, ``builder build --env FILE`` uses it at once. Both are the same
-recipe, so that both build the same image.
-"""
+"""A draft: the few facts from which ``builder init`` makes the recipe of a new project."""
 
 from __future__ import annotations
 
@@ -14,14 +10,11 @@ from typing import Any
 
 from builder.config.recipe import Recipe, recipe_from
 from builder.config.yamlfile import YamlFile
-from builder.errors import UsageError
 
 #: Folder of the project's own files in an image.
 APP = "/app"
 #: Names of scripts that people start.
 _USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
-#: What messages call the file of a recipe that is in no file.
-NO_FILE = Path("the command line")
 
 
 @dataclass(frozen=True)
@@ -46,8 +39,8 @@ class Draft:
     """PYTHONPATH in the image."""
     channels: tuple[str, ...] = ()
     """Conda channels, where the environment file names none."""
-    conda_fallback: bool = False
-    """Use the Debian channel if no channel answers."""
+    base_python: bool = False
+    """Take Python from the base, and no conda packages."""
     pip_fallback: bool = False
     """Use pip's own configuration if an index does not answer."""
 
@@ -56,8 +49,8 @@ class Draft:
         keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
         keys |= {"environment": self.environment, "lock": self.lock}
         keys["groups"] = list(self.groups)
-        conda = {"channels": list(self.channels), "fallback": "debian" if self.conda_fallback else ""}
-        keys["conda"] = {key: value for key, value in conda.items() if value}
+        keys |= {"python": "base", "base_packages": ["python3"]} if self.base_python else {}
+        keys["conda"] = {"channels": list(self.channels)} if self.channels else {}
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]
         keys["env"] = {"PYTHONPATH": self.python_path} if self.python_path else {}
@@ -65,16 +58,16 @@ class Draft:
         keys["cmd"] = ["python", self.script] if self.script else []
         return {key: value for key, value in keys.items() if value}
 
-    def recipe(self, root: Path, source: Path = NO_FILE) -> Recipe:
-        """The recipe of the draft.
+    def recipe(self, root: Path) -> Recipe:
+        """Return the recipe of the draft.
 
         Args:
             root: the project folder.
-            source: the recipe's file, for messages.
 
         Raises:
             ConfigError: the site does not exist, or a value is wrong.
         """
+        source = root / "recipes" / f"{self.name}.yaml"
         return recipe_from(self.name, [YamlFile(source, self.data())], source, root)
 
 
@@ -82,34 +75,6 @@ def target_name(text: str) -> str:
     """A valid name of a target that is like ``text``: ``My Model`` becomes ``my-model``."""
     name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
     return name or "image"
-
-
-def added_files(words: Sequence[str], root: Path) -> tuple[tuple[str, str], ...]:
-    """The files of ``--add SOURCE[:TARGET]``, with a target below :data:`APP` where none is named.
-
-    Args:
-        words: the values of the option; a relative source is below the current folder.
-        root: the project folder.
-
-    Raises:
-        UsageError: a source does not exist, or is not below the project folder.
-    """
-    return tuple(_added(word, root) for word in words)
-
-
-def _added(word: str, root: Path) -> tuple[str, str]:
-    source, _, target = word.partition(":")
-    path = Path(source).absolute()
-    if not path.exists():
-        raise UsageError(f"--add {word}: {path} does not exist", "name a file or folder of the project")
-    try:
-        relative = path.resolve().relative_to(root.resolve()).as_posix()
-    except ValueError:
-        hint = f"copy it into {root}, or name its parent folder with --project DIR"
-        raise UsageError(f"--add {word}: {path} is not below {root}", hint) from None
-    if relative == ".":
-        return relative, target or APP
-    return relative, target or f"{APP}/{relative}"
 
 
 def only_script(files: Sequence[tuple[str, str]]) -> str:

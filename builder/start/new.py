@@ -6,34 +6,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from builder.config.inside import check_inside
+from builder.config.inside import check_inside, is_inside
 from builder.config.recipe import load_recipe, recipe_files
+from builder.config.sites import load_site
 from builder.errors import UsageError
-from builder.lock.environment import read_environment
+from builder.lock.channels import describe_silent, probe_channels
+from builder.lock.environment import recipe_environment
+from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python
+from builder.lock.indexes import probe_indexes
 from builder.lock.manifests import CHANNEL
+from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
 from builder.model import MAIN
+from builder.redact import redact
 from builder.settings import Settings
-from builder.start.draft import Draft, added_files, only_script, python_path, target_name
-from builder.start.environment import choose_python, environment_text, minimal_environment
-from builder.start.found import LOCKS, Candidate, installs_project, own_code, read_candidate
-from builder.start.probe import (
-    fits_debian_channel,
-    not_in_debian_channel,
-    silent_channels,
-    silent_indexes,
-)
-from builder.start.quick import Wishes, named_environment, with_base
-from builder.start.requirements import Requirements
+from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
+from builder.start.draft import Draft, only_script, python_path, target_name
+from builder.start.found import Candidate, installs_project, own_code
 from builder.start.text import recipe_text
 from builder.store.files import write_atomic
-from builder.text import one_line
 
 #: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
-#: Characters of ``.python-version`` that are read.
-_PYTHON_VERSION_CHARS = 100
+_ENVIRONMENT = """\
+# The packages of the image. A change takes effect after: builder lock
+channels:
+  - conda-forge
+  - nodefaults
+dependencies:
+  - python=3.11
+  # - numpy              # packages of the channel: NAME, NAME>=VERSION or NAME=VERSION=BUILD
+  - pip:
+      # - polars         # packages of PyPI: NAME, NAME==VERSION
+"""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The options that describe a target. builder finds the values of empty ones."""
+
+    site: str = ""
+    base: str = ""
+    name: str = ""
 
 
 @dataclass
@@ -49,39 +64,45 @@ class Written:
 def new_project(
     root: Path, found: Candidate | None, wishes: Wishes, settings: Settings, groups: Sequence[str] = ()
 ) -> Written:
-    """Writes ``recipes/NAME.yaml`` and what it needs. Overwrites nothing.
+    """Write ``recipes/NAME.yaml`` and what it needs. Overwrites nothing.
 
     Args:
         root: the project folder.
         found: the file that names the packages; None: an environment file of one package is written.
-        wishes: name, site, base and files.
+        wishes: name, site and base.
         settings: for the requests that find out what answers.
-        groups: extras and dependency groups of a ``pyproject.toml`` to add.
+        groups: extras and dependency groups of a ``pyproject.toml`` or a lock to add.
 
     Raises:
         UsageError: the recipe exists, or a file lies outside of the project folder.
         ConfigError: a file is not valid, or the site does not exist.
     """
     name = wishes.name or target_name(root.resolve().name)
-    _check_link(found, root)
     if (path := recipe_files(root).get(name)) is not None:
         raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
-    if wishes.add:
-        files = added_files(wishes.add, root)
-    else:
-        files = own_code(root, installed=found is not None and installs_project(found, root))
+    if groups and (found is None or not (found.lock or found.path.name == "pyproject.toml")):
+        raise UsageError("--with takes groups of a pyproject.toml or a lock", "add: --from pyproject.toml")
+    if found is not None:
+        check_inside(found.path.absolute(), (root,), "--from")
+    files = own_code(root, installed=found is not None and installs_project(found, root))
     draft = Draft(
         name,
         environment="",
+        groups=(MAIN, *groups) if groups else (),
         site=wishes.site,
         base=wishes.base,
         files=files,
         script=only_script(files),
         python_path=python_path(dict(files)),
     )
-    draft, note = with_base(_with_environment(draft, root, found, groups), root, settings)
+    environment, lock = _named_files(found, root, name)
+    draft = replace(draft, environment=environment, lock=lock)
+    draft, note = _with_base(draft, root, settings)
     written = Written(draft, notes=[note] if note else [])
-    _add_environment(written, root, found, settings, groups)
+    if found is None:
+        write_atomic(root / draft.environment, _ENVIRONMENT.encode())
+        written.files.append(root / draft.environment)
+    _probe(written, root, settings)
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
@@ -90,102 +111,101 @@ def new_project(
     return written
 
 
-def _check_link(found: Candidate | None, root: Path) -> None:
-    """Raises ConfigError for a file of the project that is a symlink to one outside of it."""
-    if found is not None and found.path.absolute().is_relative_to(root.absolute()):
-        check_inside(found.path, (root,), "a symlink")
-
-
-def _with_environment(draft: Draft, root: Path, found: Candidate | None, groups: Sequence[str]) -> Draft:
-    """The draft with the lock or environment file that there is, or the one that will be written."""
-    if found is None or found.kind not in ("environment", *LOCKS):
-        free = (file for file in ("environment.yml", f"{draft.name}.yml") if not (root / file).exists())
+def _named_files(found: Candidate | None, root: Path, name: str) -> tuple[str, str]:
+    """Return the recipe's ``environment`` and ``lock``: the file that there is, or will be written."""
+    if found is None:
+        free = (file for file in ("environment.yml", f"{name}.yml") if not (root / file).exists())
         file = next(free, "")
         if not file:
-            raise UsageError(f"{root / draft.name}.yml exists already", "name the target: --name NAME")
-        return replace(draft, environment=file)
-    path = found.path.resolve()
-    check_inside(path, (root,), "--from")
-    found = Candidate(root.resolve() / path.relative_to(root.resolve()), found.kind)
-    relative = path.relative_to(root.resolve()).as_posix()
-    draft = replace(draft, environment=named_environment(found, root.resolve()))
-    if found.kind not in LOCKS:
-        return draft
-    return replace(draft, lock=relative, groups=(MAIN, *groups) if groups else ())
+            raise UsageError(f"{root / name}.yml exists already", "name the target: --name NAME")
+        return file, ""
+    relative = found.path.resolve().relative_to(root.resolve()).as_posix()
+    if found.lock is None:
+        return relative, ""
+    made_from = _locked_environment(found.path, root) if found.lock == "conda-lock" else ""
+    return made_from, relative
 
 
-def _add_environment(
-    written: Written, root: Path, found: Candidate | None, settings: Settings, groups: Sequence[str]
-) -> None:
-    """Writes the environment file where there is none, and sets the fallbacks of the draft."""
-    path = root / written.draft.environment
-    recipe = written.draft.recipe(root)
+def _locked_environment(lock: Path, root: Path) -> str:
+    """Return the environment file that a lock was made from; empty if it does not exist."""
+    for source in read_lock(lock).sources:
+        path = lock.parent / source
+        if path.is_file() and is_inside(path, root):
+            return path.resolve().relative_to(root.resolve()).as_posix()
+    return ""
+
+
+def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:
+    """Return the draft with a base and a platform, and why it is this base (or "").
+
+    A base that the user names comes first, then the site's, the one of an existing lock, and the one that is
+    usual for this machine.
+
+    Raises:
+        ConfigError: the site does not exist.
+        LockError: the existing lock is damaged.
+    """
+    if draft.site:
+        site, _ = load_site(draft.site, root)
+        if draft.base or site.get("base"):
+            return draft, ""
+    else:
+        draft = replace(draft, platform=this_platform())
+    if draft.base:
+        return draft, ""
+    lock = replace(draft, base="-").recipe(root).lock_path
+    known = read_lock(lock).base if lock.is_file() else None
+    if known is not None:
+        return replace(draft, base=known.reference), ""
+    base, why = usual_base(settings)
+    return replace(draft, base=base), f"{why}: the base is {base}" if why else ""
+
+
+def _probe(written: Written, root: Path, settings: Settings) -> None:
+    """Look whether channels and indexes answer, and set the keys of the draft for those that do not."""
+    draft = written.draft
+    recipe = draft.recipe(root)
     if recipe.uses_lock_unchanged:
-        written.notes.append(f"{written.draft.lock} is used as it is: builder lock is not needed")
+        written.notes.append(f"{draft.lock} is used as it is: builder lock is not needed")
         return
+    environment = recipe_environment(recipe)
     if recipe.imported_lock is not None:
-        written.notes.append(f"the packages are those of {written.draft.lock}, with its versions")
-        if foreign_python(recipe.imported_lock) is not None:
-            environment = Environment(recipe.imported_lock, "", (CHANNEL,), (), ())
-            _allow_fallbacks(written, root, environment, settings)
+        written.notes.append(f"the packages are those of {draft.lock}, with its versions")
+        if foreign_python(recipe.imported_lock) is None:
+            return
+        environment = replace(environment, channels=(CHANNEL,))
+    if not environment.channels:
+        environment = replace(environment, channels=(CHANNEL,))
+        written.draft = replace(draft, channels=(CHANNEL,))
+        written.notes.append(f"{environment.path.name} names no channels: the recipe names {CHANNEL}")
+    if draft.site:
         return
-    if path.exists():
-        environment = read_environment(path, recipe.platform, root)
-        if not environment.channels:
-            environment = replace(environment, channels=(CHANNEL,))
-            written.draft = replace(written.draft, channels=(CHANNEL,))
-            written.notes.append(f"{path.name} names no channels: the recipe names {CHANNEL}")
-        _allow_fallbacks(written, root, environment, settings)
-        return
-    wanted = Requirements(path) if found is None else read_candidate(found, groups, root)
-    channels = tuple(wanted.channels or ["conda-forge"])
-    urls = tuple(option.split()[-1] for option in wanted.options if "index-url" in option)
-    _allow_fallbacks(written, root, Environment(path, "", channels, (), (), None, urls, ()), settings)
-    pinned = root / ".python-version"
-    python = choose_python(
-        wanted.python,
-        pinned.read_text(errors="replace")[:_PYTHON_VERSION_CHARS] if pinned.is_file() else "",
-        debian=written.draft.conda_fallback,
-    )
-    text = minimal_environment(python) if found is None else environment_text(wanted, python, root)
-    write_atomic(path, text.encode())
-    written.files.append(path)
-    written.notes += wanted.notes
-    written.warnings += [
-        f"{wanted.origin.name}: left out: {one_line(item)}: {why}" for item, why in wanted.left_out
-    ]
-    if written.draft.conda_fallback:
-        _warn_about_debian(written, root, path, recipe.platform)
-
-
-def _allow_fallbacks(written: Written, root: Path, environment: Environment, settings: Settings) -> None:
-    """Probes channels and indexes; those that do not answer now may be replaced."""
-    recipe = written.draft.recipe(root)
-    if written.draft.site or not fits_debian_channel(recipe):
-        return
-    if environment.channels and (why := silent_channels(recipe, environment, settings)):
-        written.draft = replace(written.draft, conda_fallback=True)
-        written.notes.append(f"{why}: the recipe allows the Debian channel instead (python 3.11)")
-        if environment.conda:
-            _warn_about_debian(written, root, environment.path, recipe.platform)
-    if why := silent_indexes(recipe, environment, settings):
+    request = SolveRequest(recipe, environment, settings)
+    answering, silent = probe_channels(request)
+    if silent and not answering:
+        _without_channels(written, environment, describe_silent(silent))
+    urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
+    if problems := probe_indexes(request, urls):
+        why = "; ".join(f"package index {redact(u)} does not answer ({r})" for u, r in problems.items())
         written.draft = replace(written.draft, pip_fallback=True)
         written.notes.append(f"{why}: the recipe allows pip's own configuration instead")
 
 
-def _warn_about_debian(written: Written, root: Path, path: Path, platform: str) -> None:
-    """Reports the conda packages that the Debian channel lacks. Nothing is moved to the pip section."""
-    missing = not_in_debian_channel(read_environment(path, platform, root))
-    if missing:
-        names = ", ".join(spec.text for spec in missing)
+def _without_channels(written: Written, environment: Environment, why: str) -> None:
+    """Take Python from a base of Debian packages, where all other packages are pip's."""
+    is_pip_only = all(spec.name in ("python", "pip") for spec in environment.conda)
+    is_free = written.draft.base == DEBIAN_BASE or not written.draft.base.startswith("debian:")
+    if is_pip_only and is_free and can_make_debian():
+        written.draft = replace(written.draft, base=DEBIAN_BASE, base_python=True, channels=())
+        written.notes.append(f"{why}: Python is that of the base {DEBIAN_BASE}")
+    else:
         written.warnings.append(
-            f"{missing[0].where}: the Debian channel has no {names}: builder lock needs a channel that "
-            "answers, or these packages below pip:, and python=3.11"
+            f"{why}: builder lock needs it, or a copy: export BUILDER_MIRRORS='FROM=TO' (docs/offline.md)"
         )
 
 
 def _add_to_gitignore(written: Written, root: Path) -> None:
-    """Adds what is missing to ``.gitignore``. The file behind a link may hold a secret: it is not read."""
+    """Add what is missing to ``.gitignore``. The file behind a link may hold a secret: it is not read."""
     path = root / ".gitignore"
     if path.is_symlink():
         written.notes.append(f".gitignore is a symlink, so add {', '.join(_IGNORED)} yourself")

@@ -13,7 +13,7 @@ from builder.start.draft import Draft
 _COMMENTS = {
     "site": "the machine that runs the image; builder sites lists more",
     "lock": "used as it is; remove this line to let builder lock",
-    "conda": "if no channel answers: Debian's python 3.11",
+    "python": "the Python of the base; without this line: of a conda channel",
     "pip": "if a package index does not answer: the indexes of pip's own configuration",
     "files": "the project's own code",
     "cmd": "what builder run runs",
@@ -34,7 +34,7 @@ def _examples(draft: Draft) -> Iterator[str]:
 
 
 def _lines(draft: Draft) -> Iterator[str]:
-    yield f"# Target {draft.name}. All keys with their values: builder targets show {draft.name}"
+    yield f"# Target {draft.name}. All keys with their values: builder targets {draft.name}"
     yield f"version: {FORMAT_VERSION}  # of the recipe's format"
     for key, value in draft.data().items():
         comment = f"  # {_COMMENTS[key]}" if key in _COMMENTS else ""
@@ -42,8 +42,6 @@ def _lines(draft: Draft) -> Iterator[str]:
             comment = "  # made by mmdebstrap from the packages of Debian's mirror"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
             comment = "  # the packages and their versions; after a change of this file: builder lock"
-        if key == "conda" and "fallback" not in value:
-            comment = ""
         if key == "files":
             yield f"{key}:{comment}"
             yield from (f"  - {yaml_line(item)}" for item in value)

@@ -2,7 +2,7 @@
 
 Each module reads one format and is pure: it reads the file, asks no network, and writes nothing.
 
-    path ──foreign_format──▶ "uv" ──read_foreign──▶ ForeignLock(packages, sources, pinned, ...)
+    path ──lock_format──▶ "uv" ──read_foreign──▶ ForeignLock(packages, sources, pinned, ...)
 
 ``packages`` have URL and hash. ``sources`` must be built. ``pinned`` have no URL or no hash: an index names
 their files.
@@ -15,35 +15,40 @@ from pathlib import Path
 
 from builder.errors import LockError
 from builder.lock.formats.common import choices, read_text
-from builder.lock.formats.condalock import read_condalock
-from builder.lock.formats.detect import export_command, foreign_format, foreign_python
 from builder.lock.formats.explicit import read_explicit
-from builder.lock.formats.foreign import (
-    PIP_ONLY,
-    TOOLS,
-    ForeignLock,
-    ForeignSource,
-    Format,
-    PinnedRequirement,
-)
+from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
 from builder.lock.formats.pixi import read_pixi
+from builder.lock.formats.pylock import parsed as parsed_pylock
 from builder.lock.formats.pylock import read_pylock
 from builder.lock.formats.requirements import read_requirements
+from builder.lock.formats.uvlock import parsed as parsed_uv
 from builder.lock.formats.uvlock import read_uv
-from builder.lock.wheels import ARCHITECTURES
+from builder.lock.markers import ARCHITECTURES
+from builder.lock.othertools import TOOLS, export_command, lock_format
 from builder.model import MAIN
 
-__all__ = [
-    "PIP_ONLY",
-    "ForeignLock",
-    "ForeignSource",
-    "Format",
-    "PinnedRequirement",
-    "export_command",
-    "foreign_format",
-    "foreign_python",
-    "read_foreign",
-]
+__all__ = ["ForeignLock", "ForeignSource", "PinnedRequirement", "foreign_python", "read_foreign"]
+
+#: Formats without a Python of their own: they lock wheels only.
+_PIP_ONLY = frozenset({"pylock", "uv", "requirements"})
+
+
+def foreign_python(path: Path) -> str | None:
+    """Return the Pythons that a foreign lock is for, as a specifier (``>=3.11``, or empty: any).
+
+    None if the lock contains its Python (formats with conda packages).
+
+    Raises:
+        LockError: as :func:`read_foreign`.
+    """
+    found = lock_format(path, read_text(path))
+    if found not in _PIP_ONLY:
+        return None
+    if found == "uv":
+        return str(parsed_uv(path).get("requires-python") or "")
+    if found == "pylock":
+        return str(parsed_pylock(path).requires_python or "")
+    return ""
 
 
 def read_foreign(
@@ -61,7 +66,7 @@ def read_foreign(
     Args:
         path: the lock file.
         platform: conda's name of the target's platform, ``linux-64``.
-        python_version: the target's Python (``3.11``, ``3.11.9``); required for the formats in ``PIP_ONLY``,
+        python_version: the target's Python (``3.11``, ``3.11.9``); required for locks of wheels,
             ignored for the others, which lock a Python themselves.
         groups: the groups, extras or categories to take; empty: ``main``.
         environment: the environment of a ``pixi.lock``; None: ``default``.
@@ -72,13 +77,13 @@ def read_foreign(
         LockError: the file is missing or damaged, is of an unknown or too new format, or has nothing for this
             platform, Python, group or environment. The message names the file and, where known, line and key.
     """
-    found = foreign_format(path, read_text(path))
-    if found is None:
+    found = lock_format(path, read_text(path))
+    if found is None or found == "conda-lock":
         command = export_command(path)
-        raise LockError(
-            f"{path}: not a lock file that builder reads",
-            f"export it: {command}" if command else f"known formats: {', '.join(sorted(TOOLS.values()))}",
-        )
+        hint = f"export it: {command}" if command else f"known formats: {', '.join(sorted(TOOLS.values()))}"
+        if found is not None:
+            hint = "name it NAME.yml: a lock of conda-lock is used as it is"
+        raise LockError(f"{path}: not a lock file that builder reads under this name", hint)
     if platform not in ARCHITECTURES:
         raise LockError(
             f"{path}: builder does not build for {platform}", choices(platform, list(ARCHITECTURES))
@@ -89,14 +94,12 @@ def read_foreign(
     if found == "explicit":
         _only_main(path, groups)
         return read_explicit(path, platform)
-    if found == "conda-lock":
-        return read_condalock(path, platform, groups)
     if python_version is None:
         raise ValueError(f"{found} needs a version of Python")
     if found == "pylock":
         return read_pylock(path, platform, python_version, groups, virtual)
     if found == "uv":
-        return read_uv(path, platform, python_version, groups, virtual)
+        return read_uv(path, platform, python_version, groups, virtual, root)
     return read_requirements(path, platform, python_version, groups, root)
 
 

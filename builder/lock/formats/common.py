@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 import yaml
 from packaging.utils import canonicalize_name
@@ -15,13 +15,10 @@ from packaging.utils import canonicalize_name
 from builder.config.safetoml import loads
 from builder.config.safeyaml import MAX_BYTES, load, read_bytes
 from builder.errors import LockError, SolveError
+from builder.lock.file import HEX, WORD, is_package_url
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, LockedPackage, Manager
 
-_WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
-_FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
-_SUBDIR = re.compile(r"[a-z0-9-]+")
-_HEX = {64: re.compile(r"[0-9a-f]{64}"), 32: re.compile(r"[0-9a-f]{32}")}
 RESTORE = "restore the file from version control, or lock again with the tool that wrote it"
 
 
@@ -117,7 +114,7 @@ class PackageMaker:
         is_conda = manager == "conda"
         name = name if is_conda else canonicalize_name(name)
         for key, value in (("name", name), ("version", version)):
-            if not isinstance(value, str) or not _WORD.fullmatch(value):
+            if not isinstance(value, str) or not WORD.fullmatch(value):
                 raise self.error(f"package {name!r}: {key} is missing or has blanks or control characters")
         if not url.startswith(("http://", "https://", "builder://")):
             url = url if is_conda else FIND_LINKS + quote(_last(url), safe="+!")
@@ -132,26 +129,20 @@ class PackageMaker:
             manager=manager,
             platform=self._platform,
             url=url,
-            sha256=self._hex(name, "sha256", sha256, 64),
-            md5=self._hex(name, "md5", md5, 32) if not sha256 or is_conda else None,
+            sha256=self._hex(name, "sha256", sha256),
+            md5=self._hex(name, "md5", md5) if not sha256 or is_conda else None,
             dependencies=dict(dependencies or {}),
         )
 
     def _check_url(self, name: str, url: str, is_conda: bool) -> None:
-        parts = url.partition("#")[0].partition("?")[0].split("/")
-        valid = _WORD.fullmatch(url) and _FILENAME.fullmatch(_last(url)) and len(parts) > 3
-        try:
-            urlsplit(url)
-        except ValueError:
-            valid = False
-        if not valid or (is_conda and not _SUBDIR.fullmatch(parts[-2])):
+        if not WORD.fullmatch(url) or not is_package_url(url, is_conda=is_conda):
             form = "SUBDIR/FILE" if is_conda else "a file name"
             raise self.error(f"package {name}: url does not end with {form}: {url[:200]!r}")
 
-    def _hex(self, name: str, kind: str, value: str | None, digits: int) -> str | None:
+    def _hex(self, name: str, kind: Literal["sha256", "md5"], value: str | None) -> str | None:
         if value is None or value == "":
             return None
-        if not isinstance(value, str) or not _HEX[digits].fullmatch(value.lower()):
+        if not isinstance(value, str) or not HEX[kind](value.lower()):
             raise self.error(f"package {name}: {str(value)[:80]!r} is not a valid {kind}")
         return value.lower()
 

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from builder.lock.othertools import TOOLS, Format
 from builder.model import LockedPackage
-
-#: The formats, by the name of the tool or standard that they come from.
-Format = Literal["pixi", "pylock", "uv", "requirements", "conda-lock", "explicit"]
-
-#: Formats without a Python of their own: they lock wheels only.
-PIP_ONLY: frozenset[Format] = frozenset({"pylock", "uv", "requirements"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +77,3 @@ class ForeignLock:
     def tool(self) -> str:
         """What wrote the file, for messages."""
         return TOOLS[self.format]
-
-
-#: What the files of a format are, for messages: "FILE is ...".
-TOOLS: dict[Format, str] = {
-    "pixi": "a lock file of pixi",
-    "pylock": "a pylock.toml (PEP 751)",
-    "uv": "a lock file of uv",
-    "requirements": "a list of pip requirements",
-    "conda-lock": "a lock file of conda-lock",
-    "explicit": "an explicit list of conda packages (@EXPLICIT)",
-}

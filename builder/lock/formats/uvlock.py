@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
 
 from builder.errors import LockError
 from builder.lock.formats.common import (
@@ -31,9 +31,9 @@ from builder.lock.formats.common import (
     read_toml,
 )
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
-from builder.lock.formats.requirements import Sorter, lines_of
+from builder.lock.formats.requirements import read_pins
 from builder.lock.uv import uv_program
-from builder.lock.wheels import wheel_tags
+from builder.lock.wheels import rank_of, ranks_of, wheel_tags
 from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
@@ -43,7 +43,12 @@ _TIME_LIMIT_S = 60
 
 
 def read_uv(
-    path: Path, platform: str, python: str, groups: Sequence[str], virtual: Mapping[str, str]
+    path: Path,
+    platform: str,
+    python: str,
+    groups: Sequence[str],
+    virtual: Mapping[str, str],
+    root: Path | None = None,
 ) -> ForeignLock:
     """The packages of a ``uv.lock`` for one target; the ``pyproject.toml`` must lie beside it.
 
@@ -64,13 +69,11 @@ def read_uv(
     chosen = list(dict.fromkeys(groups)) or [MAIN]
     needs = str(data.get("requires-python") or "")
     _check_python(path, needs, python)
-    sorter = Sorter(path, platform, python)
-    for line in lines_of(path, _exported(path, chosen, named, extras)):
-        sorter.add(line)
+    pins = read_pins(path, _exported(path, chosen, named, extras), platform, python, root)
     files = _Files(path, platform, data, wheel_tags(platform, glibc_of(virtual), python))
-    packages, pinned = list(sorter.packages), []
-    sources = [files.named(source) for source in sorter.sources]
-    for pin in sorter.pinned:
+    packages, pinned = list(pins.packages), []
+    sources = [files.named(source) for source in pins.sources]
+    for pin in pins.pinned:
         found = files.find(pin)
         if isinstance(found, LockedPackage):
             packages.append(found)
@@ -200,9 +203,7 @@ class _Files:
         self._path = path
         self._maker = PackageMaker(path, platform)
         self._platform = platform
-        self._ranks: dict[Tag, int] = {}
-        for rank, tag in enumerate(tags):
-            self._ranks.setdefault(tag, rank)
+        self._ranks = ranks_of(tags)
         self._entries: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for entry in data.get("package", []):
             key = (canonicalize_name(str(entry.get("name"))), str(entry.get("version")))
@@ -253,11 +254,7 @@ class _Files:
 
     def _rank(self, wheel: Mapping[str, Any]) -> int | None:
         place = str(wheel.get("url") or wheel.get("path") or wheel.get("filename") or "")
-        try:
-            tags = parse_wheel_filename(_file_name(place))[3]
-        except InvalidWheelFilename:
-            return None
-        return min((self._ranks[tag] for tag in tags if tag in self._ranks), default=None)
+        return rank_of(_file_name(place), self._ranks)
 
 
 def _folders(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

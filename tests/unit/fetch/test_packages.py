@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
-import fcntl
 import hashlib
 import shutil
 import signal
@@ -12,8 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +18,6 @@ import builder.fetch.download
 from builder.errors import FetchError, HashMismatch, SpaceError
 from builder.fetch.packages import fetch_packages
 from builder.net.urlvariables import UrlVariables
-from builder.parallel import in_parallel
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.disk import small_disk
@@ -49,31 +44,6 @@ def test_order_and_reuse(server, settings, store):
     assert fetch_packages(packages, settings, store) == fetched
     assert len(server.log) == asked == 20
     assert fetch_packages(packages, offline(settings), store) == fetched
-
-
-def test_known_packages_are_fast(server, settings, store, monkeypatch):
-    """Packages in the store are found without hashing, 300 in well under a second."""
-    datas = [b"%d" % i * 100 for i in range(300)]
-    packages = [package(f"{server.url}/{i}.conda", data) for i, data in enumerate(datas)]
-    for data in datas:
-        store.add(data)
-    monkeypatch.setattr(
-        "builder.store.fingerprints.sha256_file", lambda path: pytest.fail(f"{path} was hashed again")
-    )
-    times = []
-    for _ in range(5):
-        start = time.process_time()  # a busy machine
-        assert len(fetch_packages(packages, settings, store)) == 300
-        times.append(time.process_time() - start)
-    assert min(times) < 0.25, f"{min(times):.3f} s for 300 known packages"  # 0.03 s on an idle core
-    assert server.log == []
-
-
-def test_redirect(server, settings, store):
-    url = server.url + "/old"
-    server.files["/old"] = b""
-    server.faults["/old"] = [("redirect", server.put("/new"))]
-    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
 
 
 def test_locked_by_md5(server, settings, store):
@@ -135,85 +105,12 @@ def test_cut_connection(server, settings, store, quick):
     assert notes.bytes == len(DATA)  # not a byte twice
 
 
-def test_progress(server, settings, store, quick):
-    """The total is known as soon as each package has begun; the number of packages counts up."""
-    packages = [package(server.put(f"/{n}.conda", DATA + bytes([n])), DATA + bytes([n])) for n in range(3)]
-    notes = Notes()
-    fetch_packages(packages, settings, store, jobs=1, reporter=notes)
-    total = 3 * (len(DATA) + 1)
-    assert notes.totals[0] is None and notes.totals[-1] == total == notes.bytes
-    assert notes.doings == ["1 of 3 packages", "2 of 3 packages", "3 of 3 packages"]
-
-
-def test_server_without_ranges(server, settings, store, quick):
-    """A server without range requests sends the whole file again."""
-    url = server.put("/p.conda")
-    server.ranges = False
-    server.faults["/p.conda"] = [("cut", 100_000)]
-    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
-    assert server.gets("/p.conda") == ["", "bytes=100000-"]
-
-
-def test_other_range(server, settings, store, quick):
-    """An answer with another range than requested is not used."""
-    url = server.put("/p.conda")
-    server.faults["/p.conda"] = [("cut", 100_000), "other range"]
-    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
-    assert server.gets("/p.conda") == ["", "bytes=100000-", ""]
-
-
-def test_odd_partial_files(server, settings, store):
-    """A partial file that is complete, too long or damaged does no harm."""
-    url = server.put("/p.conda")
-    locked = package(url)
-    for content in (DATA, DATA + b"more", b"\0" * len(DATA), b"\0" * 1000):
-        store.drop(locked.key)
-        (store.root / "partial").mkdir(parents=True, exist_ok=True)
-        (store.root / "partial" / locked.key.replace(":", "-")).write_bytes(content)
-        assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
-        assert partials(store) == []
-
-
-def test_two_downloads_without_locks(server, settings, store, monkeypatch):
-    """Two builds that download a package at the same moment do not write into one file."""
-
-    def fail(fd, operation):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
-    url = server.put("/p.conda")
-    meet = threading.Barrier(2)
-    server.faults["/p.conda"] = [lambda: meet.wait(120)] * 2
-    found = in_parallel(lambda s: fetch_packages([package(url)], settings, s)[0].path, [store] * 2, 2)
-    assert [path.read_bytes() for _, path in found] == [DATA] * 2
-    assert server.gets("/p.conda") == ["", ""] and partials(store) == []
-
-
 def test_transient_errors(server, settings, store, quick):
     """Errors that pass are retried."""
     url = server.put("/p.conda")
     server.faults["/p.conda"] = [500, 503, 429]
     assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
     assert len(server.log) == 4
-
-
-def test_failing_server(server, settings, store, quick):
-    """A failing server is named, and does not count as unreachable."""
-    bad, good = server.put("/bad.conda"), server.put("/good.conda", b"good")
-    server.faults["/bad.conda"] = [503] * 20
-    with pytest.raises(FetchError, match=r"some-package 1.0 could not be fetched: .*/bad.conda: .*HTTP 503"):
-        fetch_packages([package(bad)], settings, store)
-    assert len(server.log) == 4
-    assert fetch_packages([package(good, b"good")], settings, store)
-
-
-def test_wrong_bytes_once(server, settings, store):
-    """Wrong bytes are deleted, and the file is requested again."""
-    url = server.put("/p.conda")
-    server.faults["/p.conda"] = [b"something else"]
-    notes = Notes()
-    assert fetch_packages([package(url)], settings, store, reporter=notes)[0].path.read_bytes() == DATA
-    assert "/p.conda returned sha256:" in notes.warnings[0] and "deleted" in notes.warnings[0]
 
 
 def test_wrong_bytes_twice(server, settings, store):
@@ -227,17 +124,6 @@ def test_wrong_bytes_twice(server, settings, store):
     assert locked.key in text and hashlib.sha256(b"something else").hexdigest() in text
     assert "pa55word" not in text and "joe" not in text and "lock again" in e.value.hint
     assert len(server.log) == 2 and partials(store) == [] and store.get(locked.key) is None
-
-
-@pytest.mark.parametrize("code", [404, 410])
-def test_missing_without_mirror(server, settings, store, code):
-    url = server.put("/p-1-0.conda")
-    server.faults["/p-1-0.conda"] = [code]
-    with pytest.raises(
-        FetchError, match=rf"some-package 1.0 could not be fetched: .*/p-1-0.conda: HTTP {code}"
-    ) as e:
-        fetch_packages([package(url)], settings, store)
-    assert "BUILDER_MIRRORS" in e.value.hint and len(server.log) == 1
 
 
 def test_failure_stops_the_others(server, settings, store):
@@ -269,21 +155,6 @@ def test_credentials(server, settings, store, monkeypatch, tmp_path):
         url = server.put("/r.conda", b"r").replace("//", "//joe:pa55word@") + "?key=pa55word"
         fetch_packages([package(url, b"r")], settings, store)
     assert "pa55word" not in str(e.value) and "netrc" in e.value.hint
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "git+https://127.0.0.1/x.git",
-        "s3://bucket/p-1-0.conda",
-        "http://127.0.0.1:99999/p.conda",
-        "http://no..host/p.conda",
-        "http://xn--a/p.conda",
-    ],
-)
-def test_unsupported_urls(settings, store, quick, url):
-    with pytest.raises(FetchError, match=r"some-package 1\.0 could not be fetched"):
-        fetch_packages([package(url)], settings, store)
 
 
 def test_unknown_certificate(server, settings, store, tmp_path, monkeypatch, part_missing):
@@ -359,16 +230,6 @@ def test_unreachable_host(server, settings, store, quick):
     assert [f.path.read_bytes() for f in fetch_packages(packages, own, store)] == [b"0", b"1", b"2"]
 
 
-def test_mirror_prefix(server, settings, store, tmp_path):
-    """The prefix of a mirror ends at a slash."""
-    (tmp_path / "m" / "-extra").mkdir(parents=True)
-    (tmp_path / "m" / "-extra" / "p.conda").write_bytes(b"wrong place")
-    own = mirrored(settings, (f"{server.url}/forge", str(tmp_path / "m")))
-    assert fetch_packages([package(server.put("/forge-extra/p.conda"))], own, store)[0].path == store.path(
-        package("").key
-    )
-
-
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_mirror_folder(settings, store, tmp_path, form):
     """A mirror may be a folder; its files are used in place."""
@@ -380,14 +241,6 @@ def test_mirror_folder(settings, store, tmp_path, form):
     for which in (own, offline(own)):
         assert fetch_packages([locked], which, store)[0].path == file
     assert not store.path(locked.key).exists()
-
-
-def test_stale_mirror(server, settings, store):
-    """After a mirror with other content the URL itself is tried."""
-    server.put("/mirror/p.conda", b"stale")
-    own = mirrored(settings, (f"{server.url}/main", f"{server.url}/mirror"))
-    assert fetch_packages([package(server.put("/main/p.conda"))], own, store)[0].path.read_bytes() == DATA
-    assert len(server.gets("/mirror/p.conda")) == 2
 
 
 def test_local_files(settings, store, tmp_path, monkeypatch):
@@ -451,7 +304,7 @@ def test_find_links(server, settings, store, tmp_path, monkeypatch):
         fetch_packages([conda], settings, store, find_links=[str(right)])
 
 
-@pytest.mark.parametrize("kind", ["page", "index", "file page", "direct"])
+@pytest.mark.parametrize("kind", ["page", "index", "direct"])
 def test_find_links_pages(server, settings, store, tmp_path, monkeypatch, kind):
     """find-links may be web pages and indexes."""
     name = "some_package-1.0-py3-none-any.whl"
@@ -460,39 +313,19 @@ def test_find_links_pages(server, settings, store, tmp_path, monkeypatch, kind):
     page = f'<html>{link}<a href="/other.whl">o</a></html>'.encode()
     server.put("/links.html", page)
     server.put("/simple/some-package/", page)
-    (tmp_path / "links.html").write_text(f'<a href="sub/{name}">w</a>')
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / name).write_bytes(DATA)
     links: list[str] = []
     match kind:
         case "page":
             links = [f"{server.url}/links.html"]
         case "index":
             monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
-        case "file page":
-            links = [str(tmp_path / "links.html")]
         case "direct":
             links = [f"{server.url}/files/{name}"]
     locked = package(f"{server.url}/gone/{name}", manager="pip")
     assert fetch_packages([locked], settings, store, find_links=links)[0].path.read_bytes() == DATA
 
 
-def test_debian_channel_path(settings, store):
-    """A name in the Debian channel cannot lead out of it."""
-    with pytest.raises(FetchError, match="names no package of the Debian channel"):
-        fetch_packages([package("builder://debian/linux-64/../../../../etc/passwd")], settings, store)
-
-
 # damage, kills, other processes
-
-
-def test_edited_blob(server, settings, store):
-    """A blob that was edited is downloaded again."""
-    locked = package(server.put("/p.conda"))
-    path = fetch_packages([locked], settings, store)[0].path
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
-    assert len(server.log) == 2
 
 
 SCRIPT = """
@@ -531,16 +364,6 @@ def test_resume_after_kill(server, settings, store, how):
     assert 0 < have < len(data)
     assert fetch_packages([locked], settings, store)[0].path.read_bytes() == data
     assert server.gets("/p.conda") == ["", f"bytes={have}-"] and partials(store) == []
-
-
-def test_two_processes(server, settings, store):
-    """Two processes download a package once."""
-    locked = package(server.put("/p.conda"))
-    server.faults["/p.conda"] = [("slow", 0.1)]
-    processes = [start(settings, locked) for _ in range(2)]
-    paths = [p.communicate(timeout=120)[0].strip() for p in processes]
-    assert [p.returncode for p in processes] == [0, 0]
-    assert paths == [str(store.path(locked.key))] * 2 and len(server.gets("/p.conda")) == 1
 
 
 @pytest.mark.root

@@ -56,17 +56,3 @@ def test_base() -> None:
     moved = compare_locks(one, replace(one, base=LockedBase("debian:trixie", "sha256:" + "f" * 64)))
     assert moved and moved.base_moved and moved.packages == ()
     assert moved.to_json()["base"]["new"]["reference"] == "debian:trixie"
-
-
-def test_new_lock() -> None:
-    changes = compare_locks(None, lock(conda("a", "1"), base=None))
-    assert changes.count("added") == 1 and not changes.base_moved
-
-
-def test_platforms() -> None:
-    """The same package of another platform is another package."""
-    arm = replace(conda("a", "1"), platform="linux-aarch64")
-    assert [c.platform for c in compare_locks(lock(conda("a", "1")), lock(arm)).packages] == [
-        "linux-64",
-        "linux-aarch64",
-    ]

@@ -42,12 +42,6 @@ def test_written_once(tmp_path: Path) -> None:
     assert lock_date(dated(moved, path, FIRST).custom) == FIRST.timestamp(), "a new base is a new lock"
 
 
-def test_one_day(tmp_path: Path) -> None:
-    """Two machines that lock on one day write the same bytes."""
-    evening = FIRST.replace(hour=23, minute=59)
-    assert dated(LOCK, tmp_path / "a", FIRST) == dated(LOCK, tmp_path / "b", evening)
-
-
 def test_exclude_newer(tmp_path: Path) -> None:
     """The date of the sources is the lock's, so two machines that lock write the same bytes."""
     path = tmp_path / "a.t.lock.yml"
@@ -57,19 +51,7 @@ def test_exclude_newer(tmp_path: Path) -> None:
         assert CREATED not in made.custom and lock_date(made.custom) == seconds("2026-11-02T00:00:00Z")
 
 
-def test_date_to_come(tmp_path: Path) -> None:
-    """No image is of the future: such an exclude_newer excludes nothing yet."""
-    lock = replace(LOCK, custom={SOLVED_BEFORE: "2030-01-01T00:00:00Z"})
-    assert lock_date(dated(lock, tmp_path / "a", FIRST).custom) == FIRST.timestamp()
-
-
-def test_damaged_predecessor(tmp_path: Path) -> None:
-    path = tmp_path / "a.t.lock.yml"
-    path.write_text("<<<<<<< HEAD\n")
-    assert dated(LOCK, path, FIRST).custom[CREATED] == "2026-11-05T00:00:00Z"
-
-
-@pytest.mark.parametrize("text", ["soon", "1969-01-01T00:00:00Z", "2200-01-01T00:00:00Z", "\x00", "9" * 99])
+@pytest.mark.parametrize("text", ["soon", "1969-01-01T00:00:00Z", "2200-01-01T00:00:00Z"])
 def test_invalid(text: str) -> None:
     with pytest.raises(LockError, match=r"builder\.created .* is not a time"):
         lock_date({CREATED: text})
@@ -79,10 +61,7 @@ def test_invalid(text: str) -> None:
     ("times", "expected"),
     [
         ("time_metadata: {created_at: '2024-03-01T10:00:00Z'}", "2024-03-01T10:00:00Z"),
-        ("time_metadata: {created_at: 2024-03-01T10:00:00}", "2024-03-01T10:00:00Z"),
         ("time_metadata: {created_at: soon}", None),
-        ("time_metadata: 3", None),
-        ("git_metadata: {}", None),
     ],
 )
 def test_lock_of_conda_lock(tmp_path: Path, times: str, expected: str | None) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +25,6 @@ from builder.model import WHEELS, Lock, LockedBase, LockedPackage, LockedSource
 from builder.settings import Settings
 from builder.trees.project import project_tree
 
-SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 ENVIRONMENT = """\
 channels:
   - first
@@ -87,10 +84,8 @@ def test_fresh(tmp_path, locked, settings):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("dependencies:", "# a remark\ndependencies:"),
         ("  - python=3.11\n  - zlib  # [linux]\n", "  - zlib\n  -   python=3.11\n"),
         ("pyobjc", "another"),
-        ("channels:", "name: renamed\nchannels:"),
         ("user:secret@", "user:other@"),
     ],
 )
@@ -137,7 +132,6 @@ def test_environment_changes(tmp_path, locked, settings, old, new, reason):
         ),
         ({"conda": {"channels": ["third"]}}, "channels changed: now with third, without first, second"),
         ({"conda": {"exclude_newer": "2026-07-01"}}, "exclude_newer changed from none to 2026-07-01"),
-        ({"pip": {"find_links": ["wheels"]}}, "pip options changed: now with find_links wheels"),
         ({"base": "docker://h/debian:12"}, "base changed from debian:bookworm to docker://h/debian:12"),
         ({"base_packages": ["git"]}, "base_packages changed: now with git"),
         ({"platform": "linux-aarch64"}, "the lock is for linux-64, the recipe for linux-aarch64"),
@@ -147,25 +141,12 @@ def test_recipe_changes(tmp_path, locked, settings, change, reason):
     assert stale_reasons(recipe(tmp_path, **change), locked, settings) == [reason]
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1]}', "x" * 100_000])
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1]}'])
 def test_records_that_are_damaged(tmp_path, locked, settings, text):
     """What a lock says about its inputs may be anything."""
     old = replace(locked, custom={key: text for key in locked.custom})
     reasons = stale_reasons(recipe(tmp_path), old, settings)
     assert reasons and all("changed from" in reason and len(reason) < 2000 for reason in reasons)
-
-
-def test_irrelevant_keys(tmp_path, locked, settings):
-    """Keys of the recipe that a lock does not depend on."""
-    other = recipe(
-        tmp_path,
-        env={"A": "b"},
-        labels={"c": "d"},
-        cmd=["bash"],
-        description="new",
-        conda={"fallback": "debian"},
-    )
-    assert stale_reasons(other, locked, settings) == []
 
 
 def test_lock_of_conda_lock(tmp_path, settings):
@@ -204,31 +185,6 @@ def test_base_of_a_lock_of_another_tool(tmp_path, settings):
     ]
 
 
-def test_pip_name_from_conda(tmp_path, settings):
-    """A pip package of the file may be in the lock as a conda package."""
-    (tmp_path / "environment.yml").write_text(
-        "channels: [c]\ndependencies:\n- pip:\n  - torch\n  - typing-extensions\n"
-    )
-    lock = Lock(tuple(package(n) for n in ("pip", "pytorch", "typing_extensions")), ("linux-64",))
-    assert stale_reasons(recipe(tmp_path), lock, settings) == []
-
-
-@pytest.mark.skipif(
-    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
-)
-def test_synapse_lock(settings):
-    lock = read_lock(SYNAPSE / "environment-lock.yml")
-    root = Path(__file__).parents[3]
-    for environment in (SYNAPSE / "environment.yml", root / "environments/ml-training.yml"):
-        assert stale_reasons(recipe(root, environment=str(environment)), lock, settings) == []
-
-
-def test_wrong_environment(tmp_path, locked, settings):
-    (tmp_path / "environment.yml").write_text("dependencies: [")
-    with pytest.raises(ConfigError, match=r"environment\.yml:1"):
-        stale_reasons(recipe(tmp_path), locked, settings)
-
-
 def test_virtual_packages(tmp_path):
     """Virtual packages come from the recipe and defaults, never from this machine."""
     assert virtual_packages(recipe(tmp_path, base="oci:base")) == {
@@ -243,28 +199,14 @@ def test_virtual_packages(tmp_path):
     assert told["__cuda"] == "12.4" and told["__glibc"] == "2.17" and told["__archspec"] == "1=aarch64"
 
 
-def test_month():
-    """``month`` is the start of the month of locking, which is over when a workflow runs on its first day."""
-    for day in (datetime(2026, 11, 1, 3, tzinfo=UTC), datetime(2026, 11, 30, 23, tzinfo=UTC)):
-        assert cutoff("month", "x", day) == datetime(2026, 11, 1, tzinfo=UTC)
-    before = datetime.now(UTC)
-    found = cutoff("month", "x")
-    months = [(now.year, now.month) for now in (before, datetime.now(UTC))]
-    assert found in [datetime(year, month, 1, tzinfo=UTC) for year, month in months]
-
-
 @pytest.mark.parametrize(
     ("base", "glibc"),
     [
         ("debian:bookworm", "2.36"),
-        ("debian:trixie", "2.41"),
         ("debian:sid", "2.28"),
         ("docker://docker.io/library/debian:bookworm-slim@sha256:" + "0" * 64, "2.36"),
-        ("docker://debian:12.5", "2.36"),
         ("docker://host:5000/mirror/ubuntu:22.04", "2.35"),
-        ("docker://ubuntu:latest", "2.28"),
         ("docker://host/mydebian:bookworm", "2.28"),
-        ("docker://host/pytorch:bookworm", "2.28"),
         ("oci:debian:bookworm", "2.28"),
     ],
 )
@@ -330,29 +272,3 @@ def test_local_source(tmp_path, locked, settings):
     gone = replace(tool, source=replace(source, url="gone"))
     reasons = stale_reasons(asking, replace(lock, packages=(*locked.packages, gone)), settings)
     assert reasons == [f"tool: the folder {tmp_path}/gone does not exist"]
-
-
-def test_local_source_and_a_lock_of_conda_lock(tmp_path, settings):
-    """conda-lock locks no folder of the project: it is not missed. A repository is."""
-    (tmp_path / "setup.py").write_text("")
-    asking = with_pip(tmp_path, "-e .", "tool @ git+https://h.example/tool")
-    names = ("python", "zlib", "pip", "numpy")
-    lock = Lock(packages=tuple(package(n) for n in names), platforms=("linux-64",))
-    line = ENVIRONMENT.count("\n") + 2
-    assert stale_reasons(asking, lock, settings) == [
-        f"{tmp_path}/environment.yml:{line}: tool is not in the lock"
-    ]
-
-
-def test_imports():
-    """Checking a lock imports no solver."""
-    code = (
-        "import sys, builder.lock\nfrom builder.lock.inputs import stale_reasons\n"
-        "print([m for m in ('rattler', 'conda_lock', 'httpx', 'uv') if m in sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.errors import ConfigError
-from builder.lock.environment import recipe_environment
-from builder.lock.manifests import conda_version, pinned_python, read_manifest
+from builder.lock.manifests import pinned_python, read_manifest
 from builder.lock.spec import Environment
 
 PYPROJECT = """\
@@ -102,26 +100,6 @@ def test_own_code(tmp_path: Path) -> None:
     assert not read(tmp_path / "pyproject.toml", f"{text}[tool.uv]\npackage = false\n").sources
 
 
-def test_dynamic(tmp_path: Path) -> None:
-    """setuptools reads dependencies from a requirements file."""
-    (tmp_path / "needs.txt").write_text("flask\n")
-    text = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'
-    setuptools = '[tool.setuptools.dynamic]\ndependencies = {file = ["needs.txt"]}\n'
-    assert texts(read(tmp_path / "pyproject.toml", text + setuptools).pip) == ["flask"]
-    with pytest.raises(ConfigError, match=r"toml:3: the dependencies are dynamic"):
-        read(tmp_path / "pyproject.toml", text)
-
-
-def test_requirements(tmp_path: Path) -> None:
-    (tmp_path / "more.txt").write_text("rich\n")
-    text = "--extra-index-url https://more.example/simple\nflask>=3\n-r more.txt\n"
-    found = read(tmp_path / "requirements.in", text)
-    assert texts(found.conda) == ["python", "pip"]
-    assert texts(found.pip) == ["flask>=3", "rich"]
-    assert found.pip[1].where == f"{tmp_path / 'more.txt'}:1"
-    assert found.extra_index_urls == ("https://more.example/simple",)
-
-
 def test_python_version(tmp_path: Path) -> None:
     (tmp_path / ".python-version").write_text("3.12\n")
     found = read(tmp_path / "requirements.txt", "flask\n")
@@ -159,6 +137,7 @@ def test_pixi_in_pyproject(tmp_path: Path) -> None:
         ("pyproject.toml", PYPROJECT, {"groups": ["deb"]}, "dependency group 'deb'", "did you mean dev?"),
         ("pyproject.toml", "[tool.ruff]\n", {}, "no [project] with dependencies", "environment: FILE"),
         ("pyproject.toml", "[tool.poetry]\na=1\n", {}, "are in [tool.poetry]", "poetry export"),
+        ("pyproject.toml", '[project]\ndynamic = ["dependencies"]\n', {}, ":2: the dependencies", "FILE"),
         ("pyproject.toml", "[project\n", {}, "not valid TOML", "correct the file"),
         ("pixi.toml", PIXI, {"environment": "tset"}, "no environment 'tset'", "did you mean test?"),
         ("pixi.toml", PIXI, {"groups": ["dev"]}, "has no groups", "lock_environment"),
@@ -171,20 +150,3 @@ def test_mistakes(tmp_path: Path, name: str, text: str, options, message: str, h
         read(tmp_path / name, text, **options)
     assert message in error.value.message
     assert hint in error.value.hint
-
-
-@pytest.mark.parametrize(
-    ("specifier", "expected"),
-    [("", ""), (">=3.10, <4", ">=3.10,<4"), ("==3.11.*", "3.11.*"), ("^3.9", ">=3.9,<4"), ("*", "")],
-)
-def test_conda_version(specifier: str, expected: str) -> None:
-    assert conda_version(specifier) == expected
-
-
-def test_of_a_recipe(tmp_path: Path) -> None:
-    """A recipe with a lock alone asks for nothing."""
-    common = {"name": "t", "base": "debian:bookworm", "root": tmp_path}
-    assert recipe_environment(Recipe.model_validate({**common, "lock": "uv.lock"})).requested == frozenset()
-    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
-    own = Recipe.model_validate({**common, "environment": "pyproject.toml", "groups": ["dev"]})
-    assert recipe_environment(own).requested == {"python", "pip", "pytest", "ruff"}

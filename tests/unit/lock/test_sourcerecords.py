@@ -40,20 +40,13 @@ def test_only_wheels_that_builder_built() -> None:
     assert found.source is None
 
 
-def test_no_credentials() -> None:
-    secret = LockedSource("git", "https://me:hunter2@h.example/t", commit="c" * 40, tree="d" * 40)
-    assert "hunter2" not in rendered_sources([package("t", secret)])
-
-
 @pytest.mark.parametrize(
     ("url", "public"),
     [
         ("https://me:hunter2@h.example/t", "https://h.example/t"),
-        ("https://hunter2@h.example/t", "https://h.example/t"),
         ("https://$TOKEN@h.example/t", "https://$TOKEN@h.example/t"),
         ("ssh://git@h.example/t", "ssh://git@h.example/t"),
         ("ssh://git:hunter2@h.example:22/t", "ssh://git@h.example:22/t"),
-        ("ssh://h.example/t", "ssh://h.example/t"),
         ("libs/one", "libs/one"),
     ],
 )
@@ -66,14 +59,10 @@ def test_locked_url(url: str, public: str) -> None:
     ("change", "problem"),
     [
         ({"kind": "hg"}, "kind is not one of sdist, git, archive, local"),
-        ({"url": 1}, "a value is not text"),
         ({"url": ""}, "url is missing"),
         ({"url": "a b"}, "has a blank"),
         ({"url": "https://[x"}, "url is not valid"),
-        ({"url": "../x"}, "url is not a path inside the project"),
         ({"url": "/etc"}, "url is not a path inside the project"),
-        ({"url": "~/x"}, "url is not a path inside the project"),
-        ({"tree": "e"}, "tree is not 64 hex digits"),
         ({"subdirectory": "a/../../b"}, "subdirectory leads out of the source"),
         ({"kind": "git", "url": "ext::sh", "commit": "c" * 40}, "url is not that of a git repository"),
         ({"kind": "git", "url": "https://h.example/t", "commit": "main"}, "not a hash of git"),
@@ -87,7 +76,7 @@ def test_damage(change: dict[str, object], problem: str) -> None:
         parse_sources(json.dumps({"one": item}))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"One": {}}', '{"one": 1}', "[" * 5000])
+@pytest.mark.parametrize("text", ["{", "[]", '{"One": {}}', "[" * 5000])
 def test_no_sources(text: str) -> None:
     with pytest.raises(ValueError, match="not JSON|not a mapping|not a normalised name"):
         parse_sources(text)

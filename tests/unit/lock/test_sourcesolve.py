@@ -20,7 +20,7 @@ from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sdists import Sdist
 from builder.lock.sourcesolve import SourceSolver
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.lock.uv import NoWheels, names_without_wheel
+from builder.lock.uv import NoWheels
 from builder.model import LockedPackage, LockedSource
 from builder.settings import Settings
 from builder.store.files import sha256_file
@@ -162,16 +162,6 @@ def test_requirement_without_wheel(tmp_path: Path, index: dict[str, list[str]]) 
     assert [text for text, _ in source.builder.built] == ["old==0.3", "hjson==3.1"]
 
 
-def test_no_sdist(tmp_path: Path, index: dict[str, list[str]]) -> None:
-    index["old"] = []
-
-    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        raise no_wheels("old")
-
-    with pytest.raises(SolveError, match="unsolvable"):
-        solver(tmp_path).solve(solve, locked)
-
-
 def test_never_built(tmp_path: Path, index: dict[str, list[str]]) -> None:
     """Build requirements are wheels, and so is what --only-binary names."""
     index["old"] = ["1"]
@@ -205,12 +195,6 @@ def test_direct(tmp_path: Path) -> None:
     source.solve(solve, locked)
     [[line]] = asked
     assert line.startswith("mine[train] @ file://") and line.endswith("/mine-1.0-py3-none-any.whl")
-
-
-def test_named_twice(tmp_path: Path) -> None:
-    specs = [SourceSpec("local", "mine", place, text=place, where=f"e.yml:{place}") for place in "ab"]
-    with pytest.raises(ConfigError, match="e.yml:b: mine is named twice"):
-        solver(tmp_path, None, *specs).solve(lambda *_: [], locked)
 
 
 def test_forced(tmp_path: Path, index: dict[str, list[str]]) -> None:
@@ -261,7 +245,7 @@ def rounds(*answers: Solved) -> Callable[[Sequence[str], Sequence[str]], Solved]
     return lambda *_: left.pop(0) if len(left) > 1 else left[0]
 
 
-@pytest.mark.parametrize("name", ["mine", None])
+@pytest.mark.parametrize("name", [None])
 def test_no_isolation(tmp_path: Path, index: dict[str, list[str]], name: str | None) -> None:
     """A build that sees the image's packages comes after the first solve of all others.
 
@@ -286,40 +270,3 @@ def test_built_again(tmp_path: Path) -> None:
     source.solve(rounds([{"name": "torch", "version": "2.0"}], [made, new]), locked)
     assert isinstance(source.builder, Wheels)
     assert [seen for _, seen in source.builder.built] == [("torch 2.0",), ("torch 1.9",)]
-
-
-def test_endless(tmp_path: Path) -> None:
-    """Versions that change each time end with an error."""
-    mine = SourceSpec("local", "mine", ".", text=".", where="e.yml:4")
-    source = solver(tmp_path, {"mine": {"no_isolation": True}}, mine)
-    count = 0
-
-    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        nonlocal count
-        count += 1
-        return [{"name": "torch", "version": str(count)}]
-
-    with pytest.raises(SolveError, match="after 50 rounds"):
-        source.solve(solve, locked)
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (
-            "Because warmup-scheduler==0.3 has no usable wheels and only warmup-scheduler==0.3 is available",
-            ["warmup-scheduler"],
-        ),
-        ("Because all versions of docopt have no usable wheels and you require docopt", ["docopt"]),
-        ("Because mpi4py<=2.0.0 has no usable wheels and only the following versions", ["mpi4py"]),
-        (
-            "hint: Wheels are required for `deepspeed` because building from source is disabled for all",
-            ["deepspeed"],
-        ),
-        ("Because foo[bar]>=1,<2 has no usable wheels", ["foo"]),
-        ("Because a was not found in the package registry", []),
-    ],
-)
-def test_names(text: str, names: list[str]) -> None:
-    """The messages of uv 0.13."""
-    assert names_without_wheel(text) == names

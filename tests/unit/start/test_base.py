@@ -7,10 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from builder.errors import ImageError
 from builder.settings import Settings
 from builder.start import base
-from builder.start.base import DEBIAN_BASE, DOCKER_BASE, can_make_debian, usual_base
+from builder.start.base import DEBIAN_BASE, DOCKER_BASE, usual_base
 
 
 @pytest.fixture
@@ -50,15 +49,3 @@ def test_mirror_and_offline(tmp_path: Path, silent: None, monkeypatch: pytest.Mo
     assert usual_base(Settings.from_environment({**home, "BUILDER_MIRRORS": mirror})) == (DOCKER_BASE, "")
     found, why = usual_base(Settings.from_environment({**home, "BUILDER_OFFLINE": "1"}))
     assert found == DEBIAN_BASE and "offline" in why
-
-
-def test_can_make_debian(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes whatever the build itself needs."""
-    monkeypatch.setattr(base, "mmdebstrap_mode", lambda reference: "unshare")
-    assert can_make_debian()
-
-    def refuse(reference: str) -> str:
-        raise ImageError(f"{reference}: mmdebstrap is not installed")
-
-    monkeypatch.setattr(base, "mmdebstrap_mode", refuse)
-    assert not can_make_debian()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConfigError, UsageError
-from builder.start.found import LOCKS, candidate, candidates, installs_project, own_code, read_candidate
+from builder.errors import UsageError
+from builder.start.found import candidate, candidates, installs_project, own_code
 
 
 def test_precedence(tmp_path: Path) -> None:
@@ -26,47 +26,31 @@ def test_precedence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("[project]\nname = 'x'", ["pyproject"]),
-        ("[tool.pixi.dependencies]\nnumpy = '*'", ["pixi"]),
-        ("[tool.ruff]\n", []),
-    ],
+    ("text", "count"),
+    [("[project]\nname = 'x'", 1), ("[tool.pixi.dependencies]\nnumpy = '*'", 1), ("[tool.ruff]\n", 0)],
 )
-def test_pyproject(tmp_path: Path, text: str, kinds: list[str]) -> None:
+def test_pyproject(tmp_path: Path, text: str, count: int) -> None:
+    """A file with settings of tools alone names no packages."""
     (tmp_path / "pyproject.toml").write_text(text)
-    assert [found.kind for found in candidates(tmp_path)] == kinds
+    assert len(candidates(tmp_path)) == count
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "text", "lock"),
     [
-        ("environment.yml", "environment"),
-        ("gpu.yaml", "environment"),
-        ("gpu.lock.yml", "conda-lock"),
-        ("requirements-gpu.txt", "requirements"),
-        ("pylock.gpu.toml", "pylock"),
-        ("uv.lock", "uv"),
+        ("gpu.yaml", "dependencies: [a]\n", None),
+        ("gpu.lock.yml", "version: 1\nmetadata:\npackage:\n", "conda-lock"),
+        ("requirements-gpu.txt", "a==1\n", None),
+        ("requirements.txt", "a==1 --hash=sha256:00\n", "requirements"),
+        ("conda-linux-64.txt", "@EXPLICIT\nhttps://conda.example/c/linux-64/a-1-0.conda#00\n", "explicit"),
+        ("pylock.gpu.toml", "", "pylock"),
+        ("uv.lock", "", "uv"),
     ],
 )
-def test_candidate(tmp_path: Path, name: str, kind: str) -> None:
-    (tmp_path / name).touch()
-    assert candidate(tmp_path / name).kind == kind
-
-
-def test_requirements_with_hashes(tmp_path: Path) -> None:
-    """They are a lock."""
-    path = tmp_path / "requirements.txt"
-    path.write_text("a==1 --hash=sha256:00\n")
-    assert candidate(path).kind == candidates(tmp_path)[0].kind == "hashes"
-    assert "hashes" in LOCKS
-
-
-def test_explicit_list(tmp_path: Path) -> None:
-    """A list of conda is a lock, and no list of requirements."""
-    path = tmp_path / "conda-linux-64.txt"
-    path.write_text("# platform: linux-64\n@EXPLICIT\nhttps://conda.example/c/linux-64/a-1-0.conda#00\n")
-    assert candidate(path).kind == "explicit" and "explicit" in LOCKS
+def test_candidate(tmp_path: Path, name: str, text: str, lock: str | None) -> None:
+    """Requirements with hashes and lists of conda are locks."""
+    (tmp_path / name).write_text(text)
+    assert candidate(tmp_path / name).lock == lock
 
 
 def test_wrong_candidates(tmp_path: Path) -> None:
@@ -76,9 +60,6 @@ def test_wrong_candidates(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read this file") as error:
         candidate(tmp_path / "Pipfile")
     assert "requirements.txt" in (error.value.hint or "")
-    (tmp_path / "requirements.txt").touch()
-    with pytest.raises(ConfigError, match="--with takes groups of a pyproject"):
-        read_candidate(candidate(tmp_path / "requirements.txt"), ["dev"])
 
 
 def test_own_code(tmp_path: Path) -> None:

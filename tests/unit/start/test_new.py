@@ -8,22 +8,24 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.errors import ConfigError, UsageError
+from builder.lock.channels import SolverChannel
 from builder.settings import Settings
-from builder.start import new, quick
+from builder.start import new
 from builder.start.found import candidate, candidates
-from builder.start.new import Written, new_project
-from builder.start.quick import Wishes
+from builder.start.new import Wishes, Written, new_project
 
+FORGE = SolverChannel("conda-forge", "https://c/", "https://c/")
 ENVIRONMENT = "channels: [conda-forge]\ndependencies:\n  - python=3.12\n  - numpy\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty project folder; all channels and registries answer."""
-    monkeypatch.setattr(quick, "usual_base", lambda settings: ("debian:bookworm", ""))
-    monkeypatch.setattr(quick, "this_platform", lambda: "")
-    monkeypatch.setattr(new, "silent_channels", lambda *given: "")
-    monkeypatch.setattr(new, "silent_indexes", lambda *given: "")
+    monkeypatch.setattr(new, "usual_base", lambda settings: ("docker://debian:bookworm-slim", ""))
+    monkeypatch.setattr(new, "this_platform", lambda: "")
+    monkeypatch.setattr(new, "can_make_debian", lambda: True)
+    monkeypatch.setattr(new, "probe_channels", lambda request: ([FORGE], []))
+    monkeypatch.setattr(new, "probe_indexes", lambda *given: {})
     made = tmp_path / "mine"
     made.mkdir()
     return made
@@ -32,8 +34,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """No channel and no index answers."""
-    monkeypatch.setattr(new, "silent_channels", lambda *given: "channel conda-forge does not answer (x)")
-    monkeypatch.setattr(new, "silent_indexes", lambda *given: "package index i does not answer (x)")
+    monkeypatch.setattr(new, "probe_channels", lambda request: ([], [(FORGE, "x")]))
+    monkeypatch.setattr(new, "probe_indexes", lambda *given: {"https://i": "x"})
 
 
 def write(folder: Path, wishes: Wishes | None = None, groups: tuple[str, ...] = ()) -> Written:
@@ -54,69 +56,73 @@ def test_environment(folder: Path) -> None:
     assert names(written, folder) == ["recipes/mine.yaml", ".gitignore"] and not written.notes
     recipe = load_recipe("mine", folder)
     assert recipe.environment == "environment.yml" and recipe.cmd == ("python", "train.py")
-    assert recipe == written.draft.recipe(folder, recipe.source)
+    assert recipe == written.draft.recipe(folder)
     assert (folder / "environment.yml").read_text() == ENVIRONMENT
     assert [path.name for path in (folder / "recipes").iterdir()] == ["mine.yaml"]
 
 
-def test_nothing_there(folder: Path) -> None:
-    written = write(folder)
-    assert names(written, folder) == ["recipes/mine.yaml", "environment.yml", ".gitignore"]
-    assert load_recipe("mine", folder).cmd == ("python",)
-
-
 def test_silent_channel(folder: Path, silent: None) -> None:
-    """The recipe allows what takes the place of a silent channel; what that lacks is reported."""
+    """A warning names it, and how to name a copy; nothing takes its place."""
     (folder / "environment.yml").write_text(ENVIRONMENT)
     written = write(folder)
     recipe = load_recipe("mine", folder)
-    assert recipe.conda.fallback == "debian" and recipe.pip.fallback == "pip"
-    assert "the recipe allows the Debian channel instead" in written.notes[0]
-    assert "environment.yml:3: the Debian channel has no python=3.12, numpy" in written.warnings[0]
-    assert (folder / "environment.yml").read_text() == ENVIRONMENT
+    assert recipe.pip.fallback == "pip" and not recipe.uses_base_python
+    assert "channel conda-forge does not answer (x): builder lock needs it" in written.warnings[0]
+    assert "BUILDER_MIRRORS" in written.warnings[0]
 
 
-def test_silent_channel_on_a_site(folder: Path, silent: None) -> None:
-    """A site's machine is not this one: its recipe allows no fallback."""
-    (folder / "environment.yml").write_text(ENVIRONMENT)
-    write(folder, Wishes(site="perlmutter"))
-    assert load_recipe("mine", folder).conda.fallback is None
-
-
-def test_requirements(folder: Path, silent: None) -> None:
-    """Packages of another tool become an environment file; what cannot be locked is reported."""
-    (folder / "requirements.txt").write_text("polars\n-e .\n")
+@pytest.mark.parametrize(
+    "text", ["dependencies: [python=3.11]\n", "dependencies: [python, pip, {pip: [polars]}]\n"]
+)
+def test_base_python(folder: Path, silent: None, text: str) -> None:
+    """A project of pip packages needs no channel: where none answers, Python is the base's."""
+    (folder / "environment.yml").write_text(text)
     written = write(folder)
-    assert names(written, folder)[1] == "environment.yml"
-    text = (folder / "environment.yml").read_text()
-    assert "python=3.11" in text and "- polars" in text and "# left out: -e ." in text
-    assert "requirements.txt: left out: -e ." in written.warnings[0]
-    assert load_recipe("mine", folder).environment == "environment.yml"
+    recipe = load_recipe("mine", folder)
+    assert (recipe.python, recipe.base, recipe.base_packages) == ("base", "debian:bookworm", ("python3",))
+    assert "Python is that of the base debian:bookworm" in written.notes[1] and not written.warnings
 
 
-def test_second_environment(folder: Path) -> None:
-    """An environment file that exists stays; the new one has the target's name."""
-    (folder / "environment.yml").write_text(ENVIRONMENT)
-    (folder / "requirements.txt").write_text("polars\n--pre\n")
-    settings = Settings.from_environment({"HOME": str(folder)})
-    for name in ("a", "b"):
-        new_project(folder, candidate(folder / "requirements.txt"), Wishes(name=name), settings)
-        assert "- polars" in (folder / f"{name}.yml").read_text()
-    (folder / "c.yml").touch()
-    with pytest.raises(UsageError, match=r"c\.yml exists already"):
-        new_project(folder, candidate(folder / "requirements.txt"), Wishes(name="c"), settings)
-    assert (folder / "environment.yml").read_text() == ENVIRONMENT
+def test_no_mmdebstrap(folder: Path, silent: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the tool that makes such a base, the channel is needed."""
+    monkeypatch.setattr(new, "can_make_debian", lambda: False)
+    written = write(folder)
+    assert not load_recipe("mine", folder).uses_base_python and "builder lock needs it" in written.warnings[0]
+
+
+def test_no_channels(folder: Path) -> None:
+    """The recipe names a channel where the environment file names none."""
+    (folder / "environment.yml").write_text("dependencies: [python=3.11]\n")
+    written = write(folder)
+    assert load_recipe("mine", folder).conda.channels == ("conda-forge",)
+    assert written.notes == ["environment.yml names no channels: the recipe names conda-forge"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", "polars\n"),
+        ("pixi.toml", "[workspace]\nchannels = ['conda-forge']\n[dependencies]\nnumpy = '*'\n"),
+    ],
+)
+def test_files_of_other_tools(folder: Path, name: str, text: str) -> None:
+    """The recipe names the file itself, which builder lock reads."""
+    (folder / name).write_text(text)
+    written = write(folder)
+    assert names(written, folder) == ["recipes/mine.yaml", ".gitignore"]
+    assert load_recipe("mine", folder).environment == name
+    with pytest.raises(UsageError, match="--with takes groups"):
+        write(folder, Wishes(name="b"), groups=("dev",))
 
 
 def test_pyproject(folder: Path) -> None:
-    """The groups that are named come along, and .python-version decides on Python."""
+    """The recipe names the file, and the groups."""
     (folder / "pyproject.toml").write_text(
         '[project]\nname = "x"\ndependencies = ["polars"]\n[dependency-groups]\ndev = ["rich"]\n'
     )
-    (folder / ".python-version").write_text("3.13\n")
     write(folder, groups=("dev",))
-    text = (folder / "environment.yml").read_text()
-    assert "python=3.13" in text and "- polars" in text and "- rich" in text
+    recipe = load_recipe("mine", folder)
+    assert (recipe.environment, recipe.groups) == ("pyproject.toml", ("main", "dev"))
 
 
 def test_package(folder: Path) -> None:
@@ -127,18 +133,7 @@ def test_package(folder: Path) -> None:
     (folder / "src" / "x").mkdir(parents=True)
     (folder / "src" / "x" / "__init__.py").touch()
     write(folder)
-    assert "      - .\n      - polars\n" in (folder / "environment.yml").read_text()
     assert load_recipe("mine", folder).files == ()
-
-
-def test_no_channels(folder: Path, silent: None) -> None:
-    """The recipe names a channel where the environment file names none."""
-    (folder / "environment.yml").write_text("dependencies: [python=3.11]\n")
-    written = write(folder)
-    recipe = load_recipe("mine", folder)
-    assert (recipe.conda.channels, recipe.conda.fallback) == (("conda-forge",), "debian")
-    assert "environment.yml names no channels: the recipe names conda-forge" in written.notes
-    assert "the Debian channel instead" in written.notes[1]
 
 
 def test_conda_lock(folder: Path) -> None:
@@ -161,7 +156,6 @@ def test_lock_of_another_tool(folder: Path, silent: None) -> None:
     written = write(folder, groups=("dev",))
     recipe = load_recipe("mine", folder)
     assert (recipe.lock, recipe.environment, recipe.groups) == ("uv.lock", "", ("main", "dev"))
-    assert recipe.conda.fallback == "debian"
     assert not (folder / "environment.yml").exists()
     assert "the packages are those of uv.lock, with its versions" in written.notes
 

@@ -8,7 +8,7 @@ import pytest
 
 from builder.config.safeyaml import MAX_BYTES
 from builder.errors import LockError
-from builder.lock.formats.common import PackageMaker, choices, read_text, read_toml
+from builder.lock.formats.common import PackageMaker, read_text, read_toml
 from tests.unit.lock.formats.support import A, written
 
 
@@ -32,7 +32,7 @@ def test_text(tmp_path: Path, data: bytes, said: str) -> None:
         read_text(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 3000, "a = " + "[" * 150 + "]" * 150, "a = ", "[a]\n[a]\n"])
+@pytest.mark.parametrize("text", ["a = " + "[" * 3000, "a = "])
 def test_toml(tmp_path: Path, text: str) -> None:
     with pytest.raises(LockError, match="TOML|levels"):
         read_toml(written(tmp_path, "x.toml", text))
@@ -66,8 +66,3 @@ def test_credentials(tmp_path: Path) -> None:
     assert package.url == "https://h.example/a_b-1-py3-none-any.whl" and package.name == "a-b"
     local = maker.make("pip", "a", "1", "../wheels/a-1+x-py3-none-any.whl", sha256=A)
     assert local.url == "builder://find-links/a-1+x-py3-none-any.whl"
-
-
-def test_choices() -> None:
-    assert choices("tset", ["test", "docs"]).startswith("did you mean test? It has: test, docs")
-    assert choices("x", []) == "it has none"

@@ -50,19 +50,22 @@ def test_urls_and_sources(tmp_path: Path) -> None:
     text = f"""\
 click @ {wheel} --hash=sha256:{A}
 other @ {FILES}/other-1.0-py3-none-any.whl
-data @ https://host.example/data.zip#sha256={B}&subdirectory=py
+data @ https://host.example/data.tar.gz#sha256={B}&subdirectory=py
 -e git+https://github.com/o/mike@{COMMIT}#egg=Mike&subdirectory=src
 tool @ git+ssh://git@github.com/o/tool.git@{COMMIT} ; os_name == "posix"
 -e .
 ./libs/model[gpu]
 """
+    for folder in (tmp_path, tmp_path / "libs" / "model"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "setup.py").touch()
     lock = read(written(tmp_path, "requirements.txt", text))
     assert [(p.name, p.version, p.url, p.sha256) for p in lock.packages] == [("click", "8.1.7", wheel, A)]
     assert [pin.text for pin in lock.pinned] == [f"other @ {FILES}/other-1.0-py3-none-any.whl"]
     data, mike, tool, here, model = lock.sources
     assert (data.kind, data.url, data.sha256, data.subdirectory) == (
         "archive",
-        "https://host.example/data.zip",
+        "https://host.example/data.tar.gz",
         B,
         "py",
     )
@@ -76,7 +79,7 @@ tool @ git+ssh://git@github.com/o/tool.git@{COMMIT} ; os_name == "posix"
     )
     assert (tool.url, tool.revision) == ("ssh://git@github.com/o/tool.git", COMMIT)
     assert (here.kind, here.url, here.editable) == ("local", ".", True)
-    assert (model.kind, model.url, model.editable) == ("local", "./libs/model", False)
+    assert (model.kind, model.url, model.editable) == ("local", "libs/model", False)
 
 
 def test_nested(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_nested(tmp_path: Path) -> None:
     lock = read(written(tmp_path, "dev.txt", "-r base.txt\nidna==3.7\n-c constraints.txt\n"))
     assert [pin.text for pin in lock.pinned] == ["idna==3.7"]
     written(tmp_path, "base.txt", "-r dev.txt\n")
-    with pytest.raises(LockError, match="name each other"):
+    with pytest.raises(LockError, match="names itself"):
         read(tmp_path / "dev.txt")
 
 
@@ -94,27 +97,25 @@ def test_nested(tmp_path: Path) -> None:
         ("a==1\nrich>=13\n", ":2: rich>=13: not pinned with ==", "environment:"),
         ("a==1\nrich\n", ":2: rich: not pinned", "environment:"),
         ("rich==13.*\na==1\n", ":1: rich==13.*: not pinned", "pin it"),
-        ("a==1 --hash=md5:00\n", ":1: md5 hashes only", "--generate-hashes"),
-        ("a==1 --hash=sha256:00\n", ":1: 'sha256:00' is not a valid sha256", "write"),
+        ("a==1 --hash=md5:00\n", ":1: --hash=md5:00 is not a hash", "sha256"),
+        ("a==1 --hash=sha256:00\n", ":1: --hash=sha256:00 is not a hash", "write"),
         ("a==1\na==2\n", ":2: a is pinned to 2, and to 1 in", "remove"),
-        ("a==1\nb==1 ; python_version ~~ 3\n", ":2: the marker cannot be evaluated", "correct"),
+        (
+            "a==1\nb==1 ; python_version ~~ 3\n",
+            ":2: 'b==1 ; python_version ~~ 3' is not a pip requirement",
+            "write",
+        ),
         (
             "a==1\nx @ git+https://h.example/x@main\n",
-            ":2: x: https://h.example/x@main names no commit",
+            ":2: x @ git+https://h.example/x@main names no commit",
             "@COMMIT",
         ),
-        ("a==1\nhttps://h.example/x.zip\n", ":2: the URL does not name its package", "NAME @ URL"),
-        ("a==1\n-r nowhere.txt\n", "nowhere.txt: no such lock file", "check the path"),
-        ("a==1\n--frobnicate\n", ":2: --frobnicate: not an option", "remove"),
-        ("a==1\n=x\n", ":2: not a pip requirement: '=x'", "correct"),
+        ("a==1\n-r nowhere.txt\n", "nowhere.txt does not exist", "correct the name"),
+        ("a==1\n--frobnicate\n", ":2: --frobnicate: not supported here", "supported options"),
+        ("a==1\n=x\n", ":2: '=x' is not a pip requirement", "write"),
     ],
 )
 def test_damage(tmp_path: Path, text: str, said: str, hint: str) -> None:
     with pytest.raises(LockError) as caught:
         read(written(tmp_path, "requirements.txt", text))
     assert said in caught.value.message and hint in caught.value.hint
-
-
-def test_groups(tmp_path: Path) -> None:
-    with pytest.raises(LockError, match="has no group 'dev'"):
-        read(written(tmp_path, "requirements.txt", COMPILED), groups=["dev"])

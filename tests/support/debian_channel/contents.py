@@ -9,13 +9,8 @@ SUITE = "bookworm"
 PYTHON = "3.11"
 #: The dependency on bookworm's glibc, for packages with compiled code.
 GLIBC = "__glibc >=2.36"
-#: Increase it when the same Debian packages become other conda packages. It is their build number, so that
-#: the older ones stay in the channel under their own names.
-FORMAT = 6
 #: The platforms that there are channels for, and Debian's names of their processors.
 ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
-#: The subdirs of all these channels. Each channel has that of its platform, and ``noarch``.
-SUBDIRS = (*ARCHITECTURES, "noarch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +50,8 @@ PYTHON_DEBS = (
     "python3-distutils",
     "python3-lib2to3",
     f"python{PYTHON}-venv",
-    f"idle-python{PYTHON}",
     "python3-pip-whl",
     "python3-setuptools-whl",
-)
-#: The package ``tk``: Tcl and Tk with the libraries that they need, and Python's module tkinter.
-TK_DEBS = (
-    "libtk8.6",
-    "libtcl8.6",
-    "python3-tk",
-    "tk8.6-blt2.5",
-    "libbrotli1",
-    "libbsd0",
-    "libfontconfig1",
-    "libfreetype6",
-    "libmd0",
-    "libpng16-16",
-    "libx11-6",
-    "libxau6",
-    "libxcb1",
-    "libxdmcp6",
-    "libxext6",
-    "libxft2",
-    "libxrender1",
-    "libxss1",
 )
 CERTIFICATES_DEB = "ca-certificates"
 ZONES_DEB = "tzdata"
@@ -89,5 +62,5 @@ WHEELS = {"pip": "python3-pip-whl", "setuptools": "python3-setuptools-whl", "whe
 def all_debs() -> list[str]:
     """The names of all Debian packages that the channel is made from."""
     libraries = [deb for library in LIBRARIES.values() for deb in library.debs]
-    names = [*PYTHON_DEBS, *TK_DEBS, CERTIFICATES_DEB, ZONES_DEB, *WHEELS.values(), *libraries]
+    names = [*PYTHON_DEBS, CERTIFICATES_DEB, ZONES_DEB, *WHEELS.values(), *libraries]
     return list(dict.fromkeys(names))

@@ -12,7 +12,7 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-from builder.channel.debs import unknown
+from tests.support.debian_channel.debs import unknown
 
 _LAYOUT = "        self.set_undefined_options('install',('install_layout','install_layout'))\n"
 _OPTION = (

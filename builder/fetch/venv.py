@@ -21,8 +21,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from builder.channel.package import CondaPackage, File, write_package
 from builder.errors import ImageError
+from builder.fetch.condapackage import CondaPackage, File, write_package
 from builder.model import BASE_PYTHON, LockedPackage
 from builder.store.temporary import temporary_beside
 from builder.store.walk import remove_tree

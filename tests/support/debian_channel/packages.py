@@ -12,24 +12,20 @@ from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
 
-from builder.channel.contents import (
+from builder.fetch.condapackage import CondaPackage, File, write_package
+from tests.support.debian_channel.contents import (
     ARCHITECTURES,
     CERTIFICATES_DEB,
-    FORMAT,
     GLIBC,
     LIBRARIES,
-    PYTHON,
     PYTHON_DEBS,
-    TK_DEBS,
     WHEELS,
     ZONES_DEB,
     all_debs,
 )
-from builder.channel.debs import Deb, download_debs, unknown
-from builder.channel.elf import with_rpath
-from builder.channel.package import CondaPackage, File, write_package
-from builder.channel.python import python_files, tkinter_files
-from builder.channel.setuptools import restore_setuptools
+from tests.support.debian_channel.debs import Deb, download_debs, unknown, with_rpath
+from tests.support.debian_channel.python import python_files
+from tests.support.debian_channel.setuptools import restore_setuptools
 
 _LIBRARY = re.compile(r"^(?:usr/)?lib/(?:[a-z0-9_]+-linux-gnu/)?([^/]+\.so(?:\.[^/]*)?)$")
 
@@ -44,7 +40,6 @@ def write_packages(channel: Path, work: Path, platform: str) -> None:
 
     Raises:
         FetchError: no mirror, or a Debian package is missing or not as expected.
-        SpaceError: the disk is full.
     """
     files = download_debs(all_debs(), work, ARCHITECTURES[platform])
     debs = {name: Deb.unpack(path, work / "unpacked" / name) for name, path in files.items()}
@@ -60,8 +55,6 @@ def write_packages(channel: Path, work: Path, platform: str) -> None:
     write_package(_zones(debs[ZONES_DEB]), channel)
     python = _python([debs[deb] for deb in PYTHON_DEBS], work)
     write_package(replace(python, subdir=platform), channel)
-    tk = _tk([debs[deb] for deb in TK_DEBS], work)
-    write_package(replace(tk, subdir=platform), channel)
     for name, deb in WHEELS.items():
         write_package(_from_wheel(name, debs[deb]), channel)
 
@@ -79,12 +72,10 @@ def _package(name: str, sources: Sequence[Deb], files: Mapping[str, File], licen
     return CondaPackage(
         name,
         first.version,
-        build=f"{first.revision}_{FORMAT}",
-        build_number=FORMAT,
+        build=first.revision,
         files=files,
         license=license,
         summary=f"Debian's {', '.join(origins)}",
-        timestamp=max(source.built for source in sources),
     )
 
 
@@ -150,21 +141,6 @@ def _python(debs: Sequence[Deb], work: Path) -> CondaPackage:
     depends = sorted([*LIBRARIES, "ca-certificates", "tzdata"])
     package = _compiled("python", debs, files, "Python-2.0", depends)
     return replace(package, build=f"{package.build}_cpython")
-
-
-def _tk(debs: Sequence[Deb], work: Path) -> CondaPackage:
-    files: dict[str, File] = {}
-    for deb in debs:
-        files |= _libraries(deb.tree, work)
-        scripts = deb.tree / "usr" / "share" / "tcltk"
-        for path in sorted(scripts.rglob("*")):
-            # Tcl looks for its modules beside its library, and Debian has them below it.
-            target = path.relative_to(scripts).as_posix().replace("tcl8.6/tcl8/", "tcl8/8.6/")
-            if path.is_file():
-                files[f"lib/{target}"] = File(path.read_bytes())
-    files |= tkinter_files([deb.tree for deb in debs], work)
-    depends = [f"python {PYTHON}.*", "libexpat", "libzlib"]
-    return _compiled("tk", debs, files, "TCL AND Python-2.0 AND MIT", depends)
 
 
 def _from_wheel(name: str, deb: Deb) -> CondaPackage:

@@ -12,10 +12,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from builder.channel.contents import PYTHON
-from builder.channel.debs import unknown
-from builder.channel.elf import with_rpath
-from builder.channel.package import File
+from builder.fetch.condapackage import File
+from tests.support.debian_channel.contents import PYTHON
+from tests.support.debian_channel.debs import unknown, with_rpath
 
 _HOME = f"lib/python{PYTHON}"
 _INCLUDE = f"include/python{PYTHON}"
@@ -65,12 +64,6 @@ for _name, _value in build_time_vars.items():
         _value = _value.replace(_libdir, '/usr/lib').replace('/usr', sys.base_prefix)
         build_time_vars[_name] = _value
 """
-#: Added to tkinter: Tcl and Tk look for their scripts beside the program, which a virtual environment moves.
-_TCL_FOLDERS = """
-import os
-os.environ.setdefault("TCL_LIBRARY", os.path.join(sys.base_prefix, "lib", "tcl8.6"))
-os.environ.setdefault("TK_LIBRARY", os.path.join(sys.base_prefix, "lib", "tk8.6"))
-"""
 
 
 def python_files(trees: Sequence[Path], work: Path) -> dict[str, File]:
@@ -92,23 +85,6 @@ def python_files(trees: Sequence[Path], work: Path) -> dict[str, File]:
     files[f"bin/python{PYTHON}"] = File(with_frozen_site(interpreter), executable=True)
     files["bin/python3"] = files["bin/python"] = File(link=f"python{PYTHON}")
     files[f"{_HOME}/site-packages/README.txt"] = File(b"This directory contains site-packages.\n")
-    return files
-
-
-def tkinter_files(trees: Sequence[Path], work: Path) -> dict[str, File]:
-    """Python's module ``tkinter``, by paths below the prefix.
-
-    Args:
-        trees: the unpacked Debian packages.
-        work: a folder for temporary files.
-
-    Raises:
-        FetchError: Debian's module is not as expected.
-    """
-    files = {target: _file(target, path, tree, work) for tree in trees for target, path in _chosen(tree)}
-    _replace(
-        files, f"{_HOME}/tkinter/__init__.py", {"\nimport _tkinter ": f"{_TCL_FOLDERS}\nimport _tkinter "}
-    )
     return files
 
 

