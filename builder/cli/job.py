@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, site_options, target_and_command
-from builder.cli.joboptions import ACCOUNT_VARIABLES
-from builder.cli.slurmoptions import slurm_options, take_slurm_request
+from builder.cli.context import Context, container_options, pass_context, target_and_command
+from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -28,19 +27,21 @@ class JobOutput:
     """Where to write the script; None: print it."""
     submit: bool
     """Submit the script with sbatch."""
-    pin: bool
-    """Name the image by the digest that the registry has now."""
 
 
 @click.command()
 @target_and_command
-@click.option("--nodes", default=1, show_default=True, help="Number of nodes.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus",
-    type=int,
+    type=click.IntRange(min=0),
     help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes.",
 )
-@click.option("--tasks", type=int, help="Processes per node, for jobs without GPUs. Default: the recipe's.")
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    help="Processes per node, for jobs without GPUs. Default: the recipe's.",
+)
 @click.option(
     "--time",
     default="",
@@ -54,7 +55,9 @@ class JobOutput:
     metavar="A",
     help="The account to charge. Default: $SBATCH_ACCOUNT.",
 )
-@slurm_options
+@click.option("--partition", default="", metavar="P", help="Slurm partition in the place of the recipe's.")
+@click.option("--qos", default="", metavar="Q", help="Slurm QOS in the place of the recipe's.")
+@raw_slurm_option
 @click.option(
     "--data",
     default="",
@@ -68,13 +71,6 @@ class JobOutput:
     help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. The newest in it is $BUILDER_RESUME.",
 )
 @click.option(
-    "--checkpoint-pattern",
-    "patterns",
-    multiple=True,
-    metavar="GLOB",
-    help="Names of checkpoints, 'NAME-*/' of folders. Default: *.pt, *.ckpt, *.h5, checkpoint-*/ ...",
-)
-@click.option(
     "--resume-args",
     default="",
     metavar="WORDS",
@@ -82,50 +78,16 @@ class JobOutput:
 )
 @click.option(
     "--chain",
-    type=int,
+    type=click.IntRange(min=1),
     metavar="N",
     help="Run N segments one after the other; each resumes from the newest checkpoint.",
 )
 @click.option(
-    "--warmup",
-    default="",
-    metavar="WORDS",
-    help="A command that runs once on each node, in the container, before the processes: rocm-smi.",
-)
-@click.option("--mlflow", default="", metavar="URI", help="Address of the MLflow tracking server.")
-@click.option(
     "--launcher",
-    type=click.Choice(["srun", "torchrun", "mpi", "ray"]),
+    type=click.Choice(["srun", "torchrun", "mpi"]),
     help="Launcher of the processes. Default: the recipe's.",
 )
-@click.option("--image", default="", help="Use another image: a reference, or a SIF on the site.")
-@click.option(
-    "--bind",
-    "binds",
-    multiple=True,
-    metavar="SOURCE[:TARGET[:ro]]",
-    help="Mount a file or folder of the site.",
-)
-@click.option(
-    "--env",
-    "env",
-    multiple=True,
-    metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml, uv.lock: "
-    "packages instead of a recipe, no variable.",
-)
-@click.option(
-    "--env-file",
-    default="",
-    metavar="FILE",
-    help="A file of the site with NAME=VALUE lines for the container. Its content is not in the script.",
-)
-@click.option(
-    "--name", default="", help="Name of the job, and with --env FILE of the target. Default: the target's."
-)
-@click.option(
-    "--check-fabric", is_flag=True, help="On several nodes: fail if the network plugin is not used."
-)
+@container_options
 @click.option(
     "--interactive",
     is_flag=True,
@@ -138,13 +100,6 @@ class JobOutput:
     help="Write the script to this file instead of printing it.",
 )
 @click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
-@click.option(
-    "--pin",
-    is_flag=True,
-    help="Name the image by the digest that its tag has now, as --submit does. Asks the registry once.",
-)
-@site_options
-@common_options
 @pass_context
 def job(
     context: Context,
@@ -154,7 +109,9 @@ def job(
     interactive: bool,
     file: Path | None,
     submit: bool,
-    pin: bool,
+    partition: str,
+    qos: str,
+    slurm: tuple[str, ...],
     **values: Any,
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
@@ -166,24 +123,18 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
-    from builder.cli.run_image import with_image
-    from builder.site.arguments import parse_env, split_words
-    from builder.site.jobvariables import unfilled
+    from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
+    from builder.site.slurmrequest import read_slurm
 
-    env = context.take_environment_file(env, str(values["name"]))
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
-    slurm = take_slurm_request(values)
-    values["warmup"] = split_words("--warmup", values["warmup"])
-    request = JobRequest(command=command, env=parse_env(env), slurm=slurm, **values)
-    output = JobOutput(interactive, file, submit, pin)
-    warning = unfilled(command)
-    if warning:
-        context.output.warn(warning)
+    asked = read_slurm(slurm, partition=partition, qos=qos)
+    request = JobRequest(command=command, env=parse_env(env), slurm=asked, **values)
+    output = JobOutput(interactive, file, submit)
     if interactive:
         _check_interactive(request, output)
-        _print_salloc(context, recipe, with_image(context, recipe, request, submit=False, pin=pin))
+        _print_salloc(context, recipe, request)
     else:
         _write_script(context, recipe, request, output)
 
@@ -201,54 +152,33 @@ def _check_interactive(request: JobRequest, output: JobOutput) -> None:
 
 
 def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
+    from builder.cli.run_image import job_with_image
     from builder.site.command import shell_line
     from builder.site.edf import with_edf
     from builder.site.plan import edf_name, salloc
     from builder.site.shell import command_line
 
-    planned = salloc(recipe, request)
+    planned = salloc(recipe, job_with_image(context, recipe, request, submit=False))
     allocate, then = command_line(planned.allocate), shell_line(recipe, planned.then)
     if planned.edf:
         then = with_edf(planned.edf, edf_name(recipe), then)
-    context.output.result({"target": recipe.name, "salloc": allocate, "then": then})
-    if not context.output.as_json:
-        click.echo(f"{allocate}\n{then}")
+    click.echo(f"{allocate}\n{then}")
 
 
 def _write_script(context: Context, recipe: Recipe, request: JobRequest, output: JobOutput) -> None:
-    from builder.cli.run_image import with_image
-    from builder.errors import UsageError
-    from builder.site.edf import require_engine
+    from builder.cli.run_image import job_with_image
     from builder.site.plan import plan_job
     from builder.site.render import render
     from builder.site.scheduler import submit
-    from builder.site.status import require_current
-    from builder.store.files import write_output
 
-    if output.submit and recipe.site.slurm is None:
-        raise UsageError(
-            f"{recipe.site_title} has no scheduler to submit jobs to",
-            "write the script with --output FILE and run it on the machine",
-        )
     if output.submit:
-        require_current(recipe)
-    if output.submit and recipe.site.runtime.kind == "edf":
-        require_engine(os.environ)
+        _check_submit(recipe)
     plan_job(recipe, request)  # what is wrong is reported before the registry is asked
-    request = with_image(context, recipe, request, submit=output.submit, pin=output.pin)
+    request = job_with_image(context, recipe, request, submit=output.submit)
     script = render(plan_job(recipe, request))
     if output.file is not None:
-        if not output.file.parent.is_dir():
-            raise UsageError(
-                f"--output {output.file}: the folder {output.file.parent} does not exist",
-                "create it, or choose another folder",
-            )
-        write_output(output.file, script.encode(), mode=0o755)
+        _save(script, output.file)
     number = submit(script) if output.submit else None
-
-    context.output.result({"target": recipe.name, "script": script, "file": output.file, "job": number})
-    if context.output.as_json:
-        return
     if number is not None:
         click.echo(number)
     elif output.file is None:
@@ -257,3 +187,29 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
         starts = "submit it with: sbatch" if recipe.site.slurm else "run it with: bash"
         advice = "" if number else f"; {starts} {output.file}"
         context.output.note(f"wrote {output.file}{advice}")
+
+
+def _check_submit(recipe: Recipe) -> None:
+    """Raises UsageError or RunnerError if this machine cannot submit jobs of the target."""
+    from builder.errors import UsageError
+    from builder.site.edf import require_engine
+
+    if recipe.site.slurm is None:
+        raise UsageError(
+            f"{recipe.site_title} has no scheduler to submit jobs to",
+            "write the script with --output FILE and run it on the machine",
+        )
+    if recipe.site.runtime.kind == "edf":
+        require_engine(os.environ)
+
+
+def _save(script: str, file: Path) -> None:
+    from builder.errors import UsageError
+    from builder.store.files import write_output
+
+    if not file.parent.is_dir():
+        raise UsageError(
+            f"--output {file}: the folder {file.parent} does not exist",
+            "create it, or choose another folder",
+        )
+    write_output(file, script.encode(), mode=0o755)

@@ -1,4 +1,4 @@
-"""``builder sites`` and ``builder init-site``."""
+"""``builder sites``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, complete_site, context_exit, pass_context
-from builder.errors import ConfigError, UsageError
+from builder.errors import ConfigError
 
 if TYPE_CHECKING:
     from builder.config.recipe import GpuVendor
@@ -28,44 +28,35 @@ def project_root(context: Context) -> Path | None:
 @common_options
 @click.pass_context
 def sites(ctx: click.Context) -> None:
-    """List the known sites, print the file of one, say how old they are, or update them.
+    """List the known sites, print the file of one, say how old they are, or write a new one.
 
-    A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the user's copies
-    (builder sites update), and those win over the files of this package.
+    A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the file of this
+    package.
     """
     if ctx.invoked_subcommand is None:
-        ctx.invoke(sites_list)
+        _list(ctx.obj)
 
 
-@sites.command("list")
-@common_options
-@pass_context
-def sites_list(context: Context) -> None:
-    """List the known sites; those that are switched off come last."""
-    from rich.markup import escape
+def _list(context: Context) -> None:
+    """Prints the known sites."""
     from rich.table import Table
 
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, site_files
-    from builder.site.status import off_note
 
     root = project_root(context)
     files = all_site_files(root)
-    found = site_files(root)
-    places = {name: origin(path, root) for name, path in found.items()}
     table = Table("site", "runtime", "GPU", "checked", box=None)
     rows = []
-    valid: list[tuple[str, SiteFile]] = []
-    for name in found:
+    for name, path in site_files(root).items():
         try:
-            valid.append((name, read_site(name, files)))
+            site = read_site(name, files)
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
-    for name, site in sorted(valid, key=lambda entry: (bool(off_note(entry[1].site)), entry[0])):
-        path, place, runtime = found[name], places[name], site.site.runtime.kind
+            continue
+        place, runtime = origin(path), site.site.runtime.kind
         checked = (site.site.checked or "") + (f" ({place})" if place != "package" else "")
-        off = off_note(site.site)
-        table.add_row(name, *(["", "", escape(off)] if off else [runtime, _gpus(site), checked]))
+        table.add_row(name, runtime, _gpus(site), checked)
         rows.append(
             {
                 "name": name,
@@ -73,8 +64,6 @@ def sites_list(context: Context) -> None:
                 "runtime": runtime,
                 "gpu": site.gpu.model_dump(),
                 "gpus_per_node": site.site.node.gpus,
-                "status": site.site.status,
-                "successors": site.site.successors,
                 "checked": site.site.checked,
                 "from": place,
                 "path": str(path),
@@ -110,12 +99,16 @@ def sites_show(context: Context, name: str) -> None:
     path = files[name]
     if context.output.as_json:
         keys = read_site(name, files).model_dump(mode="json")
-        context.output.result({"name": name, "from": origin(path, root), "path": str(path), **keys})
+        context.output.result({"name": name, "from": origin(path), "path": str(path), **keys})
         return
     parent = load_yaml(path).data.get("extends")
     extends = f", which extends {parent} (builder sites show {parent})" if parent else ""
     context.output.note(f"{path}{extends}")
     click.echo(read_text(path), nl=False)
+
+
+def _days(age: int | None) -> str:
+    return "" if age is None else str(age)
 
 
 @sites.command("check")
@@ -128,7 +121,7 @@ def sites_check(context: Context, names: tuple[str, ...], days: int | None, stri
     """Say how old the facts in site files are: all of them, or those of NAME.
 
     A site file has the day on which somebody compared it with the site's documents (checked), and these
-    documents (sources). docs/sites/keeping.md says how to compare one again.
+    documents (sources). docs/sites/README.md says how to compare one again.
     """
     from datetime import UTC, datetime
 
@@ -147,9 +140,7 @@ def sites_check(context: Context, names: tuple[str, ...], days: int | None, stri
     rows = []
     for name in dict.fromkeys(names or known):
         found = currency(read_site(name, files).site, datetime.now(UTC).date(), days or MAX_AGE)
-        table.add_row(
-            name, found.checked, "" if found.age is None else str(found.age), "; ".join(found.problems)
-        )
+        table.add_row(name, found.checked, _days(found.age), "; ".join(found.problems))
         rows.append({"name": name, "checked": found.checked, "days": found.age, "problems": found.problems})
     context.output.table(table)
     context.output.result(rows)
@@ -162,38 +153,7 @@ def sites_check(context: Context, names: tuple[str, ...], days: int | None, stri
         context_exit(4)
 
 
-@sites.command("update")
-@click.argument("source", required=False)
-@click.option("--rev", metavar="REV", help="Branch, tag or commit of a git repository.")
-@click.option("--reset", is_flag=True, help="Remove your copies; the files of this package are used again.")
-@common_options
-@pass_context
-def sites_update(context: Context, source: str | None, rev: str | None, reset: bool) -> None:
-    """Copy site files from SOURCE into your configuration folder.
-
-    SOURCE is a folder, a git repository (git+https://..., https://....git, file://..., or a clone with
-    --rev), or the https URL of a YAML file or a .tar.gz. All files are validated before one is written.
-    """
-    from builder.site.update import reset_sites, update_sites
-
-    if reset == (source is not None):
-        raise UsageError(
-            "--reset takes no SOURCE" if reset else "no SOURCE was given",
-            "builder sites update SOURCE, or builder sites update --reset",
-        )
-    changes = reset_sites() if source is None else update_sites(source, context.settings, rev)
-    named = {
-        "added": changes.added,
-        "changed": changes.changed,
-        "unchanged": changes.unchanged,
-        "removed": changes.removed,
-    }
-    lines = [f"{what:10} {name}" for what, names in named.items() for name in names]
-    context.output.result({"folder": str(changes.folder), **named}, "\n".join(lines) or "no site files")
-    context.output.note(f"your site files are in {changes.folder}")
-
-
-@click.command()
+@sites.command("new")
 @click.argument("name")
 @click.option(
     "--runtime",
@@ -211,14 +171,14 @@ def sites_update(context: Context, source: str | None, rev: str | None, reset: b
 )
 @common_options
 @pass_context
-def init_site(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
-    """Write a commented site file, sites/NAME.yaml, and a target NAME that uses it."""
+def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
+    """Write a commented site file, sites/NAME.yaml."""
     from builder.site.newsite import new_site
 
     root = project_root(context) or context.start.absolute()
-    written = new_site(root, name, runtime, gpu)
-    context.output.result({"site": name, "files": written}, "\n".join(str(path) for path in written))
+    path = new_site(root, name, runtime, gpu)
+    context.output.result({"site": name, "file": str(path)}, str(path))
     context.output.note(
-        f"edit {written[0].relative_to(root)}, then check it: "
-        f"builder sites show {name} --json; builder job {name} -- python train.py"
+        f"edit {path.relative_to(root)}, then check it: builder sites show {name} --json; "
+        f"builder init --site {name} makes a target"
     )

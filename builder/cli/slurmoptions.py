@@ -1,97 +1,115 @@
-"""The options of ``builder job`` that Slurm reads: ``--partition``, ``--mem`` and so on."""
+"""Options of jobs: ``--on slurm`` of ``build``, ``smoke`` and ``publish``, and ``--slurm``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from builder.site.request import SlurmRequest
+from builder.errors import UsageError
 
-#: Declarations and settings of the options, for click. The names are those of SlurmRequest's fields.
-_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
-    (["--partition"], {"metavar": "P", "help": "Slurm partition in the place of the recipe's."}),
-    (["--qos"], {"metavar": "Q", "help": "Slurm QOS in the place of the recipe's."}),
-    (["--constraint"], {"metavar": "C", "help": "Features that the nodes must have."}),
-    (["--mem"], {"metavar": "SIZE", "help": "Memory per node: 64G."}),
-    (["--cpus"], {"type": int, "metavar": "N", "help": "Cores per process."}),
-    (["--reservation"], {"metavar": "R", "help": "A reservation to run in."}),
-    (["--exclude"], {"metavar": "NODES", "help": "Nodes that the job must not use: node[1-3]."}),
+if TYPE_CHECKING:
+    from builder.smoke.options import SlurmOptions
+
+#: Where the account comes from without ``--account``: sbatch reads the first variable, srun the second.
+ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
+#: Declarations and settings of the options, for click.
+_Options = tuple[tuple[list[str], dict[str, Any]], ...]
+_SLURM: _Options = (
     (
-        ["--requeue"],
-        {"is_flag": True, "help": "Start the job again when a node fails or the job is preempted."},
-    ),
-    (
-        ["--signal"],
-        {
-            "metavar": "NAME@SECONDS",
-            "help": "Signal before the time limit, to save a checkpoint. In a chain: TERM@120; or none.",
-        },
-    ),
-    (["--mail"], {"metavar": "ADDRESS", "help": "Mail when the job ends or fails."}),
-    (
-        ["--slurm", "extra"],
+        ["--slurm"],
         {
             "multiple": True,
-            "metavar": "OPTIONS",
-            "help": 'Further options of sbatch: --slurm "--gres=lscratch:50".',
+            "metavar": "OPTION",
+            "help": "Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
+        },
+    ),
+)
+_BUILD: _Options = (
+    (
+        ["--on"],
+        {"type": click.Choice(["slurm"]), "help": "Run as a job on the nodes of the recipe's site."},
+    ),
+    (
+        ["--account"],
+        {
+            "default": "",
+            "metavar": "A",
+            "help": "With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT.",
+        },
+    ),
+    (
+        ["--time"],
+        {"default": "", "metavar": "T", "help": "With --on slurm: time limit of the job (HH:MM:SS)."},
+    ),
+    *_SLURM,
+)
+#: The options of commands that can run the smoke test as a job.
+JOB_OPTIONS: _Options = (
+    *_BUILD,
+    (
+        ["--nodes"],
+        {
+            "type": click.IntRange(min=1),
+            "default": 1,
+            "show_default": True,
+            "help": "With --on slurm: number of nodes. With 2 or more the network is measured, too.",
         },
     ),
 )
 
 
-#: The options of ``builder build``, ``smoke`` and ``publish`` with ``--on slurm``.
-QUEUE_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
-    (["--partition"], {"metavar": "P", "help": "With --on slurm: partition in the place of the recipe's."}),
-    (["--qos"], {"metavar": "Q", "help": "With --on slurm: QOS in the place of the recipe's."}),
-    (["--constraint"], {"metavar": "C", "help": "With --on slurm: features that the nodes must have."}),
-    (["--reservation"], {"metavar": "R", "help": "With --on slurm: a reservation to run in."}),
-)
+def _adds(options: _Options) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for declarations, settings in reversed(options):
+            command = click.option(*declarations, **settings)(command)
+        return command
+
+    return add
 
 
-def slurm_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options to a command; :func:`take_slurm_request` takes their values."""
-    for declarations, settings in reversed(_OPTIONS):
-        command = click.option(*declarations, **settings)(command)
-    return command
+#: Adds ``--slurm`` alone; :func:`builder.site.slurmrequest.read_slurm` reads its values.
+raw_slurm_option = _adds(_SLURM)
+#: Adds ``--on``, ``--account``, ``--time`` and ``--slurm``; :func:`take_job_options` takes their values.
+slurm_options = _adds(_BUILD)
+#: The same and ``--nodes``; :func:`take_job_options` takes their values.
+job_options = _adds(JOB_OPTIONS)
 
 
-def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds :data:`QUEUE_OPTIONS` to a command; :func:`take_queue_request` takes their values."""
-    for declarations, settings in reversed(QUEUE_OPTIONS):
-        command = click.option(*declarations, **settings)(command)
-    return command
+def take_job_options(
+    values: dict[str, Any], *, runner: str | None = None, image: str = ""
+) -> SlurmOptions | None:
+    """Takes the values of :data:`slurm_options` or :data:`job_options` out of those of a command.
 
+    Args:
+        values: the command's parameters.
+        runner: the value of ``--runner``; None: the option was not given.
+        image: the value of ``--image``.
 
-def take_queue_request(values: dict[str, Any]) -> SlurmRequest:
-    """Takes the values of :data:`QUEUE_OPTIONS` out of those of a command."""
-    from builder.site.request import SlurmRequest
-
-    given = {name: values.pop(name) for name in _queue_names()}
-    return SlurmRequest(**{name: value for name, value in given.items() if value is not None})
-
-
-def queue_values(asked: SlurmRequest) -> dict[str, str]:
-    """Returns the values of :data:`QUEUE_OPTIONS`, by option."""
-    return {f"--{name}": getattr(asked, name) for name in _queue_names()}
-
-
-def _queue_names() -> list[str]:
-    return [declarations[0].removeprefix("--") for declarations, _ in QUEUE_OPTIONS]
-
-
-def take_slurm_request(values: dict[str, Any]) -> SlurmRequest:
-    """Takes the values of the options out of those of a command.
+    Returns:
+        The job; None without ``--on slurm``.
 
     Raises:
-        UsageError: ``--slurm`` cannot be split into words.
+        UsageError: an option needs ``--on slurm``, or excludes it, or ``--slurm`` is not valid.
     """
-    from builder.site.request import SlurmRequest
-    from builder.site.slurmrequest import read_extra
+    from builder.site.slurmrequest import read_slurm
+    from builder.smoke.options import SlurmOptions
 
-    names = [declarations[-1].removeprefix("--") for declarations, _ in _OPTIONS]
-    given = {name: values.pop(name) for name in names}
-    given["extra"] = read_extra(given["extra"])
-    return SlurmRequest(**{name: value for name, value in given.items() if value is not None})
+    where, account, time, raw = (values.pop(name) for name in ("on", "account", "time", "slurm"))
+    nodes = values.pop("nodes", 1)
+    if not where:
+        given = {"--account": account, "--time": time, "--slurm": raw, "--image": image}
+        given["--nodes"] = nodes != 1
+        for option, value in given.items():
+            if value:
+                raise UsageError(f"{option} requires --on slurm", "add --on slurm")
+        return None
+    if runner:
+        raise UsageError(
+            "--runner cannot be combined with --on slurm: the site's recipe names the runtime",
+            "leave out one of them",
+        )
+    account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
+    return SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time, asked=read_slurm(raw))

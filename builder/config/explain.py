@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -25,43 +24,18 @@ _FOREIGN_KEYS = {
     "dependencies": "environment: environment.yml, which lists the packages",
     "packages": "environment: environment.yml, which lists them; base_packages: [NAME] are those of apt",
     "apt": "base_packages: [NAME], for a base of Debian or Ubuntu",
-    "requirements": "environment: requirements.txt",
-    "channels": "conda: {channels: [NAME]}, or channels: in the environment file",
-    "python": "'- python=3.11' in the environment file",
     "command": 'cmd: [python, "train.py"]',
     "copy": "files: [{source: train.py, target: /app/train.py}]",
-    "add": "files: [{source: train.py, target: /app/train.py}]",
     "volumes": "site: {runtime: {binds: [SOURCE:TARGET]}}, or --bind on the command line",
-    "working_dir": "workdir: /app",
-    "tag": "registry: {tags: [latest]}",
     "tags": "registry: {tags: [latest]}",
-    "repository": "registry: {host: HOST, repository: NAME}",
     "run": "steps: [{run: COMMAND}], which runs in the image while it is built",
-    "post": "steps: [{run: COMMAND}], which runs in the image while it is built",
-    "commands": "steps: [{run: COMMAND}], which runs in the image while it is built",
 }
-#: Values that mean another one of a list.
-_FOREIGN_VALUES = {
-    "cuda": "nvidia",
-    "rocm": "amd",
-    "linux/amd64": "linux-64",
-    "amd64": "linux-64",
-    "x86_64": "linux-64",
-    "linux/arm64": "linux-aarch64",
-    "linux-arm64": "linux-aarch64",
-    "arm64": "linux-aarch64",
-    "aarch64": "linux-aarch64",
-    "docker": "oci",
-    "singularity": "sif",
-    "apptainer": "sif",
-}
-#: What to write for a key that is missing.
-_EXAMPLES = {
-    "base": "base: debian:bookworm",
-    "environment": "environment: environment.yml",
-    "source": "source: train.py",
-    "target": "target: /app/train.py",
-    "run": "run: COMMAND",
+#: What to write for keys that are often written in Docker's or Compose's form.
+_SHAPES = {
+    "files": "write files: [{source: train.py, target: /app/train.py}]",
+    "env": "write env: {NAME: VALUE}, the variables of the image",
+    "registry": "write registry: {host: HOST, repository: NAME}",
+    "pip": "list the packages in the environment file, below its item '- pip:'",
 }
 _KINDS = {
     str: "text",
@@ -71,8 +45,7 @@ _KINDS = {
     list: "a list",
     dict: "a mapping",
 }
-_PLAIN = re.compile(r"[A-Za-z0-9_./+-]*[A-Za-z_/][A-Za-z0-9_./+-]*")
-_WORDS_OF_YAML = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+_PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*")
 
 
 def config_error(error: ValidationError, yamls: Sequence[YamlFile], kind: type[Model]) -> ConfigError:
@@ -100,21 +73,22 @@ def _explain(
     fault, value = item["type"], item.get("input")
     is_key = bool(item["loc"]) and item["loc"][-1] == "[key]"
     if fault == "missing":
-        example = _EXAMPLES.get(str(keys[-1]), f"{keys[-1]}: VALUE")
-        return "this key is required", f"add the line {example}"
+        return "this key is required", f"add the line {keys[-1]}: VALUE"
     if fault == "extra_forbidden":
         return _unknown_key(keys, kind)
     if fault == "literal_error":
         return _not_one_of(item, keys, is_key=is_key)
-    written = _written(keys, value, yamls)
+    written, name = _written(keys, value, yamls), _name(keys)
     if fault == "string_type" and not is_key:
         return f"must be text, and is {_kind_of(value)}", _as_text(keys, value, written)
     if fault in ("tuple_type", "list_type"):
-        return f"must be a list, and is {_kind_of(value)}", f"write {_as_list(keys, value, written, kind)}"
-    if fault == "dict_type":
-        return f"must be a mapping, and is {_kind_of(value)}", _as_mapping(keys, value, written)
-    if fault in ("model_type", "model_attributes_type"):
-        return f"must be a mapping, and is {_kind_of(value)}", _as_model(keys, value, written, kind)
+        words = ", ".join(_scalar(word) for word in written.split())
+        hint = _SHAPES.get(name) or f"write {name}: [{words or 'VALUE'}]"
+        return f"must be a list, and is {_kind_of(value)}", hint
+    if fault in ("dict_type", "model_type", "model_attributes_type"):
+        known = ", ".join(_known_keys(keys, kind))
+        hint = f"write {name}: and KEY: VALUE lines below it" + (f"; keys: {known}" if known else "")
+        return f"must be a mapping, and is {_kind_of(value)}", _SHAPES.get(name) or hint
     names = ".".join(key for key in keys if isinstance(key, str))
     hint = f"correct {names}: in the recipe" if names else "correct the recipe"
     problem = str(item["msg"]).removeprefix("Value error, ")
@@ -143,8 +117,7 @@ def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str,
         return f"unknown key; known keys: {expected}", "use one of the known keys, or remove the line"
     allowed = re.findall(r"'([^']*)'", expected)
     value = str(item.get("input"))
-    alias = _FOREIGN_VALUES.get(value.lower(), "")
-    near = [alias] if alias in allowed else difflib.get_close_matches(value.lower(), allowed, n=1)
+    near = difflib.get_close_matches(value.lower(), allowed, n=1)
     choice = near[0] if near else " or ".join(allowed)
     return f"{value!r} is not one of {', '.join(allowed)}", f"write {_name(keys)}: {choice}"
 
@@ -168,16 +141,8 @@ def _written(keys: tuple[Any, ...], value: object, yamls: Sequence[YamlFile]) ->
 
 
 def _scalar(text: str) -> str:
-    """A text as YAML text, with quotation marks where it needs them."""
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML and not text.startswith("-")
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
-
-
-def _quoted(keys: tuple[Any, ...], written: str) -> str:
-    value = json.dumps(written, ensure_ascii=False)
-    if isinstance(keys[-1], int):
-        return f"[{value}]" if len(keys) < 2 else f"{_name(keys)}: [{value}]"
-    return f"{keys[-1]}: {value}"
+    """A word as YAML text, with quotation marks where it needs them."""
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _name(keys: tuple[Any, ...]) -> str:
@@ -186,81 +151,13 @@ def _name(keys: tuple[Any, ...]) -> str:
 
 
 def _as_text(keys: tuple[Any, ...], value: object, written: str) -> str:
-    if keys == ("environment",) and isinstance(value, Mapping):
-        return "name the environment file: environment: environment.yml; variables of the image go to env:"
-    if isinstance(value, list) and len(value) == 1:
-        return f"write {_name(keys)}: {_scalar(str(value[0]))}"
-    if isinstance(value, Mapping | list) and value:
-        return f"write one text: {_name(keys)}: VALUE"
-    if value is None:
-        return f"write a value after {_name(keys)}:, or remove the line"
-    return f"put it into quotes: {_quoted(keys, written)}"
-
-
-def _as_list(keys: tuple[Any, ...], value: object, written: str, kind: type[Model]) -> str:
     name = _name(keys)
-    if isinstance(value, Mapping):
-        return f"{name}: [{_flow(value)}]"
     if value is None:
-        return f"{name}: [VALUE], or remove the line"
-    words = [written]
-    if name in ("cmd", "entrypoint", "base_packages", "group"):
-        try:
-            words = shlex.split(written)
-        except ValueError:
-            words = written.split()
-    model = _model_at((*keys, 0), kind)
-    if model is not None:
-        return f"{name}: [{_example_of(model, written)}]"
-    return f"{name}: [{', '.join(_scalar(word) for word in words)}]"
-
-
-def _as_mapping(keys: tuple[Any, ...], value: object, written: str) -> str:
-    name = _name(keys)
-    if keys == ("env",) and isinstance(value, str) and value.endswith((".yml", ".yaml")):
-        return f"env: holds variables of the image; for the environment file write environment: {value}"
-    items = value if isinstance(value, list) else [written]
-    pairs = []
-    for item in items:
-        if isinstance(item, Mapping):
-            pairs += [f'{key}: "{text}"' for key, text in item.items()]
-        elif "=" in str(item):
-            key, _, text = str(item).partition("=")
-            pairs.append(f"{key}: {json.dumps(text, ensure_ascii=False)}")
-    return f"write {name}: {{{', '.join(pairs) or 'NAME: VALUE'}}}"
-
-
-def _as_model(keys: tuple[Any, ...], value: object, written: str, kind: type[Model]) -> str:
-    model = _model_at(keys, kind)
-    if keys == ("pip",) and "/" not in written:
-        return "list the packages in the environment file, below its item '- pip:'"
-    known = ", ".join(_known_keys(keys, kind))
-    if isinstance(value, list | Mapping) or model is None:
-        return f"write it as KEY: VALUE lines; keys: {known}"
-    example = _example_of(model, written)
-    whole = f"{_name(keys)}: {f'[{example}]' if isinstance(keys[-1], int) else example}"
-    return f"write {whole}; keys: {known}"
-
-
-def _example_of(model: type[Model], written: str) -> str:
-    """A mapping of a model with the user's own value in its first key: what was meant most likely."""
-    fields = list(model.model_fields)
-    if fields[:2] == ["source", "target"]:
-        source, _, target = written.partition(":")  # SOURCE:TARGET is Docker's form
-        source, name = source or "FILE", source.rstrip("/").rpartition("/")[2]
-        return f"{{source: {_scalar(source)}, target: {_scalar(target or f'/app/{name}'.rstrip('.'))}}}"
-    if fields[:2] == ["host", "repository"] and "/" in written:
-        host, _, repository = written.partition("/")
-        return f"{{host: {_scalar(host)}, repository: {_scalar(repository)}}}"
-    first = fields[0] if fields else "KEY"
-    is_list = bool(fields) and get_origin(_bare_type(model.model_fields[first].annotation)) is tuple
-    shown = _scalar(written) if written else "VALUE"
-    return f"{{{first}: {f'[{shown}]' if is_list else shown}}}"
-
-
-def _flow(value: Mapping[Any, Any]) -> str:
-    pairs = ", ".join(f"{key}: {_scalar(str(item))}" for key, item in value.items())
-    return f"{{{pairs}}}"
+        return f"write a value after {name}:, or remove the line"
+    if isinstance(value, Mapping | list):
+        return f"write one text: {name}: VALUE"
+    quoted = json.dumps(written, ensure_ascii=False)
+    return f"put it into quotes: {name}: {f'[{quoted}]' if isinstance(keys[-1], int) else quoted}"
 
 
 # files and models -------------------------------------------------------------------------------------------
@@ -287,11 +184,6 @@ def _type_at(path: tuple[Any, ...], kind: Any) -> Any:
         else:
             return None
     return kind
-
-
-def _model_at(path: tuple[Any, ...], kind: type[Model]) -> type[Model] | None:
-    found = _type_at(path, kind)
-    return found if isinstance(found, type) and issubclass(found, Model) else None
 
 
 def _known_keys(path: tuple[Any, ...], kind: type[Model]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import date
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
@@ -163,24 +162,6 @@ def _day(value: str) -> str:
     return value
 
 
-def _proxy(value: str) -> str:
-    """Validates the address of a proxy.
-
-    Raises:
-        ValueError: it has no scheme or no host, or contains a user name, which would be in job scripts.
-    """
-    url = urlsplit(line(value))
-    if url.scheme not in ("http", "https", "socks5", "socks5h"):
-        raise ValueError(f"{value!r} has no scheme: write http://{value}")
-    if not url.hostname:
-        raise ValueError(f"{value!r} has no host: write http://HOST:PORT")
-    if url.username is not None or url.password is not None:
-        raise ValueError(
-            "the address of the proxy contains a user name or password, which would be in job scripts"
-        )
-    return value
-
-
 def _host_pattern(value: str) -> str:
     if value and not re.fullmatch(r"[\w.-]*\{host\}[\w.-]*", value):
         raise ValueError(f"{value!r}: write {{host}} once, with letters, digits, '.', '_' and '-' around it")
@@ -210,8 +191,6 @@ Size = Annotated[str, AfterValidator(_size)]
 ImageFolder = Annotated[str, AfterValidator(_images)]
 #: A day, ``YYYY-MM-DD``, in quotes or without.
 Day = Annotated[str, BeforeValidator(_date), AfterValidator(_day)]
-#: The address of a proxy, with its scheme and without a password.
-ProxyUrl = Annotated[str, AfterValidator(_proxy)]
 #: A host name made of another one, ``{host}``; or empty.
 HostPattern = Annotated[str, AfterValidator(_host_pattern)]
 Variables = dict[Variable, ShellTextField]

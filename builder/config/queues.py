@@ -14,8 +14,6 @@ from pydantic import AfterValidator, Field, model_validator
 from builder.config.fields import Line, Model, Option, Size, Time, seconds
 
 QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
-#: Options of ``builder job`` that a site can refuse.
-Refusable = Literal["mem", "mail", "partition", "constraint", "exclude", "requeue"]
 
 
 def _pattern(value: str) -> str:
@@ -56,8 +54,6 @@ class Partition(Limits):
 
     gpus: Annotated[int, Field(ge=0)] | None = None
     """GPUs of a node; None: those of ``site.node``."""
-    gpu_type: str = ""
-    """Slurm's name of its GPUs, if it is not that of ``slurm.gpus``: ``a100``."""
     gpu_counts: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """The only numbers of GPUs per node that a job can request; empty: any."""
     qos: tuple[str, ...] = ()
@@ -92,9 +88,6 @@ class Queue(Model):
     """Longest time limit that this queue allows; empty: that of its partition and QOS."""
     options: tuple[Option, ...] = ()
     """Additional options of sbatch and salloc."""
-    options_one_gpu: tuple[Option, ...] = ()
-    """The same for jobs with one GPU in all, such as ``--gpu-bind=single:1``: with more GPUs each process
-    would see only one of them."""
     srun: tuple[Option, ...] = ()
     """Additional options of srun."""
 
@@ -110,9 +103,6 @@ class Slurm(Model):
     """Regular expression of a whole account: ``project_\\d{9}``; empty: any."""
     gpus: Option = "--gpus-per-node={gpus}"
     """The option that requests GPUs."""
-    memory_by: Literal["node", "gpu"] = "node"
-    """How to request ``memory_per_gpu``: ``node`` sums it up in ``--mem``, ``gpu`` passes it in
-    ``--mem-per-gpu``."""
     time: Time = "01:00:00"
     """Default time limit of a job."""
     segment: Time = "24:00:00"
@@ -124,8 +114,8 @@ class Slurm(Model):
     ``""`` is Slurm's default partition, where jobs must not name one."""
     qos: dict[Line, Qos] = Field(default_factory=dict)
     """The qualities of service, also those that no queue takes; empty: unknown, then any name is accepted."""
-    refused: dict[Refusable, Line] = Field(default_factory=dict)
-    """Options of ``builder job`` that the site does not accept, each with the reason."""
+    refused: dict[Line, Line] = Field(default_factory=dict)
+    """Options of sbatch that the site does not accept, each with the reason: ``mem``, ``partition``."""
     queues: dict[QueueName, Queue] = Field(default_factory=dict)
     """``gpu``: some GPUs of a node; ``node``: one whole node; ``nodes``: several nodes (default: ``node``);
     ``cpu``: no GPU; ``interactive``: salloc; ``build``: image builds on a compute node."""
@@ -134,8 +124,6 @@ class Slurm(Model):
     salloc_on_node: bool = True
     """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so commands
     need srun."""
-    master_port: Annotated[int, Field(ge=1024, le=63000)] = 29500
-    """The first of 2000 ports at which ranks may meet: each job takes a free one of them."""
 
     @model_validator(mode="after")
     def _queues_exist(self) -> Slurm:

@@ -16,7 +16,6 @@ from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
-from builder.config.gitpackages import has_git_packages
 from builder.config.inside import check_inside, own_path
 from builder.config.merge import load_chain, merge
 from builder.config.site import Site
@@ -37,7 +36,7 @@ Engine = Literal["layered", "docker", "apptainer", "cotainr"]
 Platform = Literal["linux-64", "linux-aarch64"]
 Format = Literal["oci", "sif"]
 #: Whose modules are compiled when the image is built.
-Bytecode = Literal["all", "imported", "none"]
+Bytecode = Literal["all", "none"]
 #: Where the Python of the image comes from.
 Python = Literal["conda", "base", "base-with-packages"]
 
@@ -73,8 +72,6 @@ class Conda(Model):
 
     channels: tuple[Line, ...] = ()
     """Replaces the channels of the environment file; empty: use the file's."""
-    fallback: Literal["debian"] | None = None
-    """Used when no channel answers; ``debian``: the Debian channel."""
     exclude_newer: Date | None = None
     """Ignore packages uploaded after this date, so that a new solve returns the same lock; ``month``: since
     the month of locking began. None: use all."""
@@ -132,9 +129,6 @@ class Registry(Model):
     """Path of the repository on the host."""
     tags: tuple[Line, ...] = ("latest", "%y.%m")
     """Tags, also strftime patterns: ``%y.%m`` makes a dated tag."""
-    index: bool = False
-    """The tags name an image index with one image for each platform. Publishing replaces the image of the
-    recipe's platform in it, and keeps the others."""
 
 
 class Layers(Model):
@@ -162,16 +156,6 @@ class Sif(Model):
     """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support zstd."""
 
 
-class Installer(Model):
-    """The program that installs packages inside the image, for the engines docker and apptainer."""
-
-    program: Literal["micromamba", "rattler"] | None = None
-    """None: micromamba if it is available, else rattler, which is part of builder."""
-    micromamba: Line = "docker://docker.io/mambaorg/micromamba:2.3.3"
-    """Where micromamba comes from: an image that contains it (``docker://``, ``oci:DIR``), or a file,
-    relative to the project folder."""
-
-
 class Cotainr(Model):
     """Options of the engine cotainr."""
 
@@ -196,7 +180,7 @@ class Recipe(Model):
     """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or NAME:ARCHITECTURE."""
     lock: Line | None = None
     """A lock file that another tool wrote, relative to the project folder. One of conda-lock 1 to 4 is used
-    unchanged, if no package of the platform is from git. From others, ``uv.lock``, ``pixi.lock``,
+    unchanged. From others, ``uv.lock``, ``pixi.lock``,
     ``pylock.toml``, requirements with hashes and lists with ``@EXPLICIT``, builder makes its own lock, with
     the same packages. None: builder solves."""
     environment: Annotated[Line, Field(validate_default=True)] = ""
@@ -242,8 +226,8 @@ class Recipe(Model):
     layers: Layers = Layers()
     """How packages become layers."""
     bytecode: Bytecode = "all"
-    """Which Python modules of the packages are compiled: ``all``; ``imported``: those that the lock lists
-    (``builder lock --imports``); ``none``: each process compiles what it imports, again and again."""
+    """Which Python modules of the packages are compiled: ``all``, or ``none``: each process compiles what it
+    imports, again and again."""
     format: Format = "oci"
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
     sif: Sif = Sif()
@@ -252,8 +236,6 @@ class Recipe(Model):
     """What the smoke test does; by default the lock decides."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""
-    installer: Installer = Installer()
-    """The program that installs packages, for the engines docker and apptainer."""
     cotainr: Cotainr = Cotainr()
     """Options of the engine cotainr."""
     site: Site = Site()
@@ -314,20 +296,13 @@ class Recipe(Model):
 
     @property
     def imported_lock(self) -> Path | None:
-        """The lock file of another tool from which builder makes its own; None if there is none.
-
-        One of conda-lock is used unchanged unless it names git repositories, whose wheels must be built.
-        """
-        if self.lock is None:
-            return None
-        path = self.root / self.lock
-        is_unchanged = self.lock.endswith(_CONDA_LOCK_SUFFIXES) and not has_git_packages(path, self.platform)
-        return None if is_unchanged else path
+        """The lock file of another tool from which builder makes its own; None if there is none."""
+        return self.root / self.lock if self.lock and not self.uses_lock_unchanged else None
 
     @property
     def uses_lock_unchanged(self) -> bool:
         """Whether the target's lock file is one of conda-lock, used as it is: builder does not write it."""
-        return self.lock is not None and self.imported_lock is None
+        return self.lock is not None and self.lock.endswith(_CONDA_LOCK_SUFFIXES)
 
     @property
     def lock_path(self) -> Path:

@@ -20,7 +20,6 @@ from builder.config.fields import (
     Line,
     Model,
     Option,
-    ProxyUrl,
     ShellTextField,
     Size,
     Variable,
@@ -29,7 +28,7 @@ from builder.config.fields import (
 from builder.config.queues import Slurm
 
 RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "userns"]
-Launcher = Literal["srun", "torchrun", "mpi", "ray"]
+Launcher = Literal["srun", "torchrun", "mpi"]
 
 #: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
 _PASS_ENV = (
@@ -52,14 +51,12 @@ _PASS_ENV = (
 
 
 #: Keys of a runtime that become options on its command line.
-_COMMAND_LINE = ("program", "options", "gpu", "gpu_all", "gpu_each", "ranks", "shm_size", "groups")
+_COMMAND_LINE = ("program", "options", "gpu", "ranks")
 
 
 class Additions(Model):
     """Extra settings of a job, for the host and for the container."""
 
-    module_use: tuple[ShellTextField, ...] = ()
-    """Folders of modules, made known with ``module use`` before ``modules`` are loaded."""
     modules: tuple[Line, ...] = ()
     """Environment modules to load on the host, in this order."""
     setup: tuple[str, ...] = ()
@@ -71,34 +68,14 @@ class Additions(Model):
     env: Variables = Field(default_factory=dict)
     """Variables in the container."""
     wrapper: tuple[ShellTextField, ...] = ()
-    """Words before the command in the container, inside ``runtime.wrapper``."""
+    """Words before the command in the container, such as a program that prepares libraries of the host."""
     srun: tuple[Option, ...] = ()
     """Additional options of srun, such as ``--mpi=pmi2``."""
-
-
-class Check(Model):
-    """How a job's output shows that the network plugin is in use (``builder job --check-fabric``)."""
-
-    env: Variables = Field(default_factory=dict)
-    """Variables that make the collective library log its choice, such as ``NCCL_DEBUG: INFO``."""
-    lines: tuple[Line, ...]
-    """Texts of which the output must contain one, in any case. Without, the collective library fell back to
-    sockets."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _line_becomes_lines(cls, value: object) -> object:
-        """The key was ``line`` with one text until 0.2; site files of users still have it."""
-        if isinstance(value, dict) and isinstance(value.get("line"), str) and "lines" not in value:
-            return {**{k: v for k, v in value.items() if k != "line"}, "lines": (value["line"],)}
-        return value
 
 
 class Fabric(Additions):
     """Extra settings of jobs on more than one node: the high-speed network."""
 
-    check: Check | None = None
-    """None: the recipe has no way to check the network plugin."""
     master_address: HostPattern = ""
     """The name at which ranks of other nodes reach the first node, where the fast network has names of its
     own: ``{host}i``. Empty: the node's name."""
@@ -116,11 +93,6 @@ class Runtime(Model):
     """Always added after ``run`` or ``exec``."""
     gpu: tuple[ShellTextField, ...] = ()
     """Added when the container gets GPUs, such as ``--nv``; ``{count}`` is the number of GPUs, or ``all``."""
-    gpu_all: tuple[ShellTextField, ...] = ()
-    """Added after ``gpu`` when the container gets all GPUs of the node."""
-    gpu_each: tuple[ShellTextField, ...] = ()
-    """Added after ``gpu`` once per GPU when the container gets some of them. ``{index}`` counts GPUs from 0,
-    ``{render}`` from 128, like the devices in /dev/dri."""
     ranks: tuple[ShellTextField, ...] = ()
     """Added when several containers communicate with each other."""
     binds: tuple[Bind, ...] = ()
@@ -135,12 +107,6 @@ class Runtime(Model):
     folders: tuple[ShellTextField, ...] = ()
     """Folders to create on each node before the container starts, such as caches that must not be on a
     network file system."""
-    shm_size: Size = ""
-    """Size of the container's /dev/shm, such as ``12g``; empty: the runtime's default."""
-    groups: tuple[Line, ...] = ()
-    """Additional groups of the container's process, such as ``video``."""
-    wrapper: tuple[ShellTextField, ...] = ()
-    """Words before the command in the container, such as a program that prepares libraries of the host."""
     optional_binds: tuple[ShellTextField, ...] = ()
     """Folders of the host to mount at the same path if they exist where the container starts; a variable that
     is not set is skipped. For singularity and apptainer only."""
@@ -156,8 +122,8 @@ class Runtime(Model):
         return self.program or self.kind
 
     @property
-    def has_volumes(self) -> bool:
-        """Whether the runtime has named volumes."""
+    def is_engine(self) -> bool:
+        """Return whether the runtime keeps images in a storage of its own."""
         return self.kind in ("docker", "podman", "podman-hpc")
 
     @property
@@ -174,8 +140,6 @@ class Runtime(Model):
 
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
-        if self.takes_sif and (self.shm_size or self.groups):
-            raise ValueError(f"{self.kind} does not support shm_size and groups: it uses those of the host")
         if self.clean_env and not self.takes_sif:
             raise ValueError(
                 f"clean_env is for singularity and apptainer only: {self.kind} passes no host variables"
@@ -230,39 +194,6 @@ class Node(Model):
         return self.cpus_per_gpu or max(self.cores // max(self.gpus, 1), 1)
 
 
-class Ray(Model):
-    """A Ray cluster of containers on one machine: one head, and one worker per GPU."""
-
-    port: int = 6379
-    """Port of the head."""
-    dashboard_port: int = 8265
-    """Port of the dashboard and of job submission."""
-    metrics_port: int = 8080
-    """Port of the metrics export."""
-    worker_cpus: Annotated[int, Field(ge=1)] = 1
-    """CPUs that each worker offers."""
-    entrypoint_gpus: Annotated[int, Field(ge=0)] = 1
-    """GPUs that the submitted command reserves in a cluster with one GPU."""
-    entrypoint_cpus: Annotated[int, Field(ge=1)] = 1
-    """CPUs that the submitted command reserves."""
-    worker_devices: tuple[ShellTextField, ...] = ()
-    """Device files of one worker. ``{index}`` counts GPUs from 0, ``{render}`` from 128, like the devices in
-    /dev/dri."""
-    worker_env: Variables = Field(default_factory=dict)
-    """Variables of one worker; may contain ``{index}`` and ``{render}``."""
-    nvidia: bool = False
-    """Whether workers get their GPU by NVIDIA device requests, by index."""
-
-
-class Proxy(Model):
-    """How compute nodes reach the internet."""
-
-    url: ProxyUrl
-    """The proxy for http and https: ``http://proxy.example.org:3128``."""
-    no_proxy: tuple[Line, ...] = ("localhost", "127.0.0.1")
-    """Hosts that are reached directly."""
-
-
 class Site(Model):
     """The machine that a target is built for."""
 
@@ -270,12 +201,6 @@ class Site(Model):
     """The site file that the recipe starts from (``builder sites``); empty: none."""
     title: Line = ""
     """Name of the system for messages and comments; empty: the target's name."""
-    status: Literal["current", "retired"] = "current"
-    """``retired``: the system is switched off. Its recipes can be read and tested, no job is submitted."""
-    retired: Day | None = None
-    """The day on which the system was switched off; None: not known, or not retired."""
-    successors: tuple[Line, ...] = ()
-    """What to use instead of a retired system: names of sites, or a system's name."""
     checked: Day | None = None
     """The day on which somebody compared this file with its sources (``builder sites check``). A file that
     extends another one does not inherit it."""
@@ -286,17 +211,10 @@ class Site(Model):
     images: ImageFolder = ""
     """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``; ``{account}`` is
     the job's."""
-    module_use: tuple[ShellTextField, ...] = ()
-    """Folders of modules, made known with ``module use`` before ``modules`` are loaded."""
     modules: tuple[Line, ...] = ()
     """Environment modules to load at the start of a job."""
     setup: tuple[str, ...] = ()
     """Shell lines of a job, copied unchanged after the modules."""
-    proxy: Proxy | None = None
-    """None: compute nodes reach the internet directly, or not at all."""
-    warmup: tuple[ShellTextField, ...] = ()
-    """A command that runs once on each node, in the container, before the processes start: the first use of a
-    GPU may take long. Empty: none."""
     slurm: Slurm | None = None
     """None: the site has no scheduler."""
     launcher: Launcher = "srun"
@@ -312,17 +230,11 @@ class Site(Model):
     """Extra settings of jobs on several nodes."""
     mpi: Additions | None = None
     """Extra settings of the launcher ``mpi``; None: the launcher is not available."""
-    ray: Ray | None = None
-    """None: the launcher ``ray`` is not available."""
 
     @model_validator(mode="after")
-    def _status_fits(self) -> Site:
-        if self.status != "retired" and (self.retired or self.successors):
-            raise ValueError("retired and successors need 'status: retired'")
+    def _edf_fits(self) -> Site:
         if self.runtime.kind == "edf" and self.slurm is None:
             raise ValueError("runtime edf needs 'slurm:': srun starts the container")
-        if self.runtime.kind == "edf" and self.ray is not None:
-            raise ValueError("ray needs docker or podman, not edf")
         with_options = [key for key in ("fabric", "mpi") if getattr(getattr(self, key), "options", ())]
         if self.runtime.kind == "edf" and with_options:
             raise ValueError(f"{with_options[0]}.options: edf has no command line; use runtime.annotations")
@@ -333,13 +245,10 @@ class Site(Model):
         needs_slurm = self.launcher in ("srun", "mpi") and self.runtime.kind != "userns"
         if needs_slurm and self.slurm is None:
             raise ValueError(
-                f"launcher {self.launcher} needs 'slurm:'; "
-                "without Slurm write 'launcher: torchrun' or 'launcher: ray'"
+                f"launcher {self.launcher} needs 'slurm:'; without Slurm write 'launcher: torchrun'"
             )
         if self.launcher == "mpi" and self.mpi is None:
             raise ValueError("launcher mpi needs 'mpi:' (modules, binds, variables of the host's MPI)")
-        if self.launcher == "ray" and self.ray is None:
-            raise ValueError("launcher ray needs 'ray:'")
         return self
 
 

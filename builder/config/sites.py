@@ -4,15 +4,13 @@ A site file has the keys of a recipe that describe a machine (:data:`SITE_KEYS`)
 ``site: NAME``, and everything in the recipe wins over it. Site files are, in this order:
 
 1. ``sites/NAME.yaml`` of the project,
-2. the user's, ``$XDG_CONFIG_HOME/builder/sites/NAME.yaml``, where ``builder sites update`` writes,
-3. those of this package.
+2. those of this package.
 
 A file whose name starts with ``_`` is not a site, but other site files can extend it.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +20,7 @@ from builder.config.inside import own_path
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile
-from builder.errors import ConfigError, UsageError
-from builder.settings import expand_home
+from builder.errors import ConfigError
 
 #: Keys of a site file.
 SITE_KEYS = (
@@ -39,25 +36,20 @@ SITE_KEYS = (
 )
 #: Keys below ``site`` that a file does not inherit: who compared the file itself, and with what.
 OWN_KEYS = ("checked", "sources")
-Origin = Literal["package", "user", "project"]
+Origin = Literal["package", "project"]
+#: Systems that were switched off, the day, and what to use instead.
+RETIRED = {
+    "alliance-beluga": ("2026-06-20", "alliance-rorqual"),
+    "alliance-cedar": ("2025-09-12", "alliance-fir"),
+    "alliance-graham": ("2025-09-01", "alliance-nibi"),
+    "archer2-cpu": ("2026-11-21", "cirrus"),
+    "archer2-gpu": ("2026-11-21", "isambard-ai"),
+}
 
 PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
 #: The hint for a name that :func:`is_site_name` refuses.
 NAME_HINT = "use lower-case letters, digits, - and .; start with a letter or a digit"
 _NAME = re.compile(r"_?[a-z0-9][a-z0-9.-]*")
-
-
-def user_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """The user's folder of site files: ``$XDG_CONFIG_HOME/builder/sites``, or the same in ``~/.config``.
-
-    Raises:
-        UsageError: the home folder is not known.
-    """
-    env = os.environ if environ is None else environ
-    home = Path(env["HOME"]) if env.get("HOME") else Path("~")
-    config = env.get("XDG_CONFIG_HOME", "")
-    folder = Path(config) if Path(config).is_absolute() else home / ".config"
-    return expand_home(folder / "builder" / "sites").absolute()
 
 
 def site_files(root: Path | None) -> dict[str, Path]:
@@ -72,27 +64,14 @@ def site_files(root: Path | None) -> dict[str, Path]:
 def all_site_files(root: Path | None) -> dict[str, Path]:
     """Returns the site files, with those that only others extend (``_NAME.yaml``)."""
     found: dict[str, Path] = {}
-    for folder in _folders(root).values():
+    for folder in (PACKAGE_FOLDER, *([own_path(root, "sites")] if root is not None else [])):
         found |= yaml_files(folder)
     return dict(sorted(found.items()))
 
 
-def origin(path: Path, root: Path | None) -> Origin:
+def origin(path: Path) -> Origin:
     """Returns where a site file comes from."""
-    places = {folder: name for name, folder in _folders(root).items()}
-    return places.get(path.parent, "project")
-
-
-def _folders(root: Path | None) -> dict[Origin, Path]:
-    """The folders of site files; a file in a later one wins."""
-    folders: dict[Origin, Path] = {"package": PACKAGE_FOLDER}
-    try:
-        folders["user"] = user_folder()
-    except UsageError:
-        pass  # without a home folder there are no files of the user
-    if root is not None:
-        folders["project"] = own_path(root, "sites")
-    return folders
+    return "package" if path.parent == PACKAGE_FOLDER else "project"
 
 
 def yaml_files(folder: Path) -> dict[str, Path]:
@@ -143,33 +122,30 @@ def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
     """Returns the error for a site that does not exist; ``where`` is the place that names it."""
     known = list(site_files(root))
     at = f"{where}: site: " if where else ""
+    if name in RETIRED:
+        day, successor = RETIRED[name]
+        return ConfigError(f"{at}{name} was switched off on {day}", f"write site: {successor}")
     family = [one for one in known if len(name) > 2 and one.startswith(name)]  # alps, chameleon
     near = f"did you mean {', '.join(family)}?" if family else near_hint(name, known)
-    advice = "builder sites lists the sites; builder init-site adds one"
+    advice = "builder sites lists the sites; builder sites new adds one"
     return ConfigError(f"{at}no site named {name!r}", f"{near} ({advice})" if near else advice)
 
 
 def _check_keys(yaml: YamlFile) -> None:
-    """Raises ConfigError for keys that a site file cannot have."""
-    problems, of_recipes = [], []
+    """Raise ConfigError for a key that a site file cannot have."""
     for key in map(str, yaml.data):
-        if key in (*SITE_KEYS, "extends"):
-            continue
-        advice = near_hint(key, SITE_KEYS, cutoff=0.75)
-        if key in Site.model_fields:
-            advice = "write it below site:"
-        elif not advice:
-            of_recipes.append(key)
-        problem = "not a key of a site file" + (f"; {advice}" if advice else "")
-        problems.append(f"{yaml.where(key)}: {key}: {problem}")
+        if key not in (*SITE_KEYS, "extends"):
+            advice = near_hint(key, SITE_KEYS, cutoff=0.75)
+            if key in Site.model_fields:
+                advice = "write it below site:"
+            problem = "not a key of a site file" + (f"; {advice}" if advice else "")
+            known = f"a site file has: extends, {', '.join(SITE_KEYS)}; other keys are for recipes"
+            raise ConfigError(f"{yaml.where(key)}: {key}: {problem}", known)
     site = yaml.data.get("site")
     if site is not None and not isinstance(site, dict):
-        problems.append(f"{yaml.where('site')}: site: a site file describes the site itself, with keys below")
-    elif site is not None and "name" in site:
-        problems.append(f"{yaml.where('site', 'name')}: site.name: a site has the name of its file")
-    if problems:
-        moved = f"move {', '.join(of_recipes)} to the recipe; " if of_recipes else ""
-        raise ConfigError("\n".join(problems), f"{moved}a site file has: extends, {', '.join(SITE_KEYS)}")
+        raise ConfigError(f"{yaml.where('site')}: site: not a mapping", "write the site's keys below it")
+    if site is not None and "name" in site:
+        raise ConfigError(f"{yaml.where('site', 'name')}: site.name", "remove it: a site has its file's name")
 
 
 def site_of(yamls: list[YamlFile]) -> tuple[str, dict[str, Any], YamlFile | None]:

@@ -115,26 +115,10 @@ def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:
     line_text = lines[mark.line] if mark and mark.line < len(lines) else ""
     if line_text[: len(line_text) - len(line_text.lstrip())].count("\t"):
         return ConfigError(f"{at}: not valid YAML: a tab", "YAML takes no tabs: indent with spaces")
-    return ConfigError(f"{at}: not valid YAML: {problem}", _yaml_hint(problem, line_text.strip()))
-
-
-def _yaml_hint(problem: str, line: str) -> str:
-    """What is usually wrong where PyYAML reports this problem."""
-    if "cannot start any token" in problem or "undefined alias" in problem:
-        return f"put a value that starts with a special character into quotes: {_quoted(line)}"
-    if "mapping values are not allowed" in problem:
-        return "put a value that contains ': ' into quotes, and indent keys of one level alike"
-    if "could not find expected ':'" in problem:
-        return "write KEY: VALUE, with a blank after the colon, and close all quotes"
-    return "check the indentation and quotes on that line"
-
-
-def _quoted(line: str) -> str:
-    """``KEY: "VALUE"`` for a line that has a value."""
-    key, separator, value = line.partition(": ")
-    if not separator:
-        key, separator, value = "-", " ", line.removeprefix("- ")
-    return f'{key}{separator}"{value.strip()}"'
+    return ConfigError(
+        f"{at}: not valid YAML: {problem}",
+        "check the indentation on that line; put values with ': ' or a special character into quotes",
+    )
 
 
 def _collect(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,8 +11,6 @@ from pathlib import Path
 from builder.errors import UsageError
 from builder.site.shell import ShellText, from_user, join
 
-#: The name of a volume, as docker allows it.
-_VOLUME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 #: The name of an environment variable.
 VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -81,14 +77,12 @@ def read_bind(text: str) -> BindMount:
     return BindMount(word(source), word(target or source), mode)
 
 
-def parse_bind(text: str, start: str | None = None, *, volumes: bool = False) -> str:
+def parse_bind(text: str, start: str | None = None) -> str:
     """Returns a bind of the command line with an absolute source.
 
     Args:
         text: ``SOURCE[:TARGET[:MODE]]``; variables are allowed.
         start: the folder of relative sources, may contain variables; None: the current folder.
-        volumes: whether the runtime has named volumes: a name without a slash is one, unless there is a file
-            or folder of this name in the current folder. ``./NAME`` is always a folder.
 
     Raises:
         UsageError: the text has another form.
@@ -96,16 +90,9 @@ def parse_bind(text: str, start: str | None = None, *, volumes: bool = False) ->
     bind = read_bind(from_user(text))
     if bind.source.startswith(("/", "$")):
         return bind.word
-    if volumes and is_volume(bind) and not Path(bind.source).exists():
-        return bind.word
     source = join(from_user(start or str(Path.cwd())), "/", bind.source)
     target = source if bind.target == bind.source else bind.target
     return BindMount(source, target, bind.mode).word
-
-
-def is_volume(bind: BindMount) -> bool:
-    """Whether the source can be the name of a volume of docker and podman."""
-    return bool(_VOLUME.fullmatch(bind.source)) and bind.target != bind.source
 
 
 def require_source(bind: BindMount) -> None:
@@ -117,17 +104,7 @@ def require_source(bind: BindMount) -> None:
     source = Path(bind.source)
     if source.exists():
         return
-    rest = bind.word.removeprefix(bind.source)
-    near: list[str] = []
-    if source.parent.is_dir():
-        near = difflib.get_close_matches(source.name, [path.name for path in source.parent.iterdir()], n=1)
-    shown = os.path.relpath(source) if source.is_relative_to(Path.cwd()) else bind.source
-    hint = f"make it: mkdir -p {shown}"
-    if near:
-        hint = f"did you mean --bind {Path(shown).with_name(near[0])}{rest}?"
-    elif _VOLUME.fullmatch(shown) and bind.target != bind.source:
-        hint = f"{hint}; a named volume needs a target whose site runs docker or podman"
-    raise UsageError(f"--bind {shown}{rest}: {source} does not exist", hint)
+    raise UsageError(f"--bind {bind.word}: {source} does not exist", f"make it: mkdir -p {source}")
 
 
 def read_env_file(path: Path) -> dict[str, str]:

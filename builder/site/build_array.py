@@ -1,7 +1,8 @@
-"""Builds several images at the same time: a job array of Slurm with a task per target.
+"""Builds images on compute nodes: a job array of Slurm with a task per target.
 
-Project, cache and builder's own Python must have the same paths on the nodes, as for
-:mod:`builder.site.build_job`. Each task writes its result beside the job's script::
+Some sites, such as LUMI, do not allow long builds on login nodes. The compute nodes must have the login
+node's file systems, so that project, cache and builder's own Python have the same paths. Each task writes its
+result beside the job's script::
 
     .builds-XXXX/0.json     what ``builder build --json`` printed
     .builds-XXXX/0.code     its exit code, written last
@@ -22,13 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError, RunnerError
+from builder.errors import BuilderError, RunnerError, UsageError
 from builder.progress import QUIET, Reporter, working
-from builder.site.build_job import build_options
+from builder.site.checks import check_account, check_time
 from builder.site.hostsetup import host_setup
+from builder.site.job import Resources
+from builder.site.limits import check_limits
 from builder.site.render import templates
 from builder.site.request import NOTHING_ASKED, SlurmRequest
 from builder.site.scheduler import cancel, submit, wait_array
+from builder.site.slurm import Allocation, allocation_options, find_queue
+from builder.site.slurmrequest import asked_queue, check_slurm_request, with_raw_options
 
 #: Seconds to wait for results of tasks that have ended, and between two looks: on a shared file system a file
 #: may appear late.
@@ -68,24 +73,47 @@ class Outcome:
     """The messages of a build that failed."""
 
 
-def build_task(
-    recipe: Recipe,
-    command: Sequence[str],
-    *,
-    account: str = "",
-    time: str = "",
-    asked: SlurmRequest = NOTHING_ASKED,
-) -> BuildTask:
-    """Returns the build of a target in its site's queue ``build``.
+def build_task(recipe: Recipe, command: Sequence[str], options: Sequence[str]) -> BuildTask:
+    """Returns the build of a target; ``options`` are those of :func:`build_options`."""
+    return BuildTask(recipe.name, tuple(command), tuple(options), tuple(host_setup(recipe.site)))
+
+
+def build_options(
+    recipe: Recipe, *, account: str = "", time: str = "", asked: SlurmRequest = NOTHING_ASKED
+) -> list[str]:
+    """Returns the options of Slurm for a build in the site's queue ``build``: a node, and no GPUs.
 
     Args:
-        recipe, command, account, time, asked: see :func:`builder.site.build_job.build_job`.
+        recipe: the target, whose site has Slurm.
+        account: the account to charge; empty: none.
+        time: the time limit as Slurm writes it; empty: the recipe's.
+        asked: options of Slurm in the place of the recipe's.
 
     Raises:
-        UsageError: see :func:`builder.site.build_job.build_options`.
+        UsageError: the site has no Slurm, its account is missing or has another form, or
+            it does not allow the job.
     """
-    options = build_options(recipe, account=account, time=time, asked=asked)
-    return BuildTask(recipe.name, tuple(command), tuple(options), tuple(host_setup(recipe.site)))
+    slurm = recipe.site.slurm
+    if slurm is None:
+        raise UsageError(
+            f"{recipe.source}: site.slurm is not set: target {recipe.name} has no compute nodes to build on",
+            "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
+        )
+    check_account(recipe, account)
+    check_slurm_request(recipe, asked)
+    if time:
+        check_time(time)
+    queue = asked_queue(slurm, find_queue(recipe.site, "build"), asked)
+    allocation = Allocation(
+        resources=Resources(nodes=1, gpus=0, tasks=1),
+        cpus_per_task=queue.cpus_per_task,
+        time=time or queue.time or slurm.time,
+        account=account if slurm.account != "none" else "",
+        name="builder-build",
+        memory=f"--mem={queue.memory}" if queue.memory else "",
+    )
+    check_limits(recipe, allocation.resources, queue, allocation.time, can_chain=False)
+    return with_raw_options(allocation_options(allocation, queue), asked)
 
 
 def run_build_array(

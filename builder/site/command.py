@@ -24,7 +24,6 @@ from builder.site.containers import (
     gpu_options,
     invocation,
 )
-from builder.site.hostsetup import proxy_variables
 from builder.site.shell import ShellText, command_line, expand
 
 
@@ -88,9 +87,9 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
 
 
 def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
-    """The command behind the wrappers of the runtime and of the additions, if there are any."""
-    wrappers = (recipe.site.runtime.wrapper, *(added.wrapper for added in request.additions))
-    different = dict.fromkeys(wrappers)  # the one of the network may be that of MPI too
+    """Returns the command behind the wrappers of the additions, if there are any."""
+    # The wrapper of the network may be that of MPI too.
+    different = dict.fromkeys(added.wrapper for added in request.additions)
     words = tuple(ShellText(word) for wrapper in different for word in wrapper)
     if not words:
         return request.command
@@ -98,9 +97,8 @@ def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
 
 
 def _site_variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str]:
-    """Variables of proxy, runtime and additions; the last one of a name wins."""
-    proxy = recipe.site.proxy
-    variables = dict(proxy_variables(proxy)) if proxy else {}
+    """Returns the variables of runtime and additions; the last one of a name wins."""
+    variables: dict[str, str] = {}
     for env in (recipe.site.runtime.env, *(added.env for added in request.additions)):
         variables |= {name: ShellText(value) for name, value in env.items()}
     return variables
@@ -141,10 +139,6 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
         raise UsageError(
             f"{gpus} GPUs requested, but a node of {recipe.site_title} has {available}",
             f"request at most {available} GPUs per node{more_nodes}",
-        )
-    if gpus < 0:
-        raise UsageError(
-            f"--gpus must be at least 0, not {gpus}", "pass --gpus 0 for a container without GPUs"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from builder.config.recipe import Recipe
-from builder.config.site import Runtime, RuntimeKind, Site
+from builder.config.site import RuntimeKind, Site
 from builder.errors import UsageError
 from builder.oci.reference import is_digest
 from builder.site.arguments import BindMount
@@ -23,8 +23,6 @@ BIND_VARIABLE = {"singularity": "SINGULARITY_BIND", "apptainer": "APPTAINER_BIND
 #: The variable from which these runtimes take the container's HOME. They do not read HOME: Apptainer 1.4
 #: takes the folder in passwd.
 HOME_VARIABLE = {"singularity": "SINGULARITY_HOME", "apptainer": "APPTAINER_HOME"}
-#: The first device in /dev/dri/renderD*.
-_FIRST_RENDER_DEVICE = 128
 _CSV_SPECIAL = re.compile(r'[",\n]')
 
 
@@ -101,18 +99,8 @@ def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
     site, runtime = recipe.site, recipe.site.runtime
     if recipe.gpu.vendor == "none" or gpus == 0 or not site.node.gpus:
         return ()
-    if gpus is None or gpus >= site.node.gpus:
-        words = [word.replace("{count}", "all") for word in runtime.gpu]
-        words += runtime.gpu_all
-    else:
-        words = [word.replace("{count}", str(gpus)) for word in runtime.gpu]
-        words += _options_of_each_gpu(runtime, gpus) or runtime.gpu_all
-    return tuple(ShellText(word) for word in words)
-
-
-def fill_gpu_index(word: str, index: int) -> str:
-    """Replaces ``{index}`` and ``{render}``, the numbers of one GPU."""
-    return word.replace("{render}", str(_FIRST_RENDER_DEVICE + index)).replace("{index}", str(index))
+    count = "all" if gpus is None or gpus >= site.node.gpus else str(gpus)
+    return tuple(ShellText(word.replace("{count}", count)) for word in runtime.gpu)
 
 
 def evaluates_values(site: Site) -> bool:
@@ -138,10 +126,6 @@ def pass_through_options(site: Site) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _options_of_each_gpu(runtime: Runtime, gpus: int) -> list[str]:
-    return [fill_gpu_index(word, index) for index in range(gpus) for word in runtime.gpu_each]
-
-
 def _oci_invocation(container: Container) -> Invocation:
     """docker, podman and podman-hpc."""
     runtime = container.recipe.site.runtime
@@ -150,10 +134,6 @@ def _oci_invocation(container: Container) -> Invocation:
         words.append("-it")
     words += [ShellText(option) for option in runtime.options]
     words += container.devices
-    for group in runtime.groups:
-        words += ["--group-add", group]
-    if runtime.shm_size:
-        words.append(f"--shm-size={runtime.shm_size}")
     if container.ranks:
         words += [ShellText(option) for option in runtime.ranks]
     words += container.options

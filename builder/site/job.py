@@ -5,8 +5,6 @@ Texts can be :class:`~builder.site.shell.ShellText`, with variables of the machi
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.config.site import Launcher
@@ -55,8 +53,6 @@ class Files:
     checkpoint: str = ""
     """Folder or address of the checkpoints; empty: no checkpoints."""
     checkpoint_is_folder: bool = False
-    patterns: tuple[str, ...] = ()
-    """Names of checkpoints; with a final ``/`` of folders."""
     folders: tuple[str, ...] = ()
     """Folders to create before the container starts."""
 
@@ -99,8 +95,6 @@ class Job:
     image: ImageFile
     container: Invocation
     """What each process runs."""
-    warmup: Invocation | None
-    """What runs once on each node before the processes start; None: nothing."""
     optional_binds: tuple[str, ...]
     """Folders that the container gets if they exist where it starts."""
     bind_variable: str
@@ -110,13 +104,9 @@ class Job:
     files: Files
     master_address: str
     """The first node's name in the fast network, made of ``MASTER_ADDR``; empty: its usual name."""
-    master_port: int
-    """The first port to try for the ranks to meet at."""
     batch: Batch | None
     """None: the site has no scheduler."""
     pass_through: PassThrough | None = None
-    fabric_lines: tuple[str, ...] = ()
-    """Texts of which the output must contain one, in any case, else the job fails; empty: no check."""
 
     @property
     def slurm(self) -> bool:
@@ -128,68 +118,3 @@ class Job:
         """Whether builder itself put the image into the engine's storage. The script must not pull it: in
         Docker Hub its name belongs to somebody else."""
         return self.image.reference == local_name(self.target)
-
-
-@dataclass(frozen=True, slots=True)
-class RayService:
-    """One container of a Ray cluster, with the fields of a compose file."""
-
-    name: str
-    command: tuple[str, ...]
-    env: Mapping[str, str | None]
-    """None: the value of the shell that runs the script."""
-    volumes: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    """Device files of the host."""
-    groups: tuple[str, ...] = ()
-    shm_size: str = ""
-    ports: tuple[str, ...] = ()
-    nvidia_ids: tuple[str, ...] = ()
-    """GPUs by NVIDIA device requests: their indexes."""
-    env_file: str = ""
-    """A file with further variables; empty: none."""
-    restart: str = ""
-    """When the engine starts the container again; empty: never."""
-
-
-@dataclass(frozen=True, slots=True)
-class RayJob:
-    """A Ray cluster of containers on one machine, and a command that is submitted to it."""
-
-    target: str
-    title: str
-    """The site's name, for comments."""
-    gpus: int
-    program: str
-    """The container program, such as ``docker``."""
-    image: str
-    head: RayService
-    workers: tuple[RayService, ...]
-    submit: tuple[str, ...]
-    """``ray job submit`` and its options."""
-    command: tuple[str, ...]
-    volumes: tuple[str, ...]
-    """Named volumes, which outlive the cluster."""
-    runtime_env: Mapping[str, object]
-    """Ray's runtime environment of the command."""
-    dashboard_port: int
-    files: Files
-    setup: tuple[str, ...] = ()
-    """Shell lines for the host."""
-    batch: None = None
-    """The machine has no scheduler."""
-
-    @property
-    def project(self) -> str:
-        """The beginning of the cluster's name, in the characters that compose allows."""
-        return re.sub(r"[^a-z0-9_-]", "-", f"builder-{self.target.lower()}")
-
-    @property
-    def image_is_local(self) -> bool:
-        """As :attr:`Job.image_is_local`."""
-        return self.image == local_name(self.target)
-
-    @property
-    def services(self) -> tuple[RayService, ...]:
-        """All containers: the head first."""
-        return (self.head, *self.workers)

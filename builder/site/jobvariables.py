@@ -37,16 +37,6 @@ _NEEDED = {
     "checkpoints": "--checkpoint FOLDER",
     "resume": "--checkpoint FOLDER",
 }
-#: Placeholders for variables of Slurm and builder; others are ``{env.NAME}``.
-_BETTER = {
-    "SLURM_JOB_ID": "{job.id}",
-    "SLURM_PROCID": "{job.rank}",
-    "BUILDER_DATA": "{job.data}",
-    "BUILDER_RESUME": "{job.resume}",
-    "BUILDER_CHECKPOINT_DIR": "{job.checkpoints}",
-}
-#: Variables that a program would get as their own names: the shell did not fill them in.
-_UNFILLED = re.compile(r"\$\{?((?:SLURM|BUILDER)_\w+|SCRATCH|TMPDIR)\b")
 
 
 class JobVariables:
@@ -118,18 +108,6 @@ class JobVariables:
                 f"{text}: the processes get their ranks after their command line is made",
                 "the program finds them in RANK, LOCAL_RANK and WORLD_SIZE",
             )
-
-
-def unfilled(words: Sequence[str]) -> str:
-    """Returns a warning about a word with a variable that no shell fills in; empty: there is none."""
-    if words and words[0].rpartition("/")[2] in ("sh", "bash"):
-        return ""
-    for word in words:
-        found = _UNFILLED.search(word)
-        if found:
-            name = _BETTER.get(found[1], f"{{env.{found[1]}}}")
-            return f"the program gets {found[0]} literally: to pass its value, write {name}"
-    return ""
 
 
 def _same(word: str, part: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from builder.config.fields import seconds
 from builder.config.queues import Limits, Partition, Qos, Queue, Slurm
@@ -13,22 +12,6 @@ from builder.errors import UsageError
 from builder.site.job import Resources
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
-#: Takes the place of a limit that is not known.
-_UNKNOWN = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A partition and a QOS that a job can request; empty: Slurm's default."""
-
-    partition: str
-    qos: str
-
-    @property
-    def options(self) -> str:
-        """The options of ``builder job`` that choose it."""
-        words = [("--partition", self.partition), ("--qos", self.qos)]
-        return " ".join(f"{option} {value}" for option, value in words if value)
 
 
 def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
@@ -62,7 +45,7 @@ def check_limits(
     slurm = slurm_of(recipe.site)
     _check_names(recipe, slurm, queue)
     for kind, problem in _broken(slurm, resources, queue, time):
-        hints = _places_of(recipe, resources, time, kind)
+        hints = [f"{_options(place)} allows it" for place in alternatives(recipe, resources, time)][:2]
         if kind == "gpus":
             hints += [f"--gpus {count}" for count in gpu_counts(slurm, queue)]
         if kind == "time" and can_chain:
@@ -76,50 +59,32 @@ def check_limits(
         )
 
 
-def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]:
-    """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first.
+def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Queue]:
+    """Return the partitions and QOS of the site that allow a job, in the order of the site file.
 
-    A job without GPUs does not need nodes with GPUs: those without come first. What only interactive jobs
-    take comes last: many sites refuse batch jobs there.
+    What only interactive jobs take comes last: many sites refuse batch jobs there. A job without GPUs does
+    not need nodes with GPUs: those without come first.
     """
     slurm = slurm_of(recipe.site)
-    found: list[tuple[tuple[bool, bool, int, int], Place]] = []
-    for place in _places(slurm):
-        queue = Queue(partition=place.partition, qos=place.qos)
-        if _broken(slurm, resources, queue, time):
-            continue
-        longest = longest_time(slurm, queue, resources.nodes)
-        most = min((x.max_nodes or _UNKNOWN for _, x in _limits(slurm, queue)), default=_UNKNOWN)
+    found = [place for place in _places(slurm) if not _broken(slurm, resources, place, time)]
+
+    def order(place: Queue) -> tuple[bool, bool]:
         partition = slurm.partitions.get(place.partition, Partition())
-        wastes_gpus = not resources.gpus and partition.gpus != 0
-        order = (_is_interactive(slurm, place), wastes_gpus, seconds(longest) if longest else _UNKNOWN, most)
-        found.append((order, place))
-    return [place for _, place in sorted(found, key=lambda entry: entry[0])]
+        return _is_interactive(slurm, place), not resources.gpus and partition.gpus != 0
+
+    return sorted(found, key=order)
 
 
-def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> list[str]:
-    """The two nearest places that allow a job, as hints. Those without the limit in question come last.
-
-    Args:
-        kind: the limit that refused the job: ``nodes``, ``time`` or ``gpus``.
-    """
-    known, others = list[str](), list[str]()
-    slurm = slurm_of(recipe.site)
-    for place in alternatives(recipe, resources, time):
-        name = place.options or "no --partition"
-        queue = Queue(partition=place.partition, qos=place.qos)
-        has_time = bool(longest_time(slurm, queue, resources.nodes))
-        has_nodes = any(limits.max_nodes for _, limits in _limits(slurm, queue))
-        if {"time": has_time, "nodes": has_nodes}.get(kind, True):
-            known.append(f"{name} allows it")
-        else:
-            others.append(f"{name} has no limit that is known here")
-    return [*known, *others][:2]
+def _options(place: Queue) -> str:
+    """The options of ``builder job`` that choose a partition and a QOS."""
+    words = [("--partition", place.partition), ("--qos", place.qos)]
+    return " ".join(f"{option} {value}" for option, value in words if value) or "no --partition"
 
 
-def _is_interactive(slurm: Slurm, place: Place) -> bool:
+def _is_interactive(slurm: Slurm, place: Queue) -> bool:
     """Whether the site's interactive jobs, and no batch jobs, go to a partition and a QOS."""
-    kinds = {kind for kind, queue in slurm.queues.items() if Place(queue.partition, queue.qos) == place}
+    names = (place.partition, place.qos)
+    kinds = {kind for kind, queue in slurm.queues.items() if (queue.partition, queue.qos) == names}
     return "interactive" in kinds and kinds <= {"interactive", "build"}
 
 
@@ -171,7 +136,7 @@ def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
 
 
 def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[tuple[str, str]]:
-    """What a queue does not allow: the kind (``nodes``, ``time``, ``gpus``) and a sentence."""
+    """Returns what a queue does not allow: the kind (``nodes``, ``time``, ``gpus``) and a sentence."""
     nodes, broken = resources.nodes, list[tuple[str, str]]()
     for name, limits in _limits(slurm, queue):
         if limits.max_nodes is not None and nodes > limits.max_nodes:
@@ -180,26 +145,28 @@ def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list
             broken.append(("nodes", f"--nodes {nodes}: {name} requires at least {limits.min_nodes}"))
         if limits.min_time and seconds(time) < seconds(limits.min_time):
             broken.append(("time", f"--time {time}: {name} requires at least {limits.min_time}"))
-        broken += [("gpus", sentence) for sentence in _broken_gpus(name, limits, resources)]
+        if isinstance(limits, Partition):
+            broken += [("gpus", sentence) for sentence in _broken_gpus(name, limits, resources.gpus)]
+        total = resources.gpus * nodes
+        if isinstance(limits, Qos) and total > (limits.max_gpus or total):
+            broken.append(("gpus", f"{total} GPUs: {name} allows at most {limits.max_gpus}"))
+    return [*broken, *_too_long(slurm, queue, nodes, time)]
+
+
+def _too_long(slurm: Slurm, queue: Queue, nodes: int, time: str) -> Iterator[tuple[str, str]]:
     longest = longest_time(slurm, queue, nodes)
     if longest and seconds(time) > seconds(longest):
         where = " with ".join(name for name, _ in _limits(slurm, queue)) or "the site"
-        broken.append(("time", f"--time {time} exceeds the limit of {where} ({longest})"))
-    return broken
+        yield "time", f"--time {time} exceeds the limit of {where} ({longest})"
 
 
-def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[str]:
-    available = limits.gpus if isinstance(limits, Partition) else None
-    if available is not None and resources.gpus > available:
-        has = f"{available} GPUs" if available else "no GPUs"
-        yield f"--gpus {resources.gpus}: the nodes of {name} have {has}"
-    counts = limits.gpu_counts if isinstance(limits, Partition) else ()
-    if resources.gpus and counts and resources.gpus not in counts:
-        allowed = " or ".join(str(count) for count in counts)
-        yield f"--gpus {resources.gpus}: {name} allows only {allowed} GPUs per node"
-    total = resources.gpus * resources.nodes
-    if isinstance(limits, Qos) and limits.max_gpus and total > limits.max_gpus:
-        yield f"{total} GPUs: {name} allows at most {limits.max_gpus}"
+def _broken_gpus(name: str, partition: Partition, gpus: int) -> Iterator[str]:
+    if partition.gpus is not None and gpus > partition.gpus:
+        has = f"{partition.gpus} GPUs" if partition.gpus else "no GPUs"
+        yield f"--gpus {gpus}: the nodes of {name} have {has}"
+    if gpus and partition.gpu_counts and gpus not in partition.gpu_counts:
+        allowed = " or ".join(str(count) for count in partition.gpu_counts)
+        yield f"--gpus {gpus}: {name} allows only {allowed} GPUs per node"
 
 
 def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
@@ -211,9 +178,8 @@ def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> li
     return [f"--time {longest} --chain {segments} splits it into segments that resume"]
 
 
-def _places(slurm: Slurm) -> Iterator[Place]:
+def _places(slurm: Slurm) -> Iterator[Queue]:
     """All pairs of a partition and a QOS; only one of them where the site describes one of them."""
     for name, partition in slurm.partitions.items() or [("", Partition())]:
-        accepted = partition.qos or tuple(slurm.qos) or ("",)
-        for qos in accepted:
-            yield Place(name, qos)
+        for qos in partition.qos or tuple(slurm.qos) or ("",):
+            yield Queue(partition=name, qos=qos)

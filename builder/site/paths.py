@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from builder.config.recipe import Recipe
 from builder.config.site import Site
-from builder.errors import UsageError
 from builder.site.checks import check_data
 from builder.site.images import image_reference
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user, join
 
-#: Files of torch, Lightning, Hugging Face, Keras and HDF5, and the folders of transformers and DeepSpeed.
-CHECKPOINTS = (
-    "*.pt",
-    "*.pth",
-    "*.ckpt",
-    "*.safetensors",
-    "*.keras",
-    "*.h5",
-    "checkpoint-*/",
-    "step_*/",
-    "global_step*/",
-)
 #: At the end of a reference; no file is named like that.
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-_PATTERN = re.compile(r"[\w.*?\[\]=+@-]+/?")
 #: The folder of the data if the recipe names none.
 _LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the node
 
@@ -100,42 +84,6 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
 
 
-def checkpoint_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of checkpoints, for the job's shell: given ones, or the usual ones.
-
-    Raises:
-        UsageError: a pattern is not a name with ``*``, ``?`` and ``[...]``.
-    """
-    for pattern in patterns:
-        if not _PATTERN.fullmatch(pattern):
-            raise UsageError(
-                f"--checkpoint-pattern {pattern!r} is not a pattern of names in the folder",
-                "write '*.ckpt' for files, 'checkpoint-*/' for folders",
-            )
-    return tuple(patterns) or CHECKPOINTS
-
-
 def is_address(checkpoint: str) -> bool:
     """Whether checkpoints go to an address such as ``s3://bucket`` instead of a folder."""
     return "://" in checkpoint
-
-
-def mlflow_variables(request: JobRequest) -> dict[str, str | None]:
-    """Returns the variables for MLflow: the server's address, and credentials from the submitting shell.
-
-    Raises:
-        UsageError: the address contains credentials, which must not be in a script.
-    """
-    if not request.mlflow:
-        return {}
-    if "@" in urlsplit(request.mlflow).netloc:
-        raise UsageError(
-            "--mlflow: the address contains a user name or password, which would be in the job script",
-            "remove it; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the submitting shell",
-        )
-    return {
-        "MLFLOW_TRACKING_URI": request.mlflow,
-        "MLFLOW_TRACKING_USERNAME": None,
-        "MLFLOW_TRACKING_PASSWORD": None,
-        "MLFLOW_TRACKING_TOKEN": None,
-    }

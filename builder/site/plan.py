@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import Launcher
 from builder.errors import UsageError
 from builder.site.arguments import parse_bind
-from builder.site.checks import check_options, check_request
+from builder.site.checks import check_request
 from builder.site.command import ContainerRequest, site_command
 from builder.site.containers import (
     BIND_VARIABLE,
@@ -21,28 +20,25 @@ from builder.site.containers import (
 )
 from builder.site.edf import engine_image
 from builder.site.hostsetup import host_setup
-from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
+from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, Resources
 from builder.site.jobvariables import JobVariables
 from builder.site.launchers.base import ProcessLauncher
 from builder.site.launchers.mpi import MpiLauncher
-from builder.site.launchers.ray import RayLauncher
 from builder.site.launchers.srun import SrunLauncher
 from builder.site.launchers.torchrun import TorchrunLauncher
 from builder.site.paths import (
-    checkpoint_patterns,
     command_folder,
     data_path,
     host_path,
     is_address,
     job_image,
-    mlflow_variables,
     start_folder,
     unpacked_folder,
 )
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user
 from builder.site.slurm import directives, find_queue, job_options, srun_options
-from builder.site.slurmrequest import check_slurm_request
+from builder.site.slurmrequest import check_slurm_request, with_raw_options
 
 _LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
     "srun": SrunLauncher,
@@ -51,7 +47,7 @@ _LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
 }
 
 
-def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
+def plan_job(recipe: Recipe, request: JobRequest) -> Job:
     """Plans a job of a target.
 
     Raises:
@@ -59,16 +55,8 @@ def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
     """
     gpus = check_request(recipe, request)
     check_slurm_request(recipe, request.slurm)
-    name = request.launcher or recipe.site.launcher
-    if name == "ray":
-        ray = RayLauncher(recipe, request, gpus)
-        ray.check()
-        check_options(recipe, request)
-        return ray.plan()
-
-    launcher = _LAUNCHERS[name](recipe, request, gpus)
+    launcher = _LAUNCHERS[request.launcher or recipe.site.launcher](recipe, request, gpus)
     launcher.check()
-    check_options(recipe, request)
     return _JobPlan(launcher).job()
 
 
@@ -99,12 +87,12 @@ def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
     gpus = check_request(recipe, request)
     check_slurm_request(recipe, request.slurm)
     SrunLauncher(recipe, request, gpus).check()
-    check_options(recipe, request)
 
     container = _interactive_container(recipe, request, gpus)
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1)
     options = job_options(recipe, request, resources, find_queue(site, "interactive"), can_chain=False)
+    options = with_raw_options(options, request.slurm)
     srun = [] if site.slurm.salloc_on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
     if container.edf:
         srun.append(f"--environment={edf_name(recipe)}")
@@ -119,7 +107,7 @@ def edf_name(recipe: Recipe) -> str:
 def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> Invocation:
     site = recipe.site
     start = start_folder(site)
-    binds = [parse_bind(bind, start, volumes=site.runtime.has_volumes) for bind in request.binds]
+    binds = [parse_bind(bind, start) for bind in request.binds]
     return site_command(
         recipe,
         ContainerRequest(
@@ -146,7 +134,6 @@ class _JobPlan:
         self.request = launcher.request
         self.base = start_folder(self.site)
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
-        self.check = self.site.fabric.check if self.request.check_fabric else None
         self.variables = JobVariables(
             self.request,
             launcher.name,
@@ -164,16 +151,13 @@ class _JobPlan:
             setup=tuple(host_setup(self.site, self.launcher.additions(), account=self.request.account)),
             image=self._image(),
             container=self._container(self._command()),
-            warmup=self._warmup(),
             optional_binds=tuple(ShellText(bind) for bind in self.site.runtime.optional_binds),
             bind_variable=BIND_VARIABLE.get(self.site.runtime.kind, ""),
             resume_words=self.variables.resume_words(),
             files=self._files(),
             master_address=self._master_address(),
-            master_port=self.site.slurm.master_port if self.site.slurm else Slurm().master_port,
             batch=self._batch(),
             pass_through=self._pass_through(),
-            fabric_lines=self.check.lines if self.check else (),
         )
 
     @property
@@ -198,9 +182,6 @@ class _JobPlan:
         if self._checkpoint:
             env["BUILDER_CHECKPOINT_DIR"] = ShellText("$BUILDER_CHECKPOINT_DIR")
             env["BUILDER_RESUME"] = ShellText("$BUILDER_RESUME")
-        env |= mlflow_variables(self.request)
-        if self.check:
-            env |= {name: ShellText(value) for name, value in self.check.env.items()}
         env |= self.request.env
         return env
 
@@ -210,8 +191,7 @@ class _JobPlan:
             binds.append(ShellText("$BUILDER_DATA"))
         if self._checkpoint and not is_address(self._checkpoint):
             binds.append(ShellText("$BUILDER_CHECKPOINT_DIR"))
-        volumes = self.site.runtime.has_volumes
-        binds += [parse_bind(bind, self.base, volumes=volumes) for bind in self.request.binds]
+        binds += [parse_bind(bind, self.base) for bind in self.request.binds]
         return tuple(binds)
 
     def _command(self) -> tuple[str, ...]:
@@ -221,10 +201,6 @@ class _JobPlan:
         if not self.request.command and has_own_command:
             return ()
         return self.launcher.wrap(self.variables.words(self.request.command) or self.recipe.cmd)
-
-    def _warmup(self) -> Invocation | None:
-        words = self.request.warmup or tuple(ShellText(word) for word in self.site.warmup)
-        return self._container(words) if words and self.resources.gpus else None
 
     def _workdir(self) -> str | None:
         """The folder to start in; None: the image's own."""
@@ -260,7 +236,7 @@ class _JobPlan:
         return ImageFile(
             engine_image(reference) if runtime.kind == "edf" else reference,
             is_file=bool(runtime.image_suffix) and "://" not in reference,
-            engine=runtime.command if runtime.has_volumes else "",
+            engine=runtime.command if runtime.is_engine else "",
             migrates=runtime.kind == "podman-hpc",
             image_id=self.request.image_id,
         )
@@ -273,7 +249,6 @@ class _JobPlan:
             managed_by_slurm=self.site.local_managed,
             checkpoint=self._checkpoint_place(),
             checkpoint_is_folder=bool(self._checkpoint) and is_folder,
-            patterns=checkpoint_patterns(self.request.patterns),
             folders=tuple(dict.fromkeys(ShellText(folder) for folder in self.site.runtime.folders)),
         )
 

@@ -1,4 +1,4 @@
-"""The record of ``builder pull --into ENGINE``: which image of a target a container engine has.
+"""The record of ``builder pull --load ENGINE``: which image of a target a container engine has.
 
 ``builder run`` and ``builder job`` use that image, by its digest, without asking a registry. The record is
 beside the images in ``dist/``; a later build or pull into ``dist/`` removes it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,24 +9,31 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from builder.site.edf import NO_ENGINE
-from builder.site.job import Job, RayJob
-from builder.site.shell import ShellText, command_line, quote
+from builder.site.job import Job
+from builder.site.shell import command_line, quote
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _WIDTH = 110
+#: Files of torch, Lightning, Hugging Face, Keras and HDF5, and the folders of transformers and DeepSpeed.
+CHECKPOINTS = (
+    "*.pt",
+    "*.pth",
+    "*.ckpt",
+    "*.safetensors",
+    "*.keras",
+    "*.h5",
+    "checkpoint-*/",
+    "step_*/",
+    "global_step*/",
+)
 
 
-def render(job: Job | RayJob) -> str:
+def render(job: Job) -> str:
     """Returns the script of a job: bash, ending with a newline."""
-    return templates().get_template(_template(job)).render(job=job)
-
-
-def _template(job: Job | RayJob) -> str:
-    if isinstance(job, RayJob):
-        return "ray.sh.j2"
-    return "slurm.sh.j2" if job.slurm else "local.sh.j2"
+    name = "slurm.sh.j2" if job.slurm else "local.sh.j2"
+    return templates().get_template(name).render(job=job)
 
 
 @cache
@@ -43,13 +49,11 @@ def templates() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
-    environment.globals["no_engine"] = NO_ENGINE
+    environment.globals |= {"no_engine": NO_ENGINE, "checkpoints": CHECKPOINTS}
     environment.filters |= {
         "q": quote,
         "line": command_line,
         "block": block,
-        "yaml": _yaml,
-        "json": _json,
         "directive": _directive,
         "alternatives": _alternatives,
     }
@@ -87,11 +91,6 @@ def _options_with_values(words: Sequence[str]) -> list[str]:
     return parts
 
 
-def _yaml(word: str) -> str:
-    """Returns a word for a compose file. JSON strings are valid YAML, and ``$$`` is a dollar sign there."""
-    return json.dumps(word if isinstance(word, ShellText) else word.replace("$", "$$"), ensure_ascii=False)
-
-
 def _alternatives(patterns: Sequence[str]) -> str:
     """Returns patterns of file names for bash, which expands braces before it looks for files."""
     return patterns[0] if len(patterns) == 1 else f"{{{','.join(patterns)}}}"
@@ -100,7 +99,3 @@ def _alternatives(patterns: Sequence[str]) -> str:
 def _directive(option: str) -> str:
     """Returns an option for an ``#SBATCH`` line, which sbatch splits at blanks outside of quotes."""
     return shlex.quote(option) if re.search(r"[\s#'\"\\]", option) else option
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)

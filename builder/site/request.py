@@ -10,26 +10,12 @@ from builder.config.site import Launcher
 
 @dataclass(frozen=True, slots=True)
 class SlurmRequest:
-    """Options of Slurm in the place of the recipe's. Empty, None: the recipe's value."""
+    """Options of Slurm in the place of the recipe's. Empty: the recipe's value."""
 
-    qos: str = ""
     partition: str = ""
-    constraint: str = ""
-    mem: str = ""
-    """Memory per node, as Slurm writes it: ``64G``."""
-    cpus: int | None = None
-    """Cores per process."""
-    reservation: str = ""
-    exclude: str = ""
-    """Nodes that the job must not use: ``node[1-3]``."""
-    requeue: bool = False
-    """Whether Slurm starts the job again after a failure of a node or a preemption."""
-    signal: str = ""
-    """The signal before the time limit, ``NAME@SECONDS``; ``none``: no signal. Empty: a chain gets TERM."""
-    mail: str = ""
-    """Address that is told when the job ends."""
-    extra: tuple[str, ...] = ()
-    """Further options of sbatch and salloc, each ``--name=value``."""
+    qos: str = ""
+    options: tuple[str, ...] = ()
+    """Further options of sbatch and salloc, each ``--name`` or ``--name=value``."""
 
 
 #: No options of Slurm but the recipe's.
@@ -57,8 +43,6 @@ class JobRequest:
     """Number of segments that run one after the other; None: a single job."""
     checkpoint: str = ""
     """A folder, or an address such as ``s3://bucket/folder``."""
-    mlflow: str = ""
-    """Address of the MLflow tracking server."""
     launcher: Launcher | None = None
     image: str = ""
     """A reference, or the path of a SIF on the site."""
@@ -72,12 +56,6 @@ class JobRequest:
     """Variables in the container; None: the value of the submitting shell, not written into the script."""
     env_file: str = ""
     """A file on the site with ``NAME=VALUE`` lines for the container; its content is not in the script."""
-    patterns: tuple[str, ...] = ()
-    """Names of checkpoints, ``*.pt``, and with a final ``/`` of folders; empty: the usual ones."""
     resume_args: str = ""
     """Words to append to the command if there is a checkpoint, with placeholders."""
-    warmup: tuple[str, ...] = ()
-    """What runs once on each node, in the container, before the processes start; empty: the site's."""
     slurm: SlurmRequest = NOTHING_ASKED
-    check_fabric: bool = False
-    """Whether the job fails if the network plugin is not in use."""

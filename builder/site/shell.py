@@ -11,10 +11,6 @@ from builder.errors import RunnerError
 
 #: What makes another name of ``$NAME`` before it.
 _NAME_GOES_ON = re.compile(r"\w", re.ASCII)
-#: What the shell reads otherwise, and list2cmdline does not escape: backslashes before a double quote or at
-#: the end of a quoted word it does.
-_IN_DOUBLE_QUOTES = re.compile(r'\\+(?!\\*("|\Z))|[$`]')
-_BARE = re.compile(r"\\+(?![\\\"])|[^\w@%+=:,./\"\\-]", re.ASCII)
 
 
 class ShellText(str):
@@ -106,23 +102,6 @@ def _escape_in_double_quotes(found: re.Match[str]) -> str:
 def command_line(words: Iterable[str]) -> str:
     """Returns words as one line of shell."""
     return " ".join(quote(word) for word in words)
-
-
-def for_ray(word: str) -> str:
-    """Returns a word for ``ray job submit -- WORDS``, so that the command gets exactly this word.
-
-    Ray makes one line of the words with :func:`subprocess.list2cmdline`, which quotes as Windows does: in
-    double quotes if there is a blank, with ``\\`` before a double quote. A shell on the head reads this line.
-    """
-    specials = _IN_DOUBLE_QUOTES if re.search("[ \t]", word) else _BARE
-    return map_literal(word, lambda text: specials.sub(_escape_for_ray, text))
-
-
-def _escape_for_ray(found: re.Match[str]) -> str:
-    text = found[0]
-    if text == "\n":
-        return "'\n'"
-    return "".join("\\" + character for character in text)
 
 
 def expand(word: str, environ: Mapping[str, str]) -> str:

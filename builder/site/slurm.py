@@ -11,7 +11,7 @@ from builder.config.site import Node, Site, slurm_of
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
-from builder.site.slurmrequest import asked_queue, batch_options, further_options, names_output
+from builder.site.slurmrequest import asked_queue, with_raw_options
 
 #: What a segment of a chain gets before its time limit, so that it can save: signal and seconds.
 _CHAIN_SIGNAL = "TERM@120"
@@ -84,9 +84,7 @@ def allocation_options(allocation: Allocation, queue: Queue) -> list[str]:
     options = [f"--{name}={value}" for name, value in values.items() if value]
     options += [option for option in (allocation.gpus, allocation.memory) if option]
     options.append(f"--time={allocation.time}")
-    of_queue = queue.options_one_gpu if resources.gpus * resources.nodes == 1 else ()
-    options += [_fill(option, resources) for option in (*queue.options, *of_queue)]
-    return options
+    return [*options, *(_fill(option, resources) for option in queue.options)]
 
 
 def job_options(
@@ -114,7 +112,7 @@ def job_options(
         gpus=_fill(queue.gpus or slurm_of(site).gpus, resources) if resources.gpus else "",
         memory=_memory_option(site, queue, resources.gpus),
     )
-    return [*allocation_options(allocation, queue), *further_options(request.slurm)]
+    return allocation_options(allocation, queue)
 
 
 def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> list[str]:
@@ -126,12 +124,10 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
     queue = find_queue(recipe.site, queue_kind(recipe.site.node, resources))
     options = [f"--job-name={request.name or recipe.name}"]
     options += job_options(recipe, request, resources, queue)
-    options += batch_options(request.slurm, signal=_CHAIN_SIGNAL if request.chain else "")
     if request.chain:
-        options.append(f"--array=1-{request.chain}%1")
-    if not names_output(request.slurm):
-        options.append("--output=%x-%A_%a.out" if request.chain else "--output=%x-%j.out")
-    return options
+        options += [f"--signal={_CHAIN_SIGNAL}", f"--array=1-{request.chain}%1"]
+    options.append("--output=%x-%A_%a.out" if request.chain else "--output=%x-%j.out")
+    return with_raw_options(options, request.slurm)
 
 
 def srun_options(site: Site, resources: Resources, *, bind_cpus: bool) -> list[str]:
@@ -174,8 +170,6 @@ def _memory_option(site: Site, queue: Queue, gpus: int) -> str:
         return f"--mem={node.memory}"
     if not gpus or not node.memory_per_gpu:
         return ""
-    if slurm_of(site).memory_by == "gpu":
-        return f"--mem-per-gpu={node.memory_per_gpu}"
     number = node.memory_per_gpu.rstrip("bBkKmMgGtT")
     return f"--mem={int(number) * gpus}{node.memory_per_gpu.removeprefix(number)}"
 

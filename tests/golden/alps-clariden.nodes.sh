@@ -92,14 +92,9 @@ EOF
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     exec env "RANK=$SLURM_PROCID" "LOCAL_RANK=$SLURM_LOCALID" "WORLD_SIZE=$SLURM_NTASKS" \
-        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET \
+        "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
         python train.py --note "it's \"100 \$\" & more"
 }
 
 # If a rank fails, end the others too: they would wait for it until the time limit.
-log=fabric-$SLURM_JOB_ID.log
-srun --kill-on-bad-exit=1 --environment="$BUILDER_EDF" bash -c "$(declare -f task); task" |& tee "$log"
-if ! grep -qiF -e 'Using network AWS Libfabric' "$log"; then
-    echo 'the network plugin was not used: no line Using network AWS Libfabric in' "$log" >&2
-    exit 1
-fi
+srun --kill-on-bad-exit=1 --environment="$BUILDER_EDF" bash -c "$(declare -f task); task"

@@ -46,7 +46,7 @@ free_port() {
 }
 free_port
 
-docker run --rm --gpus=all --shm-size=12g --network=host --ipc=host -v "$PWD:$PWD" \
+docker run --rm --shm-size=12g --gpus=all --network=host --ipc=host -v "$PWD:$PWD" \
     -e MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
     -w "$PWD" \
     "$BUILDER_IMAGE" torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"

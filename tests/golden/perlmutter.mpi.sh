@@ -76,15 +76,10 @@ task() {
         -e LD_LIBRARY_PATH=/opt/udiImage/modules/mpich:/opt/udiImage/modules/mpich/dep:/opt/udiImage/modules/nccl-plugin/lib:/opt/udiImage/modules/nccl-plugin/deps/lib:/usr/lib64 \
         -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
         -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
-        -e NCCL_DEBUG=INFO -e NCCL_DEBUG_SUBSYS=INIT,NET -w "$SLURM_SUBMIT_DIR" \
+        -w "$SLURM_SUBMIT_DIR" \
         "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task
 
 # If a rank fails, end the others too: they would wait for it until the time limit.
-log=fabric-$SLURM_JOB_ID.log
-srun --kill-on-bad-exit=1 bash -c task |& tee "$log"
-if ! grep -qiF -e 'NET/OFI Selected provider is cxi' "$log"; then
-    echo 'the network plugin was not used: no line NET/OFI Selected provider is cxi in' "$log" >&2
-    exit 1
-fi
+srun --kill-on-bad-exit=1 bash -c task

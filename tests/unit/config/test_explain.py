@@ -16,37 +16,18 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
     ("text", "message", "hint"),
     [
         ("cmd: python train.py", "3: cmd: must be a list, and is text", "write cmd: [python, train.py]"),
-        ('cmd: python -c "a b"', "3: cmd: must be a list", 'write cmd: [python, "-c", "a b"]'),
-        ("base_packages: git curl", "3: base_packages: must be a list", "write base_packages: [git, curl]"),
         (
             "files: [train.py]",
             "3: files.0: must be a mapping, and is text",
-            "write files: [{source: train.py, target: /app/train.py}]; keys: source, target, mode",
-        ),
-        ("files: data:/data", "3: files: must be a list", "write files: [{source: data, target: /data}]"),
-        (
-            "files: {source: a, target: /b}",
-            "3: files: must be a list, and is a mapping",
-            "write files: [{source: a, target: /b}]",
+            "write files: [{source: train.py, target: /app/train.py}]",
         ),
         ("env: {A: 1}", "3: env.A: must be text, and is a number", 'put it into quotes: A: "1"'),
         ("env:\n  B: yes", "4: env.B: must be text, and is yes or no", 'put it into quotes: B: "yes"'),
-        ("env: [A=b c]", "3: env: must be a mapping, and is a list", 'write env: {A: "b c"}'),
-        (
-            "env: environment.yml",
-            "3: env: must be a mapping",
-            "env: holds variables of the image; for the environment file write environment: environment.yml",
-        ),
+        ("env: [A=b c]", "3: env: must be a mapping, and is a list", "write env: {NAME: VALUE}"),
         (
             "virtual_packages: {__glibc: 2.30}",
             "3: virtual_packages.__glibc: must be text",
             'put it into quotes: __glibc: "2.30"',
-        ),
-        (
-            'virtual_packages: {cuda: "12"}',
-            "3: virtual_packages.cuda: 'cuda' is not a virtual package: their names begin with two '_': "
-            "__cuda",
-            "correct virtual_packages.cuda: in the recipe",
         ),
         ("virtual_packages: {__cuda: any}", "'any' is not a version: write a number in quotes", "correct"),
         (
@@ -55,27 +36,19 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
             "correct env: in the recipe",
         ),
         ("workdir:", "3: workdir: must be text, and is empty", "write a value after workdir:, or remove"),
-        ("workdir: [/app]", "3: workdir: must be text, and is a list", "write workdir: /app"),
         (
             "gpu: nvidia",
             "3: gpu: must be a mapping",
-            "write gpu: {vendor: nvidia}; keys: vendor, architectures",
+            "write gpu: and KEY: VALUE lines below it; keys: vendor, architectures",
         ),
         ("gpu: {vendor: CUDA}", "3: gpu.vendor: 'CUDA' is not one of nvidia, amd, none", "vendor: nvidia"),
         ("format: SIF", "3: format: 'SIF' is not one of oci, sif", "write format: sif"),
-        ("platform: linux-arm64", "'linux-arm64' is not one of", "write platform: linux-aarch64"),
         ("platform: osx", "'osx' is not one of", "write platform: linux-64 or linux-aarch64"),
-        (
-            "registry: ghcr.io/me/mine",
-            "3: registry: must be a mapping",
-            "write registry: {host: ghcr.io, repository: me/mine}; keys: host, repository, tags",
-        ),
         (
             "conda: conda-forge",
             "3: conda: must be a mapping",
-            "write conda: {channels: [conda-forge]}; keys: channels",
+            "write conda: and KEY: VALUE lines below it; keys: channels",
         ),
-        ("pip: [torch]", "3: pip: must be a mapping", "below its item '- pip:'"),
         (
             "layers: {groups: many}",
             "3: layers.groups: must be a number, and is many",
@@ -83,16 +56,6 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
         ),
         ("image: ubuntu", "3: image: unknown key", "write base: docker://HOST/REPOSITORY:TAG"),
         ("enviroment: x", "3: enviroment: unknown key; did you mean environment?", "write environment:"),
-        (
-            "zzz: x",
-            "3: zzz: unknown key; known keys: name, ",
-            "use one of the known keys, or remove the line",
-        ),
-        (
-            "files: [{source: a}]",
-            "files.0.target: this key is required",
-            "add the line target: /app/train.py",
-        ),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, message: str, hint: str) -> None:
@@ -113,6 +76,6 @@ def test_each_mistake_has_a_hint(tmp_path: Path) -> None:
         load_recipe("mine", tmp_path)
     assert caught.value.message.count("\n") == 3
     assert caught.value.hint == (
-        'put it into quotes: base: "1"; add the line environment: environment.yml; '
+        'put it into quotes: base: "1"; add the line environment: VALUE; '
         'put it into quotes: A: "1"; put it into quotes: B: "on"'
     )

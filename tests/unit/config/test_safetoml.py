@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import tomli
-from hypothesis import given
-from hypothesis import strategies as st
 
 from builder.config.safetoml import MAX_TABLES, loads
 
@@ -97,37 +95,18 @@ def test_real_texts() -> None:
     assert loads(f"{key} = 1") == tomli.loads(f"{key} = 1")
 
 
-_PIECES = st.sampled_from(
-    ['"""', "'''", '"', "'", "\\", "\\\\", "#", "\n", "a.b", "a", " = ", "1.5", ".", "[", "]", ",", "{", "}"]
-)
-
-
-@given(st.lists(_PIECES, max_size=12).map("".join))
-def test_fuzz_never_another_answer(text: str) -> None:
-    """What tomli reads is read, and a bomb behind it is seen."""
-    try:
-        expected = tomli.loads(f"{text}\n")
-    except ValueError:
-        with pytest.raises(ValueError):
-            loads(f"{text}\n")
-        return
-    assert loads(f"{text}\n") == expected
-    assert problem(f"{text}\n{BOMBS['key'][:2000]} = 1") == "a key has more than 100 parts"
-
-
 @pytest.mark.parametrize(
     "program",
     [
-        "from builder.start.manifests import read_pixi; read_pixi(Path('pixi.toml'))",
-        "from builder.start.manifests import has_project; has_project(Path('pyproject.toml'))",
+        "from builder.start.found import candidates; candidates(Path())",
         "from builder.lock.manifests import read_manifest; read_manifest(Path('pyproject.toml'), 'linux-64')",
         "from builder.lock.formats.common import read_toml; read_toml(Path('pyproject.toml'))",
         "from builder.wheels.backend import read_backend; read_backend(Path(), 'x')",
         "from builder.wheels.backend import project_name; sys.exit(5 if project_name(Path()) is None else 1)",
     ],
-    ids=["pixi", "init", "environment", "lock", "source", "name"],
+    ids=["init", "environment", "lock", "source", "name"],
 )
-@pytest.mark.parametrize("bomb", ["key", "table"])
+@pytest.mark.parametrize("bomb", ["key"])
 def test_readers(tmp_path: Path, program: str, bomb: str) -> None:
     """Each reader of a stranger's TOML refuses a bomb of 120 kB within 1 GiB of address space."""
     for name in ("pyproject.toml", "pixi.toml"):

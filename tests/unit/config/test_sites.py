@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe, load_recipe
-from builder.config.sites import PACKAGE_FOLDER, all_site_files, origin, site_files, user_folder
+from builder.config.sites import PACKAGE_FOLDER, all_site_files, origin, site_files
 from builder.errors import ConfigError
 
 SITE = """\
@@ -65,21 +65,14 @@ def test_precedence(project: Path) -> None:
 
 
 def test_places(project: Path) -> None:
-    """The project's file wins over the user's, and that over the package's."""
+    """The project's file wins over the package's."""
     assert site_files(None)["lumi-g"] == PACKAGE_FOLDER / "lumi-g.yaml"
     assert "_alliance" not in site_files(None) and "_alliance" in all_site_files(None)
-    for folder, name in ((user_folder(), "user"), (project / "sites", "project")):
-        (folder / "lumi-g.yaml").write_text(f"extends: _singularity\nsite: {{title: {name}, slurm: {{}}}}\n")
-        assert load(project, RECIPE + "site: lumi-g\n").site.title == name
-        assert origin(site_files(project)["lumi-g"], project) == name
-    assert origin(site_files(project)["perlmutter"], project) == "package"
-
-
-def test_no_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without XDG_CONFIG_HOME the folder is below the home folder; a relative one does not count."""
-    monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
-    assert user_folder() == Path("/home/me/.config/builder/sites")
+    text = "extends: _singularity\nsite: {title: own, slurm: {}}\n"
+    (project / "sites" / "lumi-g.yaml").write_text(text)
+    assert load(project, RECIPE + "site: lumi-g\n").site.title == "own"
+    assert origin(site_files(project)["lumi-g"]) == "project"
+    assert origin(site_files(project)["perlmutter"]) == "package"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +84,7 @@ def test_no_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "no site named 'chameleon'",
             "chameleon-h100, chameleon-h100-vm",
         ),
+        ("site: alliance-cedar\n", "alliance-cedar was switched off on 2025-09-12", "site: alliance-fir"),
         ("site: {name: zzz}\n", "one.yaml:2: site: no site named 'zzz'", "builder sites lists the sites"),
         ("site: _alliance\n", "one.yaml:2: site: no site named '_alliance'", "did you mean alliance-"),
         ("site: 5\n", "one.yaml:2: site: neither a name nor a mapping of keys", "write site: NAME"),
@@ -109,8 +103,7 @@ def test_errors_in_recipes(project: Path, text: str, message: str, hint: str) ->
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("environment: e.yml\n", "mine.yaml:8: environment: not a key of a site file", "move environment"),
-        ("registry: {host: x}\n", "mine.yaml:8: registry: not a key", "move registry to the recipe"),
+        ("environment: e.yml\n", "mine.yaml:8: environment: not a key of a", "keys are for recipes"),
         (
             "virtual_package: {}\n",
             "mine.yaml:8: virtual_package: not a key of a site file; did you",
@@ -134,7 +127,7 @@ def test_errors_in_site_files(project: Path, text: str, message: str, hint: str)
 
 def test_site_in_a_site_file(project: Path) -> None:
     """A site file has no name of its own and names no other site."""
-    for text, message in (("site: lumi-g\n", ":1: site: a site"), ("site: {name: x}\n", ":1: site.name: a")):
+    for text, message in (("site: lumi-g\n", ":1: site: not a map"), ("site: {name: x}\n", ":1: site.name")):
         (project / "sites/mine.yaml").write_text(text)
         assert f"mine.yaml{message}" in load_error(project, RECIPE + "site: mine\n").message
 
@@ -143,4 +136,4 @@ def test_site_in_a_site_file(project: Path) -> None:
 def test_package_sites(name: str, project: Path) -> None:
     """With each of the package's sites, a recipe needs nothing but an environment."""
     recipe = load(project, f"{RECIPE}site: {name}\n")
-    assert recipe.site.name == name and recipe.site.title and recipe.site.slurm or recipe.site.ray
+    assert recipe.site.name == name and recipe.site.title

@@ -12,9 +12,15 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.progress import NullReporter
-from builder.site.build_array import BuildTask, Outcome, array_script, build_task, run_build_array
-from builder.site.scheduler import wait_array
-from tests.unit.site.test_build_job import SITE, recipe
+from builder.site.build_array import (
+    BuildTask,
+    Outcome,
+    array_script,
+    build_options,
+    build_task,
+    run_build_array,
+)
+from builder.site.request import SlurmRequest
 
 #: Runs the tasks of the array one after another; a task whose state is not its own is killed before.
 SBATCH = """\
@@ -70,26 +76,79 @@ def run(tasks: list[BuildTask], folder: Path) -> list[Outcome]:
     return run_build_array(tasks, folder, NullReporter(), sleep=lambda seconds: None)
 
 
+SITE: dict[str, Any] = {
+    "title": "Site",
+    "launcher": "torchrun",
+    "modules": ["LUMI"],
+    "slurm": {
+        "account_example": "project_465000000",
+        "account_form": r"project_\d{9}",
+        "partitions": {"debug": {"max_time": "00:30:00"}, "small": {"max_time": "1-00:00:00"}},
+        "queues": {
+            "build": {
+                "partition": "debug",
+                "memory": "64G",
+                "cpus_per_task": 32,
+                "time": "00:30:00",
+                "options": ["--exclusive"],
+            }
+        },
+    },
+}
+ACCOUNT = "project_465000000"
+
+
+def recipe(**values: Any) -> Recipe:
+    data = {"name": "t", "base": "debian:bookworm", "environment": "t.yml", "site": SITE}
+    return Recipe.model_validate({**data, "source": Path("recipes/t.yaml"), **values})
+
+
 def test_script() -> None:
     """The site's queue for builds, its set-up lines, and one build for each task."""
-    site = {**SITE, "modules": ["LUMI"]}
-    tasks = [build_task(_recipe(name, site), ["builder", "a b"], account="p") for name in ("one", "two")]
+    options = build_options(recipe(), account=ACCOUNT)
+    tasks = [build_task(recipe(name=name), ["builder", "a b"], options) for name in ("one", "two")]
     lines = array_script(tasks).splitlines()
     assert lines[0] == "#!/bin/bash -l"
-    assert "#SBATCH --partition=debug" in lines and "#SBATCH --exclusive" in lines
-    assert "#SBATCH --job-name=builder-build" in lines and "#SBATCH --array=0-1" in lines
+    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
+        "--job-name=builder-build",
+        f"--account={ACCOUNT}",
+        "--partition=debug",
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=32",
+        "--mem=64G",
+        "--time=00:30:00",
+        "--exclusive",
+        "--array=0-1",
+        "--output=%a.log",
+    ]
     assert lines.index("module load LUMI") < lines.index("1) # two")
-    assert lines.count("    run builder 'a b'") == 2 and not any("gpus" in line for line in lines)
+    assert lines.count("    run builder 'a b'") == 2
 
 
-def _recipe(name: str, site: dict[str, Any]) -> Recipe:
-    return recipe(name=name, site=site)
+def test_asked() -> None:
+    """Options of the user take the place of the recipe's."""
+    asked = SlurmRequest("small", "high", ("--reservation=course", "--constraint=cpu"))
+    options = build_options(recipe(), account=ACCOUNT, time="02:00:00", asked=asked)
+    assert {"--partition=small", "--qos=high", "--reservation=course", "--constraint=cpu"} <= set(options)
+    assert "--time=02:00:00" in options and "--partition=debug" not in options
 
 
-def test_refused() -> None:
-    """What the site does not allow is refused before anything is submitted."""
-    with pytest.raises(UsageError, match="Site require an account"):
-        build_task(recipe(), ["x"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"time": "01:00:00"}, r"exceeds the limit of partition debug \(00:30:00\)\n.*--partition small"),
+        ({"time": "soon"}, "--time: 'soon' is not a time"),
+        ({"account": ""}, r"Site require an account(.|\n)*such as project_465000000"),
+        ({"asked": SlurmRequest(partition="smal")}, "no such partition\n.*did you mean small"),
+    ],
+)
+def test_refused(given: dict[str, Any], message: str) -> None:
+    """What Slurm would refuse is refused before, with the place that takes it."""
+    with pytest.raises(UsageError, match=message):
+        build_options(recipe(), **{"account": ACCOUNT, **given})
+    with pytest.raises(UsageError, match=r"site.slurm is not set: target t has no compute nodes"):
+        build_options(recipe(site={}))
 
 
 def test_outcomes(state: Path, tmp_path: Path) -> None:
@@ -114,14 +173,6 @@ def test_outcomes(state: Path, tmp_path: Path) -> None:
     assert (dist / "bad.log").read_text() == "note\n"
     assert {path.name for path in dist.iterdir()} == {"bad.log", "odd.log"}
     assert not (state / "cancelled").exists()
-
-
-def test_setup_fails(state: Path, tmp_path: Path) -> None:
-    """The last line of the set-up that failed is in each row."""
-    setup = ("echo no such module >&2", "false")
-    (state / "states").write_text("0 FAILED\n1 FAILED\n")
-    for outcome in run([task(name, built(name), setup=setup) for name in ("a", "b")], tmp_path):
-        assert outcome.state == "failed" and outcome.error.endswith("no such module")
 
 
 def test_other_options(state: Path, tmp_path: Path) -> None:
@@ -149,9 +200,3 @@ def test_interrupt(state: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_build_array(tasks, tmp_path / "dist", NullReporter(), sleep=interrupt)
     assert (state / "cancelled").read_text() == "7\n7\n" and list((tmp_path / "dist").iterdir()) == []
-
-
-def test_slurm_does_not_answer(state: Path) -> None:
-    (state / "bin" / "scontrol").write_text("#!/bin/bash\necho unable to contact >&2; exit 1\n")
-    with pytest.raises(RunnerError, match="does not answer about job 7: unable to contact"):
-        wait_array("7", 2, lambda index, state: None, sleep=lambda seconds: None)

@@ -14,9 +14,8 @@ import yaml
 
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, RunnerError
-from builder.site.command import ContainerRequest, site_command
-from builder.site.edf import NO_ENGINE, edf_lines, engine_image, require_engine, toml
-from builder.site.plan import plan_job, salloc
+from builder.site.edf import edf_lines, engine_image, require_engine, toml
+from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
@@ -152,12 +151,6 @@ def test_job(recipe: Recipe) -> None:
     assert "export -f task" not in script, "a function in the environment may not reach the container"
 
 
-def test_own_command(recipe: Recipe) -> None:
-    """srun needs a command: the recipe's, if the job names none."""
-    assert job_script(recipe).rstrip().splitlines()[-1].startswith("srun ")
-    assert re.search(r"exec env .*\n.* python -V\n", job_script(recipe), re.DOTALL)
-
-
 def test_image(recipe: Recipe) -> None:
     """An image of a registry is no file on the site."""
     script = job_script(recipe, "true", image="docker://ghcr.io/me/x:1")
@@ -232,28 +225,6 @@ def test_run(recipe: Recipe, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("my*/.builder-*")), "the script removes the file"
 
 
-def test_no_plugin(recipe: Recipe, tmp_path: Path) -> None:
-    """A Slurm without the plugin is reported before anything else happens."""
-    done = submit(tmp_path, job_script(recipe, "true", data="set.tar"), option="export")
-    assert done.returncode == 1 and done.stderr.strip() == NO_ENGINE
-
-
-def test_data(recipe: Recipe) -> None:
-    """One trap removes file and data."""
-    traps = re.findall("^trap .*", job_script(recipe, "true", data="set.tar", nodes=2), re.MULTILINE)
-    assert traps[-1].startswith('trap \'rm -f "$BUILDER_EDF"; srun ')
-    assert traps[-1].endswith("bash -c remove_data' EXIT")
-
-
-def test_folders(recipe: Recipe) -> None:
-    """The function that makes folders is there where the container starts, which sees no function."""
-    runtime = recipe.site.runtime.model_copy(update={"folders": ("/tmp/$USER-cache",)})
-    site = recipe.site.model_copy(update={"runtime": runtime})
-    script = job_script(recipe.model_copy(update={"site": site}), "true")
-    assert 'private_folder "/tmp/$USER-cache" || exit 1' in script
-    assert 'bash -c "$(declare -f private_folder task); task"' in script
-
-
 def test_require_engine(tmp_path: Path) -> None:
     """srun is asked for its options."""
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
@@ -267,25 +238,6 @@ def test_require_engine(tmp_path: Path) -> None:
         require_engine({"PATH": str(tmp_path / "none")})
 
 
-def test_interactive(recipe: Recipe) -> None:
-    """salloc, then srun with a terminal; the current folder is mounted."""
-    planned = salloc(recipe, JobRequest())
-    assert planned.allocate[0] == "salloc"
-    assert planned.then == ["srun", "--pty", "--environment=./engine.toml", "bash"]
-    found = tomllib.loads("\n".join(planned.edf))
-    assert found["image"] == "${SCRATCH}/ce-images/engine.sqsh"
-    assert found["workdir"] == "${SLURM_SUBMIT_DIR}"
-    assert "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}" in found["mounts"]
-
-
-def test_env_file_of_run(recipe: Recipe) -> None:
-    """A relative file is one of the current folder."""
-    request = ContainerRequest(image="/i.sqsh", command=("true",), env_file="s.env")
-    made = site_command(recipe, request)
-    assert tomllib.loads("\n".join(made.edf))["mounts"][-1] == "${PWD}/s.env:${PWD}/s.env:ro"
-    assert made.words[-2:] == ["$PWD/s.env", "true"]
-
-
 # site files -------------------------------------------------------------------------------------------------
 
 
@@ -295,11 +247,7 @@ def test_env_file_of_run(recipe: Recipe) -> None:
         ("program", "srun"),
         ("options", ["--x"]),
         ("gpu", ["--nv"]),
-        ("gpu_all", ["--x"]),
-        ("gpu_each", ["--x"]),
         ("ranks", ["--x"]),
-        ("shm_size", "8g"),
-        ("groups", ["video"]),
     ],
 )
 def test_useless_keys(tmp_path: Path, key: str, value: object) -> None:
@@ -308,16 +256,8 @@ def test_useless_keys(tmp_path: Path, key: str, value: object) -> None:
         make_recipe(tmp_path, runtime={"kind": "edf", key: value})
 
 
-def test_useless_additions(tmp_path: Path) -> None:
-    """Options of the network are refused too."""
-    with pytest.raises(ConfigError, match=r"engine.yaml:\d+: .*fabric.options: edf has no command line"):
-        make_recipe(tmp_path, fabric={"options": ["--x"]})
-
-
 def test_useless_parts(tmp_path: Path) -> None:
-    """A site with edf has Slurm, no Ray, and OCI images."""
-    with pytest.raises(ConfigError, match="ray needs docker or podman, not edf"):
-        make_recipe(tmp_path, ray={})
+    """A site with edf has Slurm and OCI images."""
     with pytest.raises(ConfigError, match="edf needs 'slurm:'"):
         make_recipe(tmp_path, slurm=None)
     with pytest.raises(ConfigError, match="made of an OCI image; write 'oci'"):

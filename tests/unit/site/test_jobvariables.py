@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from builder.config.queues import Slurm
 from builder.config.site import Launcher, Node, Runtime, Site
 from builder.errors import UsageError
-from builder.site.jobvariables import JobVariables, unfilled
+from builder.site.jobvariables import JobVariables
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
@@ -106,19 +105,3 @@ def test_script() -> None:
     assert "export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}" in text
     end = 'python t.py "$BUILDER_CHECKPOINT_DIR" ${BUILDER_RESUME:+--load "$BUILDER_RESUME"}'
     assert end in text
-
-
-@pytest.mark.parametrize(
-    ("command", "better"),
-    [
-        ("python t.py --out=out/$SLURM_JOB_ID", "{job.id}"),
-        ("python t.py ${SLURM_TMPDIR}/x", "{env.SLURM_TMPDIR}"),
-        ("python t.py $SCRATCH", "{env.SCRATCH}"),
-        ("/bin/bash -c $SLURM_JOB_ID", ""),
-        ("python t.py $HOME $5", ""),
-        ("", ""),
-    ],
-)
-def test_unfilled(command: str, better: str) -> None:
-    warning = unfilled(shlex.split(command))
-    assert warning.endswith(f"write {better}") if better else not warning

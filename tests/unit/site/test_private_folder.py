@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe
-from builder.errors import RunnerError
-from builder.site.command import run_site
 from builder.site.plan import plan_job
 from builder.site.render import render, templates
 from builder.site.request import JobRequest
@@ -99,17 +97,6 @@ def test_not_shared(shared: Path, tmp_path: Path) -> None:
     project.chmod(0o777)
     assert make(project / "cache") and not make(project / "cache", "other", cwd=project)
     assert "cannot create" in make("/proc/nobody/can")
-
-
-def test_at_once(shared: Path) -> None:
-    """All processes of a job make the same folders at once."""
-    line = f"{FUNCTION}\nfor i in {{1..40}}; do private_folder {shared}/$i/data || echo failed $i; done"
-    processes = [
-        subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(8)
-    ]
-    assert [process.communicate()[0] for process in processes] == [""] * 8
-    assert len(list(shared.glob("*/data"))) == 40
 
 
 @needs_root
@@ -218,7 +205,6 @@ JOBS = [
     ("lumi-g", {"nodes": 2}, "USER-miopen-cache-4711"),
     ("lumi-g", {"gpus": 1}, "USER-miopen-cache-4711"),
     ("frontier", {"nodes": 1}, "USER-4711"),
-    ("chameleon-a100", {"launcher": "torchrun"}, "USER-builder"),
     ("chameleon-a100", {}, "USER-builder"),
 ]
 
@@ -256,17 +242,3 @@ def test_not_planted(node: Node, target: str, options: Mapping[str, Any], folder
     assert done.returncode == 0 and "ALICE" in done.stdout, done
     place = node.folder(folder)
     assert mode(place) == 0o700 and place.stat().st_uid == ALICE and list(place.iterdir()) == []
-
-
-def test_run(shared: Path) -> None:
-    """``builder run`` makes the folders of a site in the same way."""
-    recipe = load_recipe("lumi-g", ROOT)
-    runtime = recipe.site.runtime.model_copy(update={"folders": ("$SHARED/$USER/cache",)})
-    site = recipe.site.model_copy(update={"runtime": runtime})
-    recipe = recipe.model_copy(update={"site": site})
-    environ = {**os.environ, "SHARED": str(shared), "USER": "a b"}
-    assert run_site(recipe, ["true"], environ=environ).returncode == 0
-    assert mode(shared / "a b") == 0o700 and (shared / "a b" / "cache").is_dir()
-    (shared / "a b").chmod(0o777)
-    with pytest.raises(RunnerError, match="a b.: File exists; it must be yours"):
-        run_site(recipe, ["true"], environ=environ)

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.errors import RunnerError
@@ -14,7 +14,6 @@ from builder.site.shell import (
     ShellText,
     command_line,
     expand,
-    for_ray,
     from_user,
     join,
     map_literal,
@@ -78,22 +77,6 @@ WORDS = (
     ";",
     "~",
 )
-
-
-@settings(max_examples=40, deadline=None)
-@example([*WORDS])
-@given(st.lists(st.text("aü $`\\\"'!*~;&|\n\t", max_size=8), min_size=1, max_size=4))
-def test_for_ray(words: list[str]) -> None:
-    """The shell of Ray's head reads the original words from the line that Ray makes of them."""
-    line = subprocess.list2cmdline([for_ray(word) for word in words])
-    assert by_bash(line, "sh") == words
-
-
-def test_for_ray_keeps() -> None:
-    """Usual words stay as they are, so that Ray's dashboard shows the command; variables too."""
-    plain = ["python", "train.py", "--lr=0.1", "s3://b/x"]
-    assert [for_ray(word) for word in plain] == plain
-    assert for_ray(ShellText("${V}/a b;")) == "${V}/a b;"
 
 
 def test_escaped_dollar_signs() -> None:

@@ -47,23 +47,6 @@ def test_rejected_job(programs: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",
-        "fetch_config: DNS SRV lookup failed",
-        "Unable to contact slurm controller (connect failure)",
-    ],
-)
-def test_slurm_without_configuration(programs: Path, reason: str) -> None:
-    """The hint is not about the job."""
-    program(programs, "sbatch", f"cat >/dev/null\necho 'sbatch: error: {reason}' >&2\nexit 1")
-    with pytest.raises(RunnerError) as caught:
-        submit("#!/bin/bash\n")
-    assert caught.value.message == f"Slurm does not answer on this machine: {reason}"
-    assert "copy it to the site's login node" in caught.value.hint
-
-
 def test_sbatch_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunnerError, match="sbatch is not installed on this machine") as caught:

@@ -13,8 +13,8 @@ from builder.config.site import Node, Runtime, Site
 from builder.errors import UsageError
 from builder.site.plan import plan_job, salloc
 from builder.site.render import render
-from builder.site.request import JobRequest, SlurmRequest
-from builder.site.slurmrequest import read_extra
+from builder.site.request import JobRequest
+from builder.site.slurmrequest import read_slurm
 from tests.support.image_kit import recipe
 
 SLURM = Slurm(
@@ -24,7 +24,7 @@ SLURM = Slurm(
         "debug": Partition(max_time="00:30:00", qos=("short",)),
     },
     queues={"gpu": Queue(partition="standard", qos="normal", time="12:00:00")},
-    refused={"mail": "mail is off here: look with squeue"},
+    refused={"mail-user": "mail is off here: look with squeue"},
 )
 
 
@@ -34,44 +34,27 @@ def target(slurm: Slurm | None = SLURM) -> Recipe:
     return recipe(site=site)
 
 
-def directives(**asked: Any) -> list[str]:
-    more = {name: asked.pop(name) for name in ("chain", "time") if name in asked}
-    text = render(plan_job(target(), JobRequest(command=("x",), slurm=SlurmRequest(**asked), **more)))
+def directives(*raw: str, partition: str = "", qos: str = "", **more: Any) -> list[str]:
+    asked = read_slurm(raw, partition=partition, qos=qos)
+    text = render(plan_job(target(), JobRequest(command=("x",), slurm=asked, **more)))
     return re.findall(r"^#SBATCH (.*)$", text, re.MULTILINE)
 
 
 def test_options() -> None:
-    found = directives(
-        constraint="gpu&hbm80g",
-        mem="60G",
-        cpus=4,
-        reservation="r",
-        exclude="nid[1-3,7]",
-        requeue=True,
-        extra=("--comment=a b", "--gres=lscratch:5"),
-    )
+    """Raw options take the place of the recipe's of the same name; the others stay."""
+    found = directives("--mem=60G", "--cpus-per-task=4", "--requeue", "--comment=a b", "--job-name=mine")
     assert {
-        "--constraint=gpu&hbm80g",
         "--mem=60G",
         "--cpus-per-task=4",
-        "--reservation=r",
-        "--exclude=nid[1-3,7]",
         "--requeue",
-        "--open-mode=append",
         "'--comment=a b'",
-        "--gres=lscratch:5",
+        "--job-name=mine",
         "--partition=standard",
         "--qos=normal",
         "--time=12:00:00",
     } <= set(found)
-
-
-@pytest.mark.parametrize("extra", ["--output=logs/%j.out", "-ologs/%j.out"])
-def test_own_output(extra: str) -> None:
-    """sbatch takes the last name that it reads, so builder writes none after the user's."""
-    assert [option for option in directives(extra=(extra,)) if "out" in option] == [extra]
-    assert "--output=%x-%A_%a.out" in directives(chain=2)
-    assert "--output=%x-%A_%a.out" not in directives(chain=2, extra=(extra,))
+    assert sum(option.startswith(("--cpus-per-task", "--job-name")) for option in found) == 2
+    assert not [option for option in directives("--mem-per-gpu=9G") if option.startswith("--mem=")]
 
 
 def test_another_partition() -> None:
@@ -85,62 +68,40 @@ def test_another_partition() -> None:
     assert "--partition standard --qos normal allows it" in raised.value.hint
 
 
-def test_signal() -> None:
-    """A chain gets a signal before its limit, unless it is told another one, or none."""
-    assert "--signal=TERM@120" in directives(chain=2)
-    assert "--signal=USR1@60" in directives(chain=2, signal="USR1@60")
-    for options in (directives(chain=2, signal="none"), directives()):
-        assert not [option for option in options if option.startswith("--signal")]
+def test_queue_in_raw_options() -> None:
+    """The limits of a partition hold however it is named."""
+    assert "--time=00:30:00" in directives("--partition=debug")
+    with pytest.raises(UsageError, match="exceeds the limit of partition debug"):
+        directives("--partition=debug", time="01:00:00")
 
 
 def test_interactive() -> None:
-    request = JobRequest(slurm=SlurmRequest(partition="debug", extra=("--x11",), requeue=True))
-    allocate = salloc(target(), request).allocate
-    assert {"--partition=debug", "--x11"} <= set(allocate) and "--requeue" not in allocate
+    asked = read_slurm(("--x11",), partition="debug")
+    assert {"--partition=debug", "--x11"} <= set(salloc(target(), JobRequest(slurm=asked)).allocate)
 
 
 @pytest.mark.parametrize(
-    ("asked", "message", "hint"),
+    ("raw", "message", "hint"),
     [
-        ({"qos": "a b"}, "--qos 'a b' is not one word", "--qos NAME"),
-        ({"constraint": "a#b"}, "--constraint 'a#b' is not one word", "--constraint NAME"),
-        ({"mem": "lots"}, "--mem 'lots' is not a size", "--mem 64G"),
-        ({"cpus": 65}, "--cpus 65: a node of S has 64 cores", "at most 64"),
-        ({"cpus": 0}, "--cpus 0: a node of S has 64 cores", "at most 64"),
-        ({"mail": "a@b"}, "--mail: S does not accept it", "look with squeue"),
-        ({"signal": "B:TERM@9"}, "--signal B:TERM@9: the job's script", "leave B: out: TERM@9"),
-        ({"signal": "term"}, "--signal 'term' is not a signal", "--signal TERM@120"),
-        ({"extra": ("--time=3",)}, "--slurm --time=3: builder writes this option itself", "pass --time"),
-        ({"extra": ("-N3",)}, "--slurm -N3: builder writes this option itself", "pass --nodes"),
-        ({"extra": ("3",)}, "--slurm '3' is not an option", "--name=value"),
-        ({"extra": ("--a\nid",)}, "--slurm '--a\\nid' is not an option", "--name=value"),
-        ({"constraint": "a\x1b[2J"}, "--constraint 'a\\x1b[2J' is not one word", "as Slurm reads it"),
-        ({"partition": "debugg"}, "--partition debugg: S has no such partition", "debug"),
+        ("--qos=a b", "--qos 'a b' is not one word", "--qos NAME"),
+        ("--mail-user=a@b", "--mail-user: S does not accept it", "look with squeue"),
+        ("--time=3", "--slurm=--time=3: builder writes this option itself", "pass --time"),
+        ("--nodes", "--slurm=--nodes: builder writes this option itself", "pass --nodes"),
+        ("-N3", "--slurm=-N3: not an option", "--name=value"),
+        ("3", "--slurm=3: not an option", "--name=value"),
+        ("--a\nid", "not an option", "--name=value"),
+        ("--partition=debugg", "--partition debugg: S has no such partition", "debug"),
     ],
 )
-def test_refused(asked: dict[str, Any], message: str, hint: str) -> None:
+def test_refused(raw: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
-        plan_job(target(), JobRequest(command=("x",), slurm=SlurmRequest(**asked)))
+        directives(raw)
     assert message in raised.value.message and hint in raised.value.hint
 
 
 def test_no_scheduler() -> None:
-    with pytest.raises(UsageError, match="S has no scheduler, which --slurm needs"):
-        plan_job(target(None), JobRequest(command=("x",), slurm=SlurmRequest(extra=("--x",))))
-
-
-def test_extra() -> None:
-    assert read_extra(("--a=1 --b='x y'", "--c")) == ("--a=1", "--b=x y", "--c")
-    with pytest.raises(UsageError, match="--slurm: No closing quotation"):
-        read_extra(("--a='x",))
-
-
-def test_account_form() -> None:
-    slurm = Slurm(account_form=r"project_\d{9}", account_example="project_465000000")
-    plan_job(target(slurm), JobRequest(command=("x",), account="project_465000001"))
-    with pytest.raises(UsageError, match="--account z19: S has no account of this form") as raised:
-        plan_job(target(slurm), JobRequest(command=("x",), account="z19"))
-    assert "project_465000000" in raised.value.hint
+    with pytest.raises(UsageError, match="S has no scheduler, which --x needs"):
+        plan_job(target(None), JobRequest(command=("x",), slurm=read_slurm(("--x",))))
 
 
 @pytest.mark.parametrize(("on_node", "tasks"), [(True, 4), (False, 1)])

@@ -1,1 +1,0 @@
-"""Servers for training jobs on one machine: MLflow with PostgreSQL and an S3 store, Ray, Prometheus."""
