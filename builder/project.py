@@ -26,15 +26,14 @@ from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python, has_base_python
 from builder.lock.date import replace_lock
 from builder.lock.environment import recipe_environment
-from builder.lock.file import packages_in, read_lock, write_lock
+from builder.lock.file import packages_in, read_lock
 from builder.lock.groups import chosen_groups, left_out
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
-from builder.lock.reach import all_silent_named
 from builder.lock.request import LockRequest, WheelBuilder
 from builder.lock.solve import check_environment
-from builder.lock.solvers import Solver, choose_solver
-from builder.lock.unfinished import Unfinished
+from builder.lock.solvers import Solver
+from builder.lock.unfinished import solved
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
@@ -48,7 +47,6 @@ from builder.store.files import write_atomic
 from builder.wheels.locked import build_missing_wheels, place_wheels
 
 if TYPE_CHECKING:
-    from builder.bytecode.imports import Imported
     from builder.smoke.run import SmokeReport
 
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
@@ -82,8 +80,6 @@ class Project:
     settings: Settings
     store: Store
     reporter: Reporter = QUIET
-    only: Recipe | None = None
-    """The only target of a project without ``recipes/``; its recipe is in no file."""
     says_left_out: bool = False
     """Whether :meth:`packages_of` reports the groups of packages that the recipe leaves out."""
 
@@ -106,7 +102,7 @@ class Project:
     @property
     def layout(self) -> Path:
         """The folder of built images: an OCI layout with one tag per target."""
-        return own_path(self.root, "dist", "or build with --layout DIR")
+        return own_path(self.root, "dist", "or build with --to oci:DIR")
 
     def prune_layout(self) -> int:
         """Removes blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
@@ -118,19 +114,12 @@ class Project:
         Raises:
             ConfigError: an unknown target, or its recipe is not valid.
         """
-        if self.only is None:
-            return load_recipe(name, self.root)
-        if name != self.only.name:
-            raise ConfigError(
-                f"no target named {name!r}: the only one is {self.only.name}",
-                f"leave out {name!r}, or name the target: --name {name}",
-            )
-        return self.only
+        return load_recipe(name, self.root)
 
     @property
     def targets(self) -> list[str]:
         """The names of the targets."""
-        return [self.only.name] if self.only else list(recipe_files(self.root))
+        return list(recipe_files(self.root))
 
     def one_recipe(self, name: str | None) -> Recipe:
         """The recipe of a target; None takes the only target of the project.
@@ -183,61 +172,44 @@ class Project:
             recipe: the target.
             update: names of packages to update; all others stay, except dependencies that have to change.
             update_base: take the digest that the base image's reference has now.
-            exclude_newer: ignore packages uploaded after this date (``2026-11-01``), or since the start of
-                this ``month``.
+            exclude_newer: ignore packages newer than a date (``2026-11-01``) or of this ``month``.
             path: the file to write; None: the target's lock file.
             solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba.
 
         Raises:
             LockError: the recipe names a lock of conda-lock, or there is no lock to update.
             SolveError: no set of packages satisfies the environment.
-            FetchError, RegistryError: base, channel or index do not answer; the message names all of them.
+            FetchError, RegistryError: base, channel or index do not answer.
         """
         path = path or recipe.lock_path
         _refuse_unchanged(recipe)
         self.check(recipe)
         check_environment(recipe, exclude_newer)
-        with all_silent_named(recipe, self.settings):
-            previous = read_lock(path) if path.exists() and (update or update_base) else None
-            only_os = names_of_os_only(previous, update) if previous else frozenset()
-            update = [name for name in update if name not in only_os]
-            if update and previous is None:
-                raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-            base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-            if previous and not update and has_base_python(previous, base):  # only OS packages change
-                lock = replace(previous, base=base or self._resolve_base(recipe))
-                return replace_lock(self._with_os_packages(recipe, lock), path)
-            locked = previous.packages if previous else packages_in(path)
-            request = LockRequest(
-                recipe,
-                self.settings,
-                base=base,
-                previous=previous,
-                update=update,
-                exclude_newer=exclude_newer,
-                wheel_builder=self._wheel_builder(recipe, base, exclude_newer, locked),
-                reporter=self.reporter,
-            )
-            unfinished = Unfinished(request, path, solver)
-            lock = unfinished.read() or choose_solver(recipe, solver)(request)
+        previous = read_lock(path) if path.exists() and (update or update_base) else None
+        only_os = names_of_os_only(previous, update) if previous else frozenset()
+        update = [name for name in update if name not in only_os]
+        if update and previous is None:
+            raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
+        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
+        if previous and not update and has_base_python(previous, base):  # only OS packages change
+            lock = replace(previous, base=base or self._resolve_base(recipe))
+            return replace_lock(self._with_os_packages(recipe, lock), path)
+        locked = previous.packages if previous else packages_in(path)
+        request = LockRequest(
+            recipe,
+            self.settings,
+            base=base,
+            previous=previous,
+            update=update,
+            exclude_newer=exclude_newer,
+            wheel_builder=self._wheel_builder(recipe, base, exclude_newer, locked),
+            reporter=self.reporter,
+        )
+        with solved(request, path, solver) as lock:
             place_wheels(lock, self.root, self.store)
-            with unfinished.stored(lock):
-                # A Debian base takes a minute: an environment that has no solution comes first.
-                lock = replace(lock, base=base or self._resolve_base(recipe))
-                return replace_lock(self._with_os_packages(recipe, lock, None if only_os else previous), path)
-
-    def lock_imports(self, recipe: Recipe) -> tuple[Lock, Imported]:
-        """Runs the imports of the smoke test in the image, and lists in the lock file what they read."""
-        from builder.bytecode.imports import Imports, image_for_imports, import_modules
-        from builder.bytecode.modules import with_modules
-
-        _refuse_unchanged(recipe)
-        lock, path = self.ensure_lock(recipe)
-        result = self.build(image_for_imports(recipe), engine="layered")
-        plan, tools = self.smoke_plan(result), (self.settings, self.store, self.reporter)
-        wanted = Imports(plan.modules, plan.packages)
-        imported = import_modules(result.image or result.artifact, recipe, wanted, *tools)
-        return write_lock(with_modules(recipe, lock, imported.files), path), imported
+            lock = replace(lock, base=base or self._resolve_base(recipe))
+            lock = self._with_os_packages(recipe, lock, None if only_os else previous)
+            return replace_lock(lock, path)
 
     def _wheel_builder(
         self,
@@ -254,7 +226,7 @@ class Project:
     def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
         """The base, with the package of its Python if the recipe uses that; None if it is made later."""
         from builder.bases.python import base_python
-        from builder.channel.venv import locked_base_python
+        from builder.fetch.venv import locked_base_python
 
         if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
             base = self._resolve_base(recipe)
@@ -364,8 +336,6 @@ class Project:
 
             self.reporter.warn(secret_note(recipe, secrets))
         result = run_engine(find_engine(engine or recipe.engine), request)
-        if self.store.shared is not None:
-            self.store.shared.send()
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:

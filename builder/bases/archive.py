@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import hashlib
 import io
@@ -30,14 +29,12 @@ from builder.model import (
 )
 from builder.oci.documents import MAX_DOCUMENT, check_size, some
 from builder.oci.manifest import (
-    INDEXES,
-    MAX_INDEX_DEPTH,
     choose,
-    choose_platform,
     parse_config,
     parse_docker_listing,
     parse_index,
     parse_manifest,
+    through_indexes,
 )
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -52,7 +49,7 @@ from builder.trees.xz import XzFile
 MAX_MEMBERS = 100_000
 #: Links that are followed from a member to its file.
 _MAX_LINKS = 8
-_BZ2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ"
+_XZ_MAGIC = b"\xfd7zXZ"
 _WRITE_AGAIN = "the archive is damaged: write it again"
 
 
@@ -75,14 +72,7 @@ def open_oci_archive(
     with _opened(path) as archive:
         index = parse_index(archive.read("index.json"), f"index.json of {path}")
         wanted = choose(index["manifests"], tag, where)
-        for _ in range(MAX_INDEX_DEPTH):
-            if wanted.media_type not in INDEXES:
-                break
-            what = f"{wanted.digest} of {path}"
-            nested = parse_index(_blob(archive, wanted, store), what, wanted.media_type)
-            wanted = choose_platform(nested, architecture, where)
-        else:
-            raise ImageError(f"{path}: image indexes refer to each other", _WRITE_AGAIN)
+        wanted = through_indexes(wanted, lambda nested: _blob(archive, nested, store), architecture, where)
         data = parse_manifest(_blob(archive, wanted, store), wanted, where)
         check_size(Descriptor.from_json(data["config"]), f"the config of {path}")
         for described in (data["config"], *data["layers"]):
@@ -225,8 +215,6 @@ def _uncompressed(path: Path) -> IO[bytes]:
         magic = f.read(6)
     if magic.startswith(GZIP_MAGIC):
         return cast(IO[bytes], gzip.open(path))
-    if magic.startswith(_BZ2_MAGIC):
-        return cast(IO[bytes], bz2.open(path))
     if magic.startswith(_XZ_MAGIC):
         return io.BufferedReader(XzFile(path), CHUNK)
     return path.open("rb")

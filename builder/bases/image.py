@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from builder.errors import ImageError
-from builder.model import Descriptor, Layer, SifImage
+from builder.model import Descriptor, Image, Layer, SifImage
 from builder.oci.documents import MAX_DOCUMENT, check_size
+from builder.oci.image import plain_image
 from builder.oci.manifest import image_layers, parse_config, parse_manifest, with_path
 from builder.store.blobs import Store
 
@@ -29,6 +30,10 @@ class BaseImage:
     """The file of a ``sif:`` base."""
     added: tuple[Layer, ...] = ()
     """Those of ``layers`` that builder made: the OS packages. The image ``digest`` does not have them."""
+
+    def image(self) -> Image:
+        """Return the layers as an image of its own, for programs that take the base from builder."""
+        return plain_image(self.layers, self.config)
 
 
 def stored_base(reference: str, digest: str, store: Store) -> BaseImage:

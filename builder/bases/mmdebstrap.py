@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from builder.bases.debian_mirror import apt_credentials, apt_options
 from builder.bases.debian_tar import reproducible_tar
-from builder.bases.foreign import foreign_command
 from builder.bases.pack import pack_tar
 from builder.errors import ImageError
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Layer, canonical_json
-from builder.oci.config import DEFAULT_PATH
+from builder.model import Layer
+from builder.oci.config import DEFAULT_PATH, host_architecture
+from builder.oci.image import plain_image
 from builder.progress import Reporter, working
+from builder.qemu import is_registered, registration_hint
 from builder.redact import redact
 from builder.settings import Settings, user_name
 from builder.store.blobs import Store
@@ -35,8 +36,6 @@ from builder.text import human_seconds
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
-#: Seconds in which mmdebstrap's last messages arrive: a process that it left behind may hold them open.
-_LAST_WORDS_S = 5.0
 _OTHER_BASES = "or use a base from docker:// or oci:"
 #: Writes apt's settings into the tree. They can have passwords, so no other user may read them there. They
 #: come in variables: other users see arguments, and an ordinary user's mmdebstrap reads a file of options as
@@ -106,55 +105,25 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
     task = f"base {base.reference}"
     started = time.monotonic()
     with working(reporter, task):
-        layer = _make_layer(base, mode, settings, store, _Phases(reporter, task))
-    config = canonical_json(
-        {
-            "architecture": base.architecture,
-            "os": "linux",
-            "config": {"Env": [f"PATH={DEFAULT_PATH}"], "Cmd": ["bash"]},
-            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
-            "history": [{"created_by": " ".join(["mmdebstrap", *base.variant_options, base.suite])}],
-        }
-    )
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": {"mediaType": OCI_CONFIG, "digest": store.add(config), "size": len(config)},
-            "layers": [layer.descriptor.to_json()],
-        }
-    )
+        layer = _make_layer(base, mode, settings, store, functools.partial(reporter.advance, task))
+    config = {
+        "architecture": base.architecture,
+        "os": "linux",
+        "config": {"Env": [f"PATH={DEFAULT_PATH}"], "Cmd": ["bash"]},
+        "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
+        "history": [{"created_by": " ".join(["mmdebstrap", *base.variant_options, base.suite])}],
+    }
+    image = plain_image([layer], config)
+    store.add(image.config)
     unpacked, compressed = layer.unpacked / 1e6, layer.descriptor.size / 1e6
     seconds = human_seconds(time.monotonic() - started)
     reporter.note(f"{task}: {unpacked:.0f} MB, {compressed:.0f} MB compressed, made in {seconds}")
-    return store.add(manifest)
+    return store.add(image.manifest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Phases:
-    """Reports what mmdebstrap does, and how much it has written."""
-
-    reporter: Reporter
-    task: str
-
-    def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.reporter.advance(self.task, len(chunk))
-            yield chunk
-
-    def follow(self, messages: IO[bytes], log: IO[bytes]) -> None:
-        """Copies mmdebstrap's messages (``I: installing remaining packages...``) to a log."""
-        with contextlib.suppress(ValueError):  # given up: both are closed
-            self._follow(messages, log)
-
-    def _follow(self, messages: IO[bytes], log: IO[bytes]) -> None:
-        for line in messages:
-            log.write(line)
-            if line.startswith(b"I: "):
-                self.reporter.doing(self.task, line[3:].decode(errors="replace").strip().rstrip("."))
-
-
-def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store, phases: _Phases) -> Layer:
+def _make_layer(
+    base: DebianBase, mode: str, settings: Settings, store: Store, advance: Callable[[int], None]
+) -> Layer:
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with (
         temporary_folder(_tree_folder(settings, mode), 0o711) as folder,
@@ -167,18 +136,11 @@ def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store, p
             ["setpriv", "--pdeathsig=TERM", "sh", "-c", _GROUP, "sh", *_command(base, mode)],
             stdin=sources,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=log,
             env=_environment(settings, folder),
             process_group=0,  # Ctrl-C reaches builder alone
         )
-        assert process.stderr is not None
-        follower = threading.Thread(target=phases.follow, args=(process.stderr, log), daemon=True)
-        follower.start()
-        try:
-            layer, code = _pack(process, base, settings, store, phases)
-        finally:
-            follower.join(_LAST_WORDS_S)
-            process.stderr.close()
+        layer, code = _pack(process, base, settings, store, advance)
         if code or layer is None:
             log.seek(0)
             raise mmdebstrap_error(base, code, log.read().decode(errors="replace"))
@@ -195,8 +157,19 @@ def _command(base: DebianBase, mode: str) -> list[str]:
     command += base.variant_options
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     command += [f"--setup-hook={_APT_SETTINGS}", base.suite, "-", "-"]
-    command = foreign_command(command, base.architecture, mode, base.reference)
+    if base.architecture != host_architecture():
+        _require_qemu(base)
+        command.insert(1, "--skip=check/qemu")  # it would require the package arch-test
     return _with_own_mounts(command) if mode == "root" else command
+
+
+def _require_qemu(base: DebianBase) -> None:
+    """Raise ImageError if this host cannot run the scripts of the packages, which dpkg runs."""
+    if not is_registered(base.architecture):
+        raise ImageError(
+            f"{base.reference}: the base is for {base.architecture}, this host is {host_architecture()}",
+            f"{registration_hint(base.architecture)}; {_OTHER_BASES}",
+        )
 
 
 def _with_own_mounts(command: list[str]) -> list[str]:
@@ -221,15 +194,25 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
 
 
 def _pack(
-    process: subprocess.Popen[bytes], base: DebianBase, settings: Settings, store: Store, phases: _Phases
+    process: subprocess.Popen[bytes],
+    base: DebianBase,
+    settings: Settings,
+    store: Store,
+    advance: Callable[[int], None],
 ) -> tuple[Layer | None, int]:
     """The layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit code."""
     assert process.stdout is not None
+
+    def counted(chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            advance(len(chunk))
+            yield chunk
+
     layer = None
     try:
         with contextlib.suppress(TarError):  # the exit code and the log explain the failure
             tar = reproducible_tar(process.stdout, settings.epoch)
-            layer = pack_tar(phases.counted(tar), store, settings.jobs, title=base.reference)
+            layer = pack_tar(counted(tar), store, settings.jobs, title=base.reference)
         _drain(process.stdout)
         return layer, process.wait()
     except BaseException:

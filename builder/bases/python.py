@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
-from builder.channel.venv import BasePython
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, ImageError
+from builder.fetch.venv import BasePython
 from builder.model import LockedBase
 from builder.oci.config import DEFAULT_PATH, config_environment
 from builder.progress import QUIET, Reporter, working

@@ -51,11 +51,11 @@ def resolve_registry_base(
 
     parsed = Reference.parse(reference)
     with RegistryClient(parsed.host, settings=settings, reporter=reporter) as client:
-        data, media_type, digest = client.get_manifest(parsed.repository, parsed.ref)
+        data, media_type, digest = client.manifests.get(parsed.repository, parsed.ref)
         if media_type in INDEXES:
             index = parse_index(data, f"the image index of {reference}", media_type)
             wanted = choose_platform(index, architecture, reference)
-            data, media_type, digest = client.get_manifest(parsed.repository, wanted.digest)
+            data, media_type, digest = client.manifests.get(parsed.repository, wanted.digest)
     parse_manifest(data, Descriptor(media_type, digest, len(data)), reference)
     store.add(data)
     return digest
@@ -142,7 +142,7 @@ class _Source:
         path = self._store.get(digest)
         if path is not None:
             return path.read_bytes()
-        data, _, _ = self._client().get_manifest(self._image.repository, digest)
+        data, _, _ = self._client().manifests.get(self._image.repository, digest)
         self._store.add(data)
         return data
 
@@ -150,7 +150,7 @@ class _Source:
         """A small blob, which is stored."""
         path = self._store.get(descriptor.digest, descriptor.size)
         if path is None:
-            path = self._client().get_blob_to(self._image.repository, descriptor, self._store)
+            path = self._client().blobs.download_to_store(self._image.repository, descriptor, self._store)
         return path.read_bytes()
 
     def layers(
@@ -173,7 +173,7 @@ class _Source:
         client = self._client()
 
         def fetch(descriptor: Descriptor) -> Path:
-            return client.get_blob_to(
+            return client.blobs.download_to_store(
                 self._image.repository, descriptor, self._store, lambda n: self._reporter.advance(task, n)
             )
 

@@ -6,7 +6,6 @@ a kind is imported when a base is of that kind.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,25 +26,8 @@ from builder.store.blobs import Store
 #: The hint for a registry that does not answer.
 _WITHOUT_REGISTRY = (
     "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
-    "base: debian:bookworm in the recipe, or --base with --env"
+    "base: debian:bookworm in the recipe"
 )
-#: Images whose names tell that they have no apt, by the beginning of the last part of the repository.
-_OTHERS = {
-    "alpine": "Alpine Linux",
-    "rockylinux": "Rocky Linux",
-    "almalinux": "AlmaLinux",
-    "fedora": "Fedora",
-    "centos": "CentOS",
-    "ubi": "Red Hat's UBI",
-    "oraclelinux": "Oracle Linux",
-    "amazonlinux": "Amazon Linux",
-    "opensuse": "openSUSE",
-    "leap": "openSUSE Leap",
-    "tumbleweed": "openSUSE Tumbleweed",
-    "archlinux": "Arch Linux",
-    "busybox": "BusyBox",
-    "scratch": "empty",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +50,7 @@ def check_base(recipe: Recipe) -> None:
     """Checks the keys ``base`` and ``base_packages`` of a recipe, without network and files.
 
     Raises:
-        ConfigError: the reference is not valid, or packages of apt are listed for a base that has none.
+        ConfigError: the reference or a name of a package is not valid.
     """
     try:
         kind, rest = split_reference(recipe.base)
@@ -82,24 +64,6 @@ def check_base(recipe: Recipe) -> None:
         check_packages(recipe.base_packages)
     except ConfigError as e:
         raise ConfigError(f"{place_of(recipe.source, 'base_packages')}: {e.message}", e.hint) from None
-    if recipe.base_packages and not is_made_here(recipe.base) and (distribution := _without_apt(recipe.base)):
-        names = ", ".join(recipe.base_packages)
-        raise ConfigError(
-            f"{place_of(recipe.source, 'base_packages')}: these are packages of Debian or Ubuntu, and the "
-            f"base {recipe.base} is {distribution}",
-            f"install them with its own package manager in steps:, take them from conda-forge (list {names} "
-            f"below dependencies: in {recipe.environment or 'an environment file'}), or write base: "
-            "debian:bookworm",
-        )
-
-
-def _without_apt(reference: str) -> str:
-    """The distribution that the name of an image in a registry tells, if it has no apt; else empty."""
-    kind, rest = split_reference(reference)
-    if kind != "docker":
-        return ""
-    name = Reference.parse(rest).repository.rpartition("/")[2]
-    return next((title for word, title in _OTHERS.items() if re.match(rf"{word}(\d|-|$)", name)), "")
 
 
 def resolve_recipe_base(recipe: Recipe, settings: Settings, store: Store, reporter: Reporter) -> LockedBase:

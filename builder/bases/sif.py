@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from builder.bases.image import BaseImage, no_such_base
+from builder.bases.pack import pack_tar
+from builder.model import Layer, SifImage
+from builder.progress import Reporter, working
+from builder.settings import Settings
 from builder.sif.read import open_sif, read_sif
 from builder.store.blobs import Store
+from builder.trees.member import Kind, Member
+from builder.trees.sources import Source
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:
@@ -32,3 +41,48 @@ def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -
         "history": [],
     }
     return BaseImage(reference, sif.digest, config, (), sif)
+
+
+def sif_layers(image: SifImage, settings: Settings, store: Store, reporter: Reporter) -> list[Layer]:
+    """Return the partitions of a SIF as layers, for the steps that run over it.
+
+    Raises:
+        ImageError: the SIF is damaged.
+        SpaceError: the disk is full.
+    """
+    sources = read_sif(image.path).sources()
+    layers = []
+    for number, source in enumerate(sources, 1):
+        with working(reporter, f"reading partition {number} of {len(sources)} of {image.path}"):
+            layers.append(pack_tar(_tar(source), store, settings.jobs, "partition of a SIF"))
+    return layers
+
+
+def _tar(source: Source) -> Iterator[bytes]:
+    """Return a partition as a layer's tar.
+
+    Owners and times are unchanged, whiteouts have the form of image-spec, hard links follow all files.
+    """
+    links = []
+    for member, content in source():
+        if member.kind is Kind.HARDLINK:
+            links.append(member)
+            continue
+        if member.kind is Kind.WHITEOUT:
+            folder, slash, name = member.path.rpartition("/")
+            member = replace(member, path=f"{folder}{slash}.wh.{name}", kind=Kind.FILE, mode=0o644)
+        yield _header(member, member.size)
+        for data in content:
+            yield bytes(data)
+        yield bytes(-member.size % tarfile.BLOCKSIZE)
+    for member in links:
+        yield _header(member, 0)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _header(member: Member, size: int) -> bytes:
+    info = tarfile.TarInfo(member.path or ".")
+    info.type, info.linkname = member.kind, member.target
+    info.mode, info.uid, info.gid = member.mode, member.uid, member.gid
+    info.size, info.mtime = size, int(member.mtime)
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")

@@ -1,27 +1,34 @@
 """The cotainr engine: the installed ``cotainr build``, with a conda environment file of the locked versions.
 
 cotainr unpacks a base, runs Miniforge's installer in it, lets conda solve the environment, and writes a SIF.
-It exits with 0 even after some failures (cotainr 2025.7), so the engine checks that there is a file.
+The environment file lists every locked package by version and build, so conda has one solution, and builder
+serves the locked archives on this host. cotainr exits with 0 even after some failures (2025.7), so the engine
+checks that there is a file.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import functools
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import is_made_here, open_base, resolve_base
-from builder.engines.apptainer import environment, write_base
+from builder.engines.apptainer import environment
 from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.cotainr_inputs import environment_file, needs_server, serve_packages
 from builder.engines.folders import build_folder, cached_sif
 from builder.engines.prepare import fetch_locked, open_locked_base, ordered_packages
 from builder.errors import ImageError, RunnerError, UsageError
@@ -29,44 +36,22 @@ from builder.image.config import make_image
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
-from builder.model import LockedBase, SifImage
+from builder.model import Fetched, LockedBase, SifImage
 from builder.net.mirrors import mirrored_base
+from builder.oci.layout import write_layout
 from builder.run.apptainer import find_apptainer
-from builder.run.process import tail
+from builder.run.process import execute, tail
 from builder.sif.write import write_sif
+from builder.store.files import link_or_copy
 
 #: Where cotainr installs every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
 #: The environment variable that accepts the licences, for commands without ``--accept-licenses``.
 ACCEPT = "BUILDER_ACCEPT_LICENSES"
 
-_LICENCE = "https://github.com/conda-forge/miniforge/blob/main/LICENSE"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
-#: cotainr's progress spinner: braille characters.
-_SPINNER = re.compile(r"[\u2800-\u28ff]")
 #: Lines of Python tracebacks, which error messages leave out.
 _TRACEBACK = re.compile(r"\s|Traceback |The above exception ")
-
-
-@dataclass(frozen=True)
-class _Base:
-    """The base of a cotainr build: an image that builder opened, or a system of cotainr's configuration."""
-
-    image: BaseImage | None
-    system: str | None
-
-    @property
-    def locked(self) -> LockedBase:
-        if self.image is None:
-            return LockedBase(f"cotainr's system {self.system}", "")
-        return LockedBase(self.image.reference, self.image.digest)
-
-    def option(self, folder: Path, request: BuildRequest) -> str:
-        """cotainr's option; an image is written into ``folder``."""
-        if self.image is None:
-            return f"--system={self.system}"
-        agent, source = write_base(self.image, folder, request)
-        return f"--base-image={source}" if agent == "localimage" else f"--base-image={agent}:{source}"
 
 
 class Cotainr:
@@ -89,43 +74,34 @@ class Cotainr:
             raise RunnerError(f"the engine cotainr does not work here: {self.available()}", "install it")
         _require_licence(request)
         request = with_cotainr_prefix(request)
+        recipe = request.recipe
         clock = Clock()
         request.store.sweep(request.settings.tmpdir)
-        base = _open_base(request)
-        notes = [
-            f"the environment is in {PREFIX}, where cotainr installs it, with cotainr's own conda beside it"
-        ]
-        if base.image is None:
-            notes.append(f"the base is that of cotainr's system {base.system}, not the locked one")
-
-        with build_folder(request) as folder, contextlib.ExitStack() as stack:
-            server = None
-            if needs_server(request):
-                fetched = fetch_locked(request, ordered_packages(request.recipe, request.lock))
-                server = stack.enter_context(serve_packages(fetched, folder / "packages"))
-                notes.append(
-                    "conda and pip got the locked archives from builder, not from their public addresses"
-                )
+        base = None if _uses_system(request) else open_locked_base(request)
+        notes = [f"the environment is in {PREFIX}, where cotainr installs it, with its own conda beside it"]
+        if base is None:
+            notes.append(f"the base is that of cotainr's system {recipe.cotainr.system}, not the locked one")
+        fetched = fetch_locked(request, ordered_packages(recipe, request.lock))
+        with build_folder(request) as folder, serve_packages(fetched, folder / "packages") as server:
             (folder / "environment.yml").write_text(environment_file(request, server))
             command = [
-                *(program, "build", f"{folder}/image.sif", base.option(folder / "base", request)),
+                *(program, "build", f"{folder}/image.sif", _base_option(request, base, folder / "base")),
                 f"--conda-env={folder}/environment.yml",
                 *("--accept-licenses", "--no-color", "-v"),
             ]
-            clock.mark("context")
             _run(request, command, folder)
             clock.mark("cotainr build")
-            sif = _add_files(request, folder / "image.sif", base.image)
+            sif = _add_files(request, folder / "image.sif", base)
         clock.mark("sif")
         return BuildResult(
-            request.recipe,
+            recipe,
             request.lock,
-            base.locked,
+            LockedBase(base.reference, base.digest) if base else LockedBase(recipe.cotainr.system or "", ""),
             sif,
             engine=self.name,
             notes=tuple(notes),
             timings=clock.timings,
-            definition=("cotainr.yml", environment_file(request, None)),
+            definition=("cotainr.yml", environment_file(request, "http://127.0.0.1:PORT")),
         )
 
 
@@ -147,18 +123,80 @@ def _require_licence(request: BuildRequest) -> None:
     raise UsageError(
         f"cotainr installs Miniforge in the image of target {request.recipe.name}, "
         "and its licence was not accepted",
-        f"read it ({_LICENCE}), and accept it with --accept-licenses, or {ACCEPT}=1 for smoke and publish",
+        "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE), and accept it with "
+        f"--accept-licenses, or {ACCEPT}=1 for smoke and publish",
     )
 
 
-def _open_base(request: BuildRequest) -> _Base:
+# the input of cotainr ---------------------------------------------------------------------------------------
+
+
+def _uses_system(request: BuildRequest) -> bool:
+    """Return whether the base is that of a system of cotainr's configuration."""
     recipe = request.recipe
-    system = recipe.cotainr.system
     # where a mirror replaces the base, the images of the site's systems are not available either
-    is_system = system and mirrored_base(request.settings, recipe.base) == recipe.base
-    if is_system and (not recipe.base_packages or is_made_here(recipe.base)):
-        return _Base(None, system)
-    return _Base(open_locked_base(request), None)
+    if not recipe.cotainr.system or mirrored_base(request.settings, recipe.base) != recipe.base:
+        return False
+    return not recipe.base_packages or is_made_here(recipe.base)
+
+
+def _base_option(request: BuildRequest, base: BaseImage | None, folder: Path) -> str:
+    """Return cotainr's option for the base; an OCI image is written into ``folder``."""
+    if base is None:
+        return f"--system={request.recipe.cotainr.system}"
+    if base.sif is not None:
+        return f"--base-image={base.sif.path.absolute()}"
+    write_layout(base.image(), folder, None, request.store, durable=False)
+    return f"--base-image=oci:{folder}"
+
+
+def environment_file(request: BuildRequest, server: str) -> str:
+    """Return the conda environment file of all locked packages, which come from :func:`serve_packages`."""
+    recipe = request.recipe
+    packages = sorted(request.lock.for_platform(recipe.platform), key=lambda p: p.name)
+    conda = [f"{p.name}={p.version}={p.build}" for p in packages if p.manager == "conda"]
+    # the hash makes pip take exactly this archive
+    hashes = {p.key: f" --hash=sha256:{p.sha256}" if p.sha256 else "" for p in packages}
+    wheels = [f"{p.name}=={p.version}{hashes[p.key]}" for p in packages if p.manager == "pip"]
+    dependencies: list[Any] = list(conda)
+    if wheels:
+        dependencies.append({"pip": [f"--no-index --find-links {server}/wheels/", *wheels]})
+    channels = [f"{server}/conda", "nodefaults"]
+    data = {"name": recipe.name, "channels": channels, "dependencies": dependencies}
+    head = f"# Target {recipe.name}: all locked packages. Written by builder for cotainr (docs/engines.md).\n"
+    return head + yaml.safe_dump(data, sort_keys=False, width=1000)
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, *args: Any) -> None: ...
+
+
+@contextmanager
+def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
+    """Serve archives on the loopback interface and return the address.
+
+    ``/conda`` is a conda channel, ``/wheels/`` a page for pip's ``--find-links``. The hashes of the archives
+    were compared with the lock.
+    """
+    from rattler.index import index_fs
+
+    for name in ("conda/linux-64", "conda/noarch", "wheels"):
+        (folder / name).mkdir(parents=True)
+    for f in fetched:
+        parent = folder / "conda" / f.package.subdir if f.package.manager == "conda" else folder / "wheels"
+        parent.mkdir(exist_ok=True)
+        link_or_copy(f.path, parent / f.package.filename)
+    asyncio.run(index_fs(folder / "conda", force=True, write_shards=False, write_zst=False))
+
+    handler = functools.partial(_Handler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def _add_files(request: BuildRequest, built: Path, base: BaseImage | None) -> SifImage:
@@ -206,38 +244,23 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
     """
     request.reporter.note(f"cotainr: {shlex.join(command)}")
     lines: list[str] = []
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=_environment(request, folder),
-        cwd=folder,
-    )
-    assert process.stdout is not None
-    try:
-        for raw in process.stdout:
-            line = _ESCAPES.sub("", raw).rstrip()
-            if not line or _SPINNER.match(line):
-                continue
-            lines.append(line)
-            if line.startswith("Cotainr:"):
-                request.reporter.note(line)
-        code = process.wait()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
 
+    def listen(raw: str) -> None:
+        line = _ESCAPES.sub("", raw).rstrip()
+        if line and not "\u2800" <= line[0] <= "\u28ff":  # cotainr's progress spinner: braille characters
+            lines.append(line)
+        if line.startswith("Cotainr:"):
+            request.reporter.note(line)
+
+    # all output goes to stderr, which is read line by line
+    merged = ["/bin/sh", "-c", 'cd "$0" && exec "$@" 1>&2', str(folder), *command]
+    code = execute(merged, env=_environment(request, folder), on_line=listen).returncode
     if code == 0 and (folder / "image.sif").is_file():
         return
     problem = f"ended with code {code}" if code else "ended with code 0 but wrote no file"
     last_lines = tail(line for line in lines if not _TRACEBACK.match(line))
-    raise ImageError(
-        f"cotainr build of target {request.recipe.name} {problem}:\n{last_lines}", _hint("\n".join(lines))
-    )
+    message = f"cotainr build of target {request.recipe.name} {problem}:\n{last_lines}"
+    raise ImageError(message, _hint("\n".join(lines)))
 
 
 def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
@@ -254,8 +277,6 @@ def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
 def _hint(text: str) -> str:
     if "urlopen error" in text:
         return "cotainr downloads Miniforge: build where GitHub can be reached, or with --engine layered"
-    if "changing the container working directory" in text:
+    if "container working directory" in text:
         return "cotainr needs a TMPDIR that the runtime mounts into containers: TMPDIR=/tmp"
-    return (
-        "the lines above are cotainr's; --engine layered builds the SIF without conda and without Miniforge"
-    )
+    return "the lines above are cotainr's; --engine layered builds the SIF without Miniforge"

@@ -16,8 +16,6 @@ log = logging.getLogger(__name__)
 
 #: Names of the engines, and the class of each in the module of the same name.
 ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "cotainr": "Cotainr"}
-#: The values of ``bytecode`` that recipes may write; docker and apptainer install without compiling.
-_BYTECODE = {"layered": ("all", "imported", "none"), "docker": ("none",), "apptainer": ("none",)}
 _FORMATS = {"oci": "OCI image", "sif": "SIF"}
 
 
@@ -47,25 +45,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     """
     if request.recipe.format not in engine.formats:
         raise _wrong_format(engine, request)
-    if request.recipe.steps and engine.name != "layered":
-        raise UsageError(
-            f"the engine {engine.name} runs no build steps, and {request.recipe.source} has steps:",
-            "build with --engine layered, which runs them without root; or remove 'engine:' from the recipe",
-        )
-
-    if request.recipe.uses_base_python and engine.name != "layered":
-        raise UsageError(
-            f"the engine {engine.name} installs a Python of conda, and {request.recipe.source} has "
-            f"python: {request.recipe.python}",
-            "build with --engine layered, or remove 'engine:' from the recipe",
-        )
-    allowed = _BYTECODE.get(engine.name, ())
-    if "bytecode" in request.recipe.model_fields_set and request.recipe.bytecode not in allowed:
-        raise UsageError(
-            f"the engine {engine.name} does not choose which modules are compiled, and "
-            f"{request.recipe.source} has bytecode: {request.recipe.bytecode}",
-            "build with --engine layered, or remove 'bytecode:' from the recipe",
-        )
+    _require_supported(engine, request.recipe)
     _require_processor(engine, request.recipe)
     if engine.repeatable:
         _require_available(engine, request.recipe)
@@ -89,6 +69,21 @@ def _build(engine: Engine, request: BuildRequest) -> BuildResult:
     log.info("engine %s built %s %s", engine.name, request.recipe.name, result.digest)
     log.info("seconds by stage: %s", result.timings)
     return result
+
+
+def _require_supported(engine: Engine, recipe: Recipe) -> None:
+    """Raise UsageError if the recipe has something that the engine ignores."""
+    ignored = {
+        "steps: or conda.post_link:": engine.name in ("docker", "cotainr") and recipe.step_count > 0,
+        f"python: {recipe.python}": engine.name == "cotainr" and recipe.uses_base_python,
+        f"bytecode: {recipe.bytecode}": engine.name == "cotainr" and "bytecode" in recipe.model_fields_set,
+    }
+    for key, is_ignored in ignored.items():
+        if is_ignored:
+            raise UsageError(
+                f"the engine {engine.name} does not support {key} ({recipe.source})",
+                "build with --engine layered, or remove that or 'engine:' from the recipe",
+            )
 
 
 def _wrong_format(engine: Engine, request: BuildRequest) -> UsageError:

@@ -1,8 +1,7 @@
-"""The docker engine: a Dockerfile that installs the lock inside the image, built by a Docker engine through
-its SDK.
+"""The docker engine: a Dockerfile that adds the layers of builder, built by a Docker engine through its SDK.
 
-The classic builder (Docker 20.10) is enough: two stages, no BuildKit, no network. The finished image is
-exported; then config, smoke test and publishing are as with every engine.
+The classic builder (Docker 20.10) is enough: no BuildKit, no network. The finished image is exported; then
+config, smoke test and publishing are as with every engine.
 """
 
 from __future__ import annotations
@@ -11,22 +10,19 @@ import contextlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.bundle import PLACE, InstallBundle, make_bundle
-from builder.engines.prepare import InstallInputs, prepare_install
+from builder.engines.layered import Stack, history, make_layers
 from builder.errors import ImageError
-from builder.image.archive import docker_load
-from builder.image.config import make_image, redacted
-from builder.image.files import ENTRYPOINT
-from builder.layers.entry import Entry
-from builder.layers.tar import END, header, padding
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
+from builder.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
+from builder.image.config import make_image
+from builder.layers.build import make_layer
+from builder.model import Layer
 from builder.net.mirrors import mirrored_base
 from builder.oci.reference import Reference
 from builder.progress import working
@@ -34,13 +30,8 @@ from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
 from builder.store.files import CHUNK, require_space, space_errors
 from builder.store.temporary import temporary_name
-from builder.text import visible
+from builder.text import one_line
 
-_FILES = "files.tar.gz"
-#: A user of a base's config: NAME, NUMBER, or one of them with a group.
-_USER = re.compile(r"[\w.@+-]+(:[\w.@+-]+)?")
-#: A name of a base's variable that ENV takes as it is.
-_VARIABLE = re.compile(r"[\w.%()-]+", re.ASCII)
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 
 
@@ -56,9 +47,11 @@ class Docker:
 
     def build(self, request: BuildRequest) -> BuildResult:
         clock = Clock()
-        inputs = prepare_install(request, clock)
-        bundle = make_bundle(request, inputs)
-        clock.mark("bundle")
+        request = _with_gzip(request)
+        stack = make_layers(request, clock)
+        base = stack.inputs.base
+        layers = _added_layers(request, stack)
+        prefix = request.recipe.conda.prefix
 
         def error(message: str) -> ImageError:
             return ImageError(
@@ -68,11 +61,11 @@ class Docker:
 
         tag = f"builder-build:{secrets.token_hex(8)}"
         with docker_errors(error), docker_client() as client:
-            text = dockerfile(request, inputs, provide_base(request, inputs.base, client))
+            text = dockerfile(base, provide_base(request, base, client), prefix, layers)
             try:
-                _build(request, client, _context(text, inputs, bundle), tag)
+                run_steps(request, client, _context(text, layers), tag)
                 clock.mark("docker build")
-                exported = _export(request, client, tag, inputs.base)
+                exported = _export(request, client, tag, base)
             finally:
                 _remove_image(client, tag)
         image = make_image(
@@ -80,100 +73,59 @@ class Docker:
             [],
             recipe=request.recipe,
             lock=request.lock,
-            env=inputs.activation,
+            env=stack.packages.activation.env,
             annotations={**request.recipe.annotations, **request.annotations},
             epoch=request.created,
         )
         clock.mark("export")
-        return BuildResult(
-            request.recipe,
-            request.lock,
-            inputs.locked_base,
-            image,
-            engine=self.name,
-            notes=(f"{bundle.installer} installed the conda packages, pip the wheels",),
-            timings=clock.timings,
-            definition=("Dockerfile", text),
-        )
+        result = stack.result(image, clock)
+        return replace(result, engine=self.name, definition=("Dockerfile", text))
+
+
+def _with_gzip(request: BuildRequest) -> BuildRequest:
+    """Return the request with gzip layers: Docker 20.10 does not unpack zstd."""
+    layers = request.recipe.layers.model_copy(update={"compression": "gzip"})
+    return replace(request, recipe=request.recipe.model_copy(update={"layers": layers}))
 
 
 # the Dockerfile ---------------------------------------------------------------------------------------------
 
 
-def dockerfile(request: BuildRequest, inputs: InstallInputs, base: str) -> str:
-    """Returns the Dockerfile: one stage installs the lock from the bundle, the other copies the environment
-    from it.
+def _added_layers(request: BuildRequest, stack: Stack) -> dict[str, Layer]:
+    """Return the layers above the base by their names in the context, from the bottom up."""
+    own = make_layer([history(stack.inputs)], "conda's history", request.settings, request.store)
+    layers = (own, *stack.layers)
+    return {f"layers/{number:03}.tar.gz": layer for number, layer in enumerate(layers)}
 
-    ``base`` is the base image's name in the Docker engine.
+
+def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Layer]) -> str:
+    """Return the Dockerfile. The config of the image is set after the build, as with every engine.
+
+    Args:
+        base: the base image.
+        name: its name in the Docker engine.
+        prefix: the folder of the environment, which replaces that of the base.
+        layers: by their names in the context.
 
     Raises:
-        ImageError: The base's config has a value that would become an instruction of its own.
+        ImageError: The base has instructions that Docker would run.
     """
-    recipe = request.recipe
-    prefix = recipe.conda.prefix
-    entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
-    user = _user(inputs.base)
+    triggers = (base.config.get("config") or {}).get("OnBuild")
+    if triggers:
+        raise ImageError(
+            f"the base {base.reference} has ONBUILD instructions ({triggers!r}), which docker build runs",
+            "use another base, or build with --engine layered, which runs nothing",
+        )
     lines = [
-        f"# Target {recipe.name}, written by builder for its docker engine (docs/engines.md).",
-        f"# bundle/ holds the locked archives, {_FILES} the entry point, smoke test, lock and files.",
-        "# No step needs a network.",
-        f"# base: {inputs.base.reference} {inputs.base.digest}",
-        f"FROM {base} AS install",
+        "# Written by builder for its docker engine (docs/engines.md). No step needs a network.",
+        f"# base: {base.reference} {base.digest}",
+        f"FROM {name}",
         "USER root",
-        f"COPY bundle/ {PLACE}/",
-        f"RUN {_words(['/bin/sh', f'{PLACE}/install.sh'])}",
-        "",
-        f"FROM {base}",
-        "USER root",
-        f"RUN {_words(['rm', '-rf', prefix])}",
-        f"COPY --from=install {_words([prefix, prefix])}",
-        f"ADD {_FILES} /",
+        f"RUN {json.dumps(['rm', '-rf', prefix])}",
     ]
-    lines += [f"ENV {_variable(name, inputs.base)}={_quoted(value)}" for name, value in inputs.env.items()]
-    lines += [f"LABEL {_quoted(name)}={_quoted(value)}" for name, value in redacted(recipe.labels).items()]
-    lines.append("WORKDIR /" if recipe.workdir == "/" else f"WORKDIR {_quoted(recipe.workdir)}")
-    if user:
-        lines.append(f"USER {user}")
-    if entrypoint:
-        lines.append(f"ENTRYPOINT {_words(entrypoint)}")
-    if recipe.cmd:
-        lines.append(f"CMD {_words(recipe.cmd)}")
+    for file, layer in layers.items():
+        lines += [f"# {one_line(layer.title)}", f"ADD {file} /"]
     return "\n".join(lines) + "\n"
-
-
-def _user(base: BaseImage) -> str:
-    """The user of the base. The classic builder has no quotes for USER, and runs the base's ONBUILD."""
-    config = base.config.get("config") or {}
-    if config.get("OnBuild"):
-        raise _refused(base, f"ONBUILD instructions ({config['OnBuild']!r})")
-    user = config.get("User") or ""
-    if user and not (isinstance(user, str) and _USER.fullmatch(user)):
-        raise _refused(base, f"the user {user!r}")
-    return user
-
-
-def _variable(name: str, base: BaseImage) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise _refused(base, f"a variable with the name {name!r}")
-    return name
-
-
-def _refused(base: BaseImage, what: str) -> ImageError:
-    return ImageError(
-        f"the base {base.reference} has {what}, which cannot be in a Dockerfile",
-        "use another base, or build with --engine layered, which runs nothing",
-    )
-
-
-def _words(words: Iterable[str]) -> str:
-    """A command in exec form."""
-    return json.dumps(list(words))
-
-
-def _quoted(value: str) -> str:
-    """A value for ENV and LABEL, in which nothing is expanded."""
-    text = visible(re.sub(r'(["\\$])', r"\\\1", value).replace("\n", "\\n"))
-    return f'"{text}"'
 
 
 # in the Docker engine ---------------------------------------------------------------------------------------
@@ -196,20 +148,19 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
             client.images.pull(name)
         return name
 
-    config = canonical_json(base.config)
-    described = Descriptor.of(OCI_CONFIG, config)
-    digest = described.digest if base.added else base.digest
+    image = base.image()
+    config = image.config_descriptor.digest
+    digest = config if base.added else base.digest
     tag = f"builder-base:{digest.partition(':')[2][:12]}"
     with contextlib.suppress(docker.errors.ImageNotFound):
-        if client.images.get(tag).id == described.digest:
+        if client.images.get(tag).id == config:
             return tag
-    image = Image(base.layers, config, described, b"", Descriptor(OCI_MANIFEST, base.digest, 0))
     with working(request.reporter, f"loading the base {base.reference} into docker as {tag}"):
         docker_load(image, tag, client)
     return tag
 
 
-def _build(request: BuildRequest, client: Any, context: Iterator[bytes], tag: str) -> None:
+def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag: str) -> None:
     """Sends the context and reports the steps.
 
     Raises:
@@ -241,27 +192,13 @@ def _build(request: BuildRequest, client: Any, context: Iterator[bytes], tag: st
             )
 
 
-def _context(dockerfile: str, inputs: InstallInputs, bundle: InstallBundle) -> Iterator[bytes]:
-    """The build context as a tar stream. The archives are read from the cache and not copied."""
-    assert inputs.files.path is not None
-    files: dict[str, bytes | Path] = {"Dockerfile": dockerfile.encode(), _FILES: inputs.files.path}
-    files |= {f"bundle/{name}": content for name, content in bundle.files.items()}
-    return _tar(files)
-
-
-def _tar(files: Mapping[str, bytes | Path]) -> Iterator[bytes]:
-    for name, content in files.items():
-        size = len(content) if isinstance(content, bytes) else content.stat().st_size
-        yield header(Entry(name, "file", 0o644, size), 0)
-        if isinstance(content, bytes):
-            yield content
-        else:
-            with content.open("rb") as f:
-                while data := f.read(CHUNK):
-                    yield data
-        if pad := padding(size):  # an empty chunk would end the request
-            yield bytes(pad)
-    yield END
+def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
+    """Return the build context as a tar stream. The layers are read from the cache and not copied."""
+    files = [inline("Dockerfile", dockerfile.encode())]
+    for name, layer in layers.items():
+        described = layer.descriptor
+        files.append(ArchiveFile(name, layer_file(layer), described.size, described.digest))
+    return tar_stream(files)
 
 
 def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> BaseImage:

@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from builder.bytecode.layers import BytecodeRequest, bytecode_layers, in_order, layers_for_packages
-from builder.bytecode.modules import wanted_modules
+from builder.bytecode.inputs import BytecodeRequest
+from builder.bytecode.layers import bytecode_layers, in_order, layers_for_packages
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.folders import cached_sif
-from builder.engines.prepare import FILES_TITLE, Inputs, prepare_inputs
-from builder.engines.stack import Stack
-from builder.image.config import make_image
+from builder.engines.prepare import Inputs, prepare_inputs
+from builder.image.config import environment, make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
-from builder.layers.files import PackageFiles
 from builder.layers.packages import Packages
 from builder.model import Image, Layer, SifImage
 from builder.steps.architecture import check_step_architecture
 from builder.steps.recipe import link_scripts, recipe_steps
 
 if TYPE_CHECKING:
+    from builder.steps.compare import StepDifference
     from builder.steps.job import StepRun
 
 #: Docker 20.10 pulls 84 layers and fails at 128; 100 leaves room for images that are built on top.
 MAX_LAYERS = 100
-#: Layers that hold nothing of packages: the whiteout of the prefix below them, and builder's own files above.
+#: Layers that hold nothing of packages: the whiteout of the prefix below them, and builder's files above.
 OVERHEAD = 2
+#: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
+FILES_TITLE = "builder: entry point, smoke test, files"
 
 
 class Layered:
@@ -43,64 +44,156 @@ class Layered:
     repeatable = True
 
     def available(self) -> str | None:
-        """Always works."""
+        """Return None: it always works."""
         return None
 
     def build(self, request: BuildRequest) -> BuildResult:
-        """Builds the image, and for a SIF target the SIF."""
+        """Build the image, and for a SIF target the SIF."""
         clock = Clock()
-        check_step_architecture(request.recipe)
-        wanted = wanted_modules(request.recipe, request.lock)
-        inputs = prepare_inputs(request, clock, lazy=True)
-        packages, bytecode = _package_layers(request, inputs, wanted, clock)
-        stack = Stack(request, inputs, packages.activation.env)
-        stack.layers += [_prefix_layer(request, inputs), *in_order(packages.layers, bytecode)]
-        _fill(stack, request, inputs, packages, clock)
-        image = make_image(
-            inputs.base,
-            stack.layers,
+        stack = make_layers(request, clock)
+        image = stack.image()
+        clock.mark("image")
+        if request.recipe.format != "sif":
+            return stack.result(image, clock)
+        base = stack.inputs.base.sif
+        sif = _sif(request, image, base)
+        clock.mark("sif")
+        # without the base, which is a SIF here, the layers are no complete image
+        return stack.result(sif, clock, sif_source=image if base is None else None)
+
+
+class Stack:
+    """Builder's layers over the base, from the bottom up.
+
+    Args:
+        request: the build.
+        inputs: its base and packages.
+        packages: the layers of the packages.
+        bytecode: the layers of their compiled modules.
+    """
+
+    def __init__(
+        self,
+        request: BuildRequest,
+        inputs: Inputs,
+        packages: LayersResult,
+        bytecode: Sequence[Layer],
+    ) -> None:
+        self.inputs = inputs
+        self.packages = packages
+        self.prefix = _prefix_layer(request, inputs)
+        """The lowest layer: the whiteout of the prefix."""
+        self.layers: list[Layer] = [*in_order(packages.layers, bytecode)]
+        """The layers above it."""
+        self.differences: list[StepDifference] = []
+        """What a second run of the steps left otherwise, if the request asks for one."""
+        self._request = request
+        self._base: tuple[Layer, ...] | None = None
+
+    def image(self) -> Image:
+        """Return the image of all layers; over a SIF, those of the base are not in it."""
+        request = self._request
+        return make_image(
+            self.inputs.base,
+            [self.prefix, *self.layers],
             recipe=request.recipe,
             lock=request.lock,
-            env=packages.activation.env,
+            env=self.packages.activation.env,
             annotations={**request.recipe.annotations, **request.annotations},
             epoch=request.created,
         )
-        clock.mark("image")
 
-        artifact: Image | SifImage = image
-        sif_source = None
-        if request.recipe.format == "sif":
-            artifact = _sif(request, image, inputs.base.sif)
-            # without the base, which is a SIF here, the layers are no complete image
-            sif_source = image if inputs.base.sif is None else None
-            clock.mark("sif")
+    def result(
+        self, artifact: Image | SifImage, clock: Clock, *, sif_source: Image | None = None
+    ) -> BuildResult:
+        """Return the result of the build that made ``artifact`` of these layers."""
         return BuildResult(
-            request.recipe,
-            request.lock,
-            inputs.locked_base,
+            self._request.recipe,
+            self._request.lock,
+            self.inputs.locked_base,
             artifact,
             sif_source,
-            conflicts=packages.conflicts,
-            differences=tuple(stack.differences),
-            notes=packages.notes,
+            conflicts=self.packages.conflicts,
+            differences=tuple(self.differences),
+            notes=self.packages.notes,
             timings=clock.timings,
         )
 
+    def run(self, step: StepRun) -> None:
+        """Run a step over the layers so far, unless the cache has its layer; add the layer.
+
+        Raises:
+            ImageError, RunnerError, FetchError, SpaceError: See :func:`builder.steps.cache.cached_step`.
+        """
+        # imported here: most targets have no steps
+        from builder.oci.image import image_of
+        from builder.steps.cache import cached_step
+        from builder.steps.compare import compare_layers
+        from builder.steps.run import run_step
+
+        request, recipe = self._request, self._request.recipe
+        image = image_of(
+            (*self._base_layers(), self.prefix, *self.layers),
+            environment(self.inputs.base, recipe, request.lock, self.packages.activation.env),
+            architecture=recipe.architecture,
+            target=recipe.name,
+        )
+        settings, store, reporter = request.settings, request.store, request.reporter
+        compression = recipe.layers.compression
+        layer = cached_step(image, step, settings, store, reporter, compression=compression)
+        if request.check_steps:
+            again = run_step(image, step, settings, store, reporter, compression=compression)
+            self.differences += compare_layers(step.name, layer, again, store)
+        self.layers.append(layer)
+
+    def _base_layers(self) -> tuple[Layer, ...]:
+        """Return the layers of the base; for a SIF, its partitions as layers."""
+        base, request = self.inputs.base, self._request
+        if self._base is None:
+            self._base = base.layers
+            if base.sif is not None:
+                from builder.bases.sif import sif_layers
+
+                below = sif_layers(base.sif, request.settings, request.store, request.reporter)
+                self._base = (*below, *base.layers)
+        return self._base
+
+
+def make_layers(request: BuildRequest, clock: Clock) -> Stack:
+    """Make all layers of a build. Those above the packages are, from the bottom up:
+
+    - packages' link scripts, and the recipe's steps before the first one with ``files: true``
+    - builder's own files and the recipe's
+    - the other steps
+
+    Raises:
+        FetchError, LayerError, ImageError, RegistryError, RunnerError, SpaceError: See
+            :meth:`builder.engines.base.Engine.build`.
+    """
+    recipe = request.recipe
+    check_step_architecture(recipe)
+    inputs = prepare_inputs(request, clock)
+    stack = _package_stack(request, inputs, clock)
+    below, above = recipe_steps(recipe)
+    _run(stack, [*link_scripts(recipe, inputs.fetched, inputs.context), *below], clock)
+    scripts = stack.packages.activation.scripts
+    files = system_entries(recipe, request.lock_text, inputs.context, scripts)
+    stack.layers.append(_layer(request, files, FILES_TITLE))
+    _run(stack, above, clock)
+    return stack
+
 
 def layer_budget(base_layers: int, steps: int) -> int:
-    """Returns how many layers packages and their compiled modules may have."""
+    """Return how many layers packages and their compiled modules may have."""
     return MAX_LAYERS - OVERHEAD - base_layers - steps
 
 
-def _package_layers(
-    request: BuildRequest, inputs: Inputs, wanted: frozenset[str] | None, clock: Clock
-) -> tuple[LayersResult, tuple[Layer, ...]]:
-    """Returns the layers of the packages, and those of the wanted modules, compiled."""
-    recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
+def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack:
+    """Return the layers of the packages, and those of their compiled modules."""
+    recipe, settings = request.recipe, request.settings
+    store, reporter = request.store, request.reporter
     total = layer_budget(len(inputs.base.layers), recipe.step_count)
-    files = PackageFiles(
-        Packages(inputs.fetched, inputs.context, store, settings.tmpdir), settings.jobs, reporter
-    )
+    files = Packages(inputs.fetched, inputs.context, store, settings, reporter)
     packages = build_layers(
         files,
         recipe.layers,
@@ -112,33 +205,22 @@ def _package_layers(
     )
     clock.mark("layers")
     bytecode = bytecode_layers(
-        BytecodeRequest(files, wanted, inputs.base, recipe, settings, store, total, packages.layers, reporter)
+        BytecodeRequest(files, inputs.base, recipe, settings, store, total, packages.layers, reporter)
     )
     clock.mark("bytecode")
-    return packages, bytecode
+    return Stack(request, inputs, packages, bytecode)
 
 
 def _prefix_layer(request: BuildRequest, inputs: Inputs) -> Layer:
-    """The layer below the packages: the whiteout of the prefix."""
-    context = inputs.context
+    """Return the layer below the packages: the whiteout of the prefix."""
+    prefix = whiteout_entries(inputs.context.prefix)
+    return _layer(request, [*prefix, history(inputs)], "environment prefix")
+
+
+def history(inputs: Inputs) -> Entry:
+    """Return conda's file that lists the packages which the environment began with."""
     conda = [package for package in inputs.packages if package.manager == "conda"]
-    prefix = [*whiteout_entries(context.prefix), history_entry(conda, context)]
-    return _layer(request, prefix, "environment prefix")
-
-
-def _fill(stack: Stack, request: BuildRequest, inputs: Inputs, packages: LayersResult, clock: Clock) -> None:
-    """Adds the layers above the packages, from the bottom up:
-
-    - packages' link scripts, and the recipe's steps before the first one with ``files: true``
-    - builder's own files and the recipe's
-    - the other steps
-    """
-    recipe, context = request.recipe, inputs.context
-    below, above = recipe_steps(recipe)
-    _run(stack, [*link_scripts(recipe, inputs.fetched, context), *below], clock)
-    files = system_entries(recipe, request.lock_text, context, packages.activation.scripts)
-    stack.layers.append(_layer(request, files, FILES_TITLE))
-    _run(stack, above, clock)
+    return history_entry(conda, inputs.context)
 
 
 def _run(stack: Stack, steps: Sequence[StepRun], clock: Clock) -> None:
@@ -154,7 +236,7 @@ def _layer(request: BuildRequest, entries: Iterable[Entry], title: str) -> Layer
 
 
 def _sif(request: BuildRequest, image: Image, base: SifImage | None) -> SifImage:
-    """The SIF of an image, in the cache."""
+    """Return the SIF of an image, in the cache."""
     from builder.sif.write import write_sif
 
     options = request.recipe.sif

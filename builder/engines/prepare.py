@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from builder.bases.image import BaseImage
@@ -10,15 +9,9 @@ from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock
-from builder.engines.space import require_build_space
 from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
-from builder.image.config import environment
-from builder.image.files import system_entries
-from builder.layers.archives import lazy_archives
-from builder.layers.build import make_layer
 from builder.layers.cache import FORMAT, cache_key
-from builder.layers.conda_activation import activation_environment
 from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
@@ -27,12 +20,9 @@ from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
 from builder.lock.ospackages import os_packages
 from builder.lock.urls import url_variables
-from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
+from builder.model import Fetched, Lock, LockedBase, LockedPackage
 from builder.redact import redact
-from builder.store.records import write_record
-
-#: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
-FILES_TITLE = "builder: entry point, smoke test, files"
+from builder.store.records import read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -50,18 +40,6 @@ class Inputs:
     @property
     def locked_base(self) -> LockedBase:
         return LockedBase(self.base.reference, self.base.digest)
-
-
-@dataclass(frozen=True)
-class InstallInputs(Inputs):
-    """The inputs of an engine that runs an installer in the image (docker, apptainer)."""
-
-    files: Layer
-    """builder's own files: entry point, smoke test, lock, and the recipe's ``files:``."""
-    env: Mapping[str, str]
-    """The environment variables of the image."""
-    activation: Mapping[str, str]
-    """Those of them that the packages' activation scripts set."""
 
 
 def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
@@ -119,7 +97,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
             f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",
-            "set 'format: sif', or convert the base to an OCI image: builder convert",
+            "set 'format: sif', or name an OCI image as the base",
         )
     if not recipe.base_packages or is_made_here(recipe.base):
         return base
@@ -212,30 +190,18 @@ def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[
     return tuple(fetched)
 
 
-def prepare_inputs(request: BuildRequest, clock: Clock, *, lazy: bool = False) -> Inputs:
-    """Opens the base and fetches the packages.
-
-    Args:
-        request: the build.
-        clock: measures it.
-        lazy: with a shared cache, fetch an archive when it is needed: its layer may be in that cache.
+def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
+    """Open the base and fetch the packages.
 
     Raises:
         FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not available or
         damaged.
     """
-    recipe = request.recipe
     request.store.sweep(request.settings.tmpdir)
-    packages = ordered_packages(recipe, request.lock)
-    lazy = lazy and request.store.shared is not None
-    if not lazy:  # else nobody knows yet what has to be downloaded
-        require_build_space(request, packages)
+    packages = ordered_packages(request.recipe, request.lock)
     base = open_locked_base(request)
     clock.mark("base")
-    if lazy:
-        fetched = lazy_archives(packages, lambda needed: fetch_locked(request, needed))
-    else:
-        fetched = fetch_locked(request, packages)
+    fetched = fetch_locked(request, packages)
     clock.mark("fetch")
     return Inputs(base, tuple(packages), fetched, _context(request, packages, fetched))
 
@@ -251,33 +217,10 @@ def _context(
         return context
     key = cache_key([FORMAT, "python", python.key, python.url, python.version])
     record = store.folders.index / f"python-{key}.json"
-    known = store.recall(record)
+    known = read_record(record)
     if known is None:
         found = python_context(packages, fetched, context.prefix, context.platform, context.requested)
         known = [found.python, found.site_packages]
         write_record(record, known)
     version, site_packages = known
     return replace(context, python=version, site_packages=site_packages)
-
-
-def prepare_install(request: BuildRequest, clock: Clock) -> InstallInputs:
-    """Like :func:`prepare_inputs`, plus the files and variables that the installer itself does not know.
-
-    Raises:
-        FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not available or
-        damaged.
-    """
-    recipe = request.recipe
-    inputs = prepare_inputs(request, clock)
-    conda = [f for f in inputs.fetched if f.package.manager == "conda"]
-    activation = activation_environment(conda, inputs.context)
-    entries = system_entries(recipe, request.lock_text, inputs.context, activation.scripts)
-    return InstallInputs(
-        inputs.base,
-        inputs.packages,
-        inputs.fetched,
-        inputs.context,
-        files=make_layer(entries, FILES_TITLE, request.settings, request.store),
-        env=environment(inputs.base, recipe, request.lock, activation.env),
-        activation=activation.env,
-    )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import ImageError, RunnerError
+from builder.errors import ImageError
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
 from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Image, Layer, canonical_json
@@ -25,13 +24,10 @@ from builder.trees.inflate import inflate
 if TYPE_CHECKING:
     import docker
 
-#: Seconds until a call of the Docker engine fails.
-_TIMEOUT_S = 600
-
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    """A file of the archive."""
+class ArchiveFile:
+    """A file of an archive."""
 
     name: str
     content: bytes | Path
@@ -76,10 +72,10 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     }
     for layer in image.layers:
         digest = layer.descriptor.digest
-        blobs[digest] = _File(_blob_path(digest), _layer_file(layer), layer.descriptor.size, digest)
+        blobs[digest] = ArchiveFile(_blob_path(digest), layer_file(layer), layer.descriptor.size, digest)
     files = [
-        _inline("oci-layout", OCI_LAYOUT),
-        _inline("index.json", canonical_json(index)),
+        inline("oci-layout", OCI_LAYOUT),
+        inline("index.json", canonical_json(index)),
         *(blobs[digest] for digest in sorted(blobs)),
     ]
     _write(files, file)
@@ -103,71 +99,41 @@ def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
     _write(_docker_files(image, repo_tag), file)
 
 
-def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str | None = None) -> str:
-    """Loads an image into a Docker engine. The archive is streamed; nothing is written to disk here.
+def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str:
+    """Load an image into a Docker engine. The archive is streamed; nothing is written to disk here.
 
     Args:
         image: the image.
         repo_tag: the image's name in the engine: ``repository:tag``.
-        client: a client of the docker SDK, or the address of an engine (``unix://...``). None: the engine
-            that DOCKER_HOST and the other variables of Docker name.
+        client: a client of the docker SDK.
 
     Returns:
         The image's id in the engine.
 
     Raises:
         ImageError: a base layer is not on this machine, or the engine refused the image.
-        RunnerError: no engine answers.
     """
     import docker
     import requests
 
     require_layers(image, f"load {repo_tag}")
-    with _engine(client) as engine:
-        try:
-            stream = _stream(_docker_files(image, repo_tag))
-            answers = engine.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
-            for answer in answers:
-                if isinstance(answer, dict) and "error" in answer:
-                    raise ImageError(
-                        f"the Docker engine refused {repo_tag}: {answer['error']}", "read the engine's log"
-                    )
-            return str(engine.images.get(repo_tag).id)
-        except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-            raise ImageError(
-                f"the Docker engine did not load {repo_tag}: {e}",
-                "read the engine's log, and check its free disk space",
-            ) from None
-
-
-@contextmanager
-def _engine(client: docker.DockerClient | str | None) -> Iterator[docker.DockerClient]:
-    """Returns a client of an engine that answers. Closes it at the end, unless it was passed in."""
-    import docker
-    import requests
-
-    own = None
     try:
-        if client is None:
-            engine = own = docker.from_env(timeout=_TIMEOUT_S)
-        elif isinstance(client, str):
-            engine = own = docker.DockerClient(base_url=client, timeout=_TIMEOUT_S)
-        else:
-            engine = client
-        engine.ping()
-    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as e:
-        raise RunnerError(
-            f"no Docker engine answers: {e}",
-            "start the engine, or set DOCKER_HOST; writing an archive needs no engine",
+        stream = tar_stream(_docker_files(image, repo_tag))
+        answers = client.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
+        for answer in answers:
+            if isinstance(answer, dict) and "error" in answer:
+                raise ImageError(
+                    f"the Docker engine refused {repo_tag}: {answer['error']}", "read the engine's log"
+                )
+        return str(client.images.get(repo_tag).id)
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+        raise ImageError(
+            f"the Docker engine did not load {repo_tag}: {e}",
+            "read the engine's log, and check its free disk space",
         ) from None
-    try:
-        yield engine
-    finally:
-        if own is not None:
-            own.close()
 
 
-def _docker_files(image: Image, repo_tag: str) -> list[_File]:
+def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
     """Returns the files of an archive for Docker, in the form that ``docker save`` wrote until version 25.
 
     A layer's name is a folder named by the blob's digest. The engine recognizes the compression by magic
@@ -176,27 +142,28 @@ def _docker_files(image: Image, repo_tag: str) -> list[_File]:
     config = f"{_hex(image.config_descriptor.digest)}.json"
     names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
     listing = [{"Config": config, "RepoTags": [repo_tag], "Layers": names}]
-    layers: dict[str, _File] = {}  # a layer that the image has twice is written once
+    layers: dict[str, ArchiveFile] = {}  # a layer that the image has twice is written once
     for name, layer in zip(names, image.layers, strict=True):
-        blob = _layer_file(layer)
+        blob = layer_file(layer)
         if layer.descriptor.media_type == OCI_LAYER_ZSTD:
             size = layer.unpacked or sum(map(len, inflate(blob)))
-            layers[name] = _File(name, blob, size, layer.diff_id, inflate=True)
+            layers[name] = ArchiveFile(name, blob, size, layer.diff_id, inflate=True)
         else:
-            layers[name] = _File(name, blob, layer.descriptor.size, layer.descriptor.digest)
+            layers[name] = ArchiveFile(name, blob, layer.descriptor.size, layer.descriptor.digest)
     return [
-        _inline("manifest.json", canonical_json(listing)),
-        _inline(config, image.config),
+        inline("manifest.json", canonical_json(listing)),
+        inline(config, image.config),
         *layers.values(),
     ]
 
 
-def _inline(name: str, data: bytes) -> _File:
-    return _File(name, data, len(data))
+def inline(name: str, data: bytes) -> ArchiveFile:
+    """Return a file whose content is in memory."""
+    return ArchiveFile(name, data, len(data))
 
 
-def _blob(digest: str, data: bytes) -> _File:
-    return _inline(_blob_path(digest), data)
+def _blob(digest: str, data: bytes) -> ArchiveFile:
+    return inline(_blob_path(digest), data)
 
 
 def _blob_path(digest: str) -> str:
@@ -207,14 +174,19 @@ def _hex(digest: str) -> str:
     return digest.partition(":")[2]
 
 
-def _layer_file(layer: Layer) -> Path:
+def layer_file(layer: Layer) -> Path:
+    """Return the file of a layer on this machine.
+
+    Raises:
+        ImageError: It is not there, or damaged.
+    """
     path, descriptor = layer.path, layer.descriptor
     if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
         raise ImageError(f"the layer {descriptor.digest} is missing in the cache, or damaged", "build again")
     return path
 
 
-def _stream(files: list[_File]) -> Iterator[bytes]:
+def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
     """Returns the archive, a tar with the time 1970-01-01."""
     for file in files:
         yield header(Entry(file.name, "file", 0o644, file.size), 0)
@@ -234,7 +206,7 @@ def _stream(files: list[_File]) -> Iterator[bytes]:
     yield END
 
 
-def _write(files: list[_File], target: Path) -> None:
+def _write(files: list[ArchiveFile], target: Path) -> None:
     """Writes the archive under a temporary name and renames it."""
     if target.is_dir():
         raise ImageError(f"{target} is a folder", "name a file for the archive")
@@ -243,5 +215,5 @@ def _write(files: list[_File], target: Path) -> None:
         durable_file(target) as temporary,
         temporary.open("wb") as out,
     ):
-        for data in _stream(files):
+        for data in tar_stream(files):
             out.write(data)

@@ -1,31 +1,23 @@
-"""Opens images of any kind by name, reads their file trees, and converts between OCI images and SIFs."""
+"""Opens images of any kind by name, and converts OCI images to SIFs and to plain squashfs images."""
 
 from __future__ import annotations
 
-import tarfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
-from builder.bases.pack import pack_tar
 from builder.bases.reference import path_and_tag
 from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Compression
 from builder.errors import UsageError
-from builder.image.archive import write_docker_archive, write_oci_archive
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
-from builder.oci.layout import read_layout, write_layout
-from builder.oci.manifest import parse_manifest, require_layers
-from builder.progress import QUIET, Reporter, working
+from builder.model import OCI_MANIFEST, Descriptor, Image, SifImage
+from builder.oci.layout import read_layout
+from builder.oci.manifest import parse_manifest
+from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.sif.plain import write_plain
-from builder.sif.read import Sif, open_sif, read_sif
+from builder.sif.read import open_sif
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
-from builder.trees.compare import Tree, is_metadata, read_tree
-from builder.trees.member import Kind, Member
-from builder.trees.sources import Source, layer_source
 
 KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif", "squashfs")
 #: How the names of plain squashfs images end.
@@ -36,7 +28,7 @@ _NAMES = (
 
 
 def split_image(reference: str) -> tuple[str, str]:
-    """Returns the kind of an image's name, and the rest of it. ``.sif`` and ``.sqsh`` files need no kind.
+    """Return the kind of an image's name, and the rest of it. ``.sif`` and ``.sqsh`` files need no kind.
 
     Raises:
         UsageError: the name is of none of the kinds.
@@ -59,7 +51,7 @@ def open_image(
     architecture: str | None = None,
     reporter: Reporter = QUIET,
 ) -> Image | SifImage:
-    """Opens an image by its name.
+    """Open an image by its name.
 
     Args:
         reference: ``FILE.sif``, ``sif:FILE``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``,
@@ -91,27 +83,6 @@ def open_image(
     return Image(base.layers, store.path(config.digest).read_bytes(), config, manifest, descriptor)
 
 
-def image_sources(image: Image | SifImage, store: Store) -> list[Source]:
-    """Returns the layers or partitions of an image, from the bottom up.
-
-    Raises:
-        ImageError: a layer is not on this machine, or the SIF is damaged.
-    """
-    if isinstance(image, SifImage):
-        return read_sif(image.path).sources()
-    require_layers(image, "read the image's files")
-    return [layer_source(layer, store) for layer in image.layers]
-
-
-def image_tree(image: Image | SifImage, store: Store) -> Tree:
-    """Returns all files of an image, for :func:`builder.trees.compare.compare_trees`.
-
-    Raises:
-        ImageError: a layer or partition is damaged or not on this machine.
-    """
-    return read_tree(image_sources(image, store))
-
-
 # conversion -------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +92,7 @@ class Converted:
 
     source_digest: str
     digest: str
-    """Of the new image: the bytes of a SIF or squashfs, or an OCI image's manifest."""
+    """Of the bytes of the new image."""
     size: int
     """Bytes of the new image."""
 
@@ -132,149 +103,42 @@ def convert_image(
     settings: Settings,
     store: Store,
     *,
-    layout: Literal["flat", "layered"] = "flat",
     compression: Compression | None = None,
     architecture: str | None = None,
     reporter: Reporter = QUIET,
 ) -> Converted:
-    """Converts an OCI image to a SIF or a plain squashfs, or a SIF to an OCI image or a plain squashfs.
+    """Convert an OCI image to a SIF or a plain squashfs.
 
     Args:
         source: the image's name, see :func:`open_image`.
-        dest: the name of the new image; not ``docker://``.
+        dest: the name of the new image: ``FILE.sif`` or ``FILE.sqsh``.
         settings: temporary folder and number of threads.
         store: receives what is downloaded or written on the way.
-        layout: of a SIF: one squashfs, or a partition for the base and overlay partitions.
         compression: of a squashfs. None: zstd in a SIF, gzip in a plain one.
         architecture: which image of the source to take if there are several.
         reporter: receives the progress.
 
     Raises:
-        UsageError: a name is of no known kind, ``dest`` is in a registry, or no conversion is needed.
+        UsageError: a name is of no known kind, ``dest`` is neither, or ``source`` is a SIF.
         ImageError, RegistryError: there is no such image, or it is damaged.
         SpaceError: the disk is full.
     """
     kind, rest = split_image(dest)
-    if kind == "docker":
+    if kind not in ("sif", "squashfs"):
         raise UsageError(
-            f"convert does not write to a registry: {dest}",
-            "convert to oci:DIR:TAG, and push that: skopeo copy oci:DIR:TAG docker://...",
+            f"convert writes SIFs and plain squashfs images, not {dest}",
+            "for OCI images: skopeo copy SOURCE DEST; or builder build --to oci-archive:FILE",
         )
     image = open_image(source, settings, store, architecture=architecture, reporter=reporter)
-    if kind == "squashfs":
-        flat = sif_to_oci(image, settings, store, reporter) if isinstance(image, SifImage) else image
-        plain = write_plain(
-            flat, Path(rest), settings, store, compression=compression or "gzip", reporter=reporter
-        )
-        return Converted(image.digest, plain.digest, plain.size)
-    if isinstance(image, SifImage) == (kind == "sif"):
-        both = "SIFs" if kind == "sif" else "OCI images"
-        raise UsageError(
-            f"{source} and {dest} are both {both}", "copy the file, or use skopeo copy for OCI images"
-        )
     if isinstance(image, SifImage):
-        made = sif_to_oci(image, settings, store, reporter)
-        with working(reporter, f"writing {dest}"):
-            _write_oci(made, kind, rest, store)
+        raise UsageError(
+            f"{source} is a SIF, and convert reads OCI images",
+            "convert the OCI image that the SIF was built from, or build the target with format: oci",
+        )
+    if kind == "squashfs":
+        used = compression or "gzip"
+        made = write_plain(image, Path(rest), settings, store, compression=used, reporter=reporter)
         return Converted(image.digest, made.digest, made.size)
     used = compression or "zstd"
-    sif = write_sif(image, Path(rest), settings, store, layout=layout, compression=used, reporter=reporter)
+    sif = write_sif(image, Path(rest), settings, store, layout="flat", compression=used, reporter=reporter)
     return Converted(image.digest, sif.digest, sif.size)
-
-
-def _write_oci(image: Image, kind: str, place: str, store: Store) -> None:
-    """Writes an OCI image to ``PATH[:TAG]``. Without a tag, an archive for Docker is named after its file."""
-    path, _, tag = place.partition(":")
-    if kind == "oci":
-        write_layout(image, Path(path), tag or "latest", store)
-    elif kind == "oci-archive":
-        write_oci_archive(image, Path(path), tag or "latest")
-    else:
-        name = tag or Path(path).name.split(".")[0].lower()
-        write_docker_archive(image, Path(path), name if ":" in name else f"{name}:latest")
-
-
-def sif_to_oci(image: SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Image:
-    """Returns a SIF as an OCI image: a config, and a deterministic gzip layer for each partition.
-
-    If the SIF holds the config of the OCI image that it was made from, that config is used, and
-    ``/.singularity.d`` is left out, because a conversion back generates it. Otherwise the config has the
-    SIF's environment, labels and runscript, and ``/.singularity.d`` stays.
-
-    Args:
-        image: the SIF.
-        settings: the number of threads to compress with.
-        store: receives the config, the manifest and the layers.
-        reporter: receives the progress.
-
-    Raises:
-        ImageError: the SIF is damaged.
-        SpaceError: the disk is full.
-    """
-    sif = read_sif(image.path)
-    has_config = sif.stored_config() is not None
-    layers = []
-    for number, (part, source) in enumerate(zip(sif.partitions, sif.sources(), strict=True), 1):
-        title = f"{part.name or 'partition'} of a SIF"
-        with working(reporter, f"converting partition {number} of {len(sif.partitions)}"):
-            layers.append(pack_tar(_tar(source, without_metadata=has_config), store, settings.jobs, title))
-
-    config = canonical_json(
-        _config(sif, [layer.diff_id for layer in layers], [layer.title for layer in layers])
-    )
-    config_descriptor = Descriptor(OCI_CONFIG, store.add(config), len(config))
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": config_descriptor.to_json(),
-            "layers": [layer.descriptor.to_json() for layer in layers],
-        }
-    )
-    manifest_descriptor = Descriptor(OCI_MANIFEST, store.add(manifest), len(manifest))
-    return Image(tuple(layers), config, config_descriptor, manifest, manifest_descriptor)
-
-
-def _config(sif: Sif, diff_ids: list[str], titles: list[str]) -> dict[str, Any]:
-    config = sif.config()
-    created = config.get("created", "")
-    history = [{"created": created, "created_by": f"builder convert: {title}"} for title in titles]
-    return {**config, "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": history}
-
-
-def _tar(source: Source, *, without_metadata: bool) -> Iterator[bytes]:
-    """Returns a partition as a layer's tar.
-
-    Owners and times are unchanged, whiteouts have the form of image-spec, hard links follow all files.
-    """
-    links = []
-    for member, content in source():
-        if without_metadata and is_metadata(member.path, member.target):
-            continue
-        if member.kind is Kind.HARDLINK:
-            links.append(member)
-            continue
-        if member.kind is Kind.WHITEOUT:
-            member = _oci_whiteout(member)
-        yield _header(member, member.size)
-        for data in content:
-            yield bytes(data)
-        yield bytes(-member.size % tarfile.BLOCKSIZE)
-    for member in links:
-        yield _header(member, 0)
-    yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-def _oci_whiteout(member: Member) -> Member:
-    """Returns a whiteout as a file ``.wh.NAME`` (image-spec, layer.md)."""
-    folder, _, name = member.path.rpartition("/")
-    path = f"{folder}/.wh.{name}" if folder else f".wh.{name}"
-    return replace(member, path=path, kind=Kind.FILE, mode=0o644)
-
-
-def _header(member: Member, size: int) -> bytes:
-    info = tarfile.TarInfo(member.path or ".")
-    info.type, info.linkname = member.kind, member.target
-    info.mode, info.uid, info.gid = member.mode, member.uid, member.gid
-    info.size, info.mtime = size, int(member.mtime)
-    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")

@@ -19,7 +19,7 @@ from builder import bench
 #: The package's name in the zip.
 PACKAGE = "bench"
 #: Files of other kinds, such as compiled modules or an editor's backups, are left out.
-SUFFIXES = frozenset({".py", ".bin"})
+SUFFIXES = frozenset({".py"})
 
 _MAIN = f"""\
 import sys

@@ -180,22 +180,6 @@ def _step(part: int | str) -> str:
     return f".{part}" if part.isidentifier() and len(part) <= _SHOWN else f"[{shown(part)}]"
 
 
-def parse_descriptor(value: object, what: str) -> Descriptor:
-    """A descriptor. Its digest may be of any algorithm.
-
-    Args:
-        value: the JSON value.
-        what: its name, for messages.
-
-    Raises:
-        ImageError: it is not a descriptor.
-    """
-    check_shape(DescriptorShape, value, what)
-    assert isinstance(value, dict)
-    check_digest(value["digest"], what)
-    return Descriptor.from_json(value)
-
-
 def check_digest(digest: str, what: str) -> None:
     """Raises ImageError unless a text has the form of a digest (image-spec, descriptor.md)."""
     if not _ANY_DIGEST.fullmatch(digest):

@@ -15,10 +15,8 @@ from builder.oci.documents import MAX_DOCUMENT, check_ordinary, check_size, read
 from builder.oci.manifest import (
     INDEXES,
     MANIFESTS,
-    MAX_INDEX_DEPTH,
     REF_NAME,
     choose,
-    choose_platform,
     image_layers,
     parse_config,
     parse_index,
@@ -26,6 +24,7 @@ from builder.oci.manifest import (
     parse_manifest,
     require_layers,
     tag_of,
+    through_indexes,
 )
 from builder.oci.reference import is_digest
 from builder.parallel import in_parallel
@@ -134,8 +133,6 @@ def move_layout_tag(
     tag: str,
     descriptor: Descriptor,
     may_move: Callable[[str | None], bool],
-    *,
-    index: bytes | None = None,
 ) -> tuple[str | None, str | None]:
     """Points a tag at an image that the layout holds; nobody else changes the layout in the meantime.
 
@@ -144,7 +141,6 @@ def move_layout_tag(
         tag: the tag.
         descriptor: the image's manifest.
         may_move: receives the digest that the tag names (None: no such tag); False leaves the tag as it is.
-        index: the bytes of an image index, which is written first; None: the layout has the manifest.
 
     Returns:
         The digests that the tag named before, and names now.
@@ -157,8 +153,6 @@ def move_layout_tag(
         before = list_tags(folder).get(tag)
         if before == descriptor.digest or not may_move(before):
             return before, before
-        if index is not None:
-            _write_if_changed(blob_path(folder, descriptor.digest), index, durable=True)
         new = index_with(read_index(folder), descriptor, tag)
         _write_if_changed(folder / "index.json", canonical_json(new), durable=True)
         return before, descriptor.digest
@@ -383,15 +377,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 def _image_manifest(folder: Path, tag_or_digest: str | None, architecture: str | None) -> Descriptor:
     """The manifest of an image, found through indexes for several architectures."""
     wanted = choose(read_index(folder)["manifests"], tag_or_digest, str(folder))
-    for _ in range(MAX_INDEX_DEPTH):
-        if wanted.media_type not in INDEXES:
-            return wanted
-        what = f"the image index {wanted.digest} in {folder}"
-        index = parse_index(read_blob(folder, wanted), what, wanted.media_type)
-        wanted = choose_platform(index, architecture, f"{folder} ({wanted.digest})")
-    if wanted.media_type in INDEXES:
-        raise ImageError(f"{folder}: image indexes refer to each other", _DAMAGED)
-    return wanted
+    return through_indexes(wanted, lambda index: read_blob(folder, index), architecture, str(folder))
 
 
 def _layer_file(folder: Path, layer: Layer) -> Path:

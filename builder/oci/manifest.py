@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,28 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
         raise ImageError(f"{where} holds no image for {wanted}", f"it has: {available}")
     best = min(matching, key=lambda item: (not _is_plain(item[0], item[1]), item[1]))
     return Descriptor.from_json(best[2])
+
+
+def through_indexes(
+    found: Descriptor, read: Callable[[Descriptor], bytes], architecture: str | None, where: str
+) -> Descriptor:
+    """Return the image manifest that an index leads to; that of an image is returned unchanged.
+
+    Args:
+        found: a manifest or an index.
+        read: returns the verified bytes of an index.
+        architecture: as for :func:`choose_platform`.
+        where: its name, for messages.
+
+    Raises:
+        ImageError: there is no such image, or an index is damaged.
+    """
+    for _ in range(MAX_INDEX_DEPTH):
+        if found.media_type not in INDEXES:
+            return found
+        index = parse_index(read(found), f"the image index {found.digest} of {where}", found.media_type)
+        found = choose_platform(index, architecture, where)
+    raise ImageError(f"{where}: image indexes refer to each other", _DAMAGED)
 
 
 def _is_plain(architecture: str, variant: str) -> bool:

@@ -149,7 +149,7 @@ def require_oci(image: Image | SifImage, runner: str) -> Image:
     if isinstance(image, SifImage):
         raise RunnerError(
             f"{runner} does not run SIFs, and {image.path} is one",
-            "use --runner apptainer or --runner userns, or convert it to an OCI image: builder convert",
+            "use --runner apptainer or --runner userns, or build the target with format: oci",
         )
     return image
 

@@ -22,26 +22,16 @@ from typing import Any
 from builder.config.recipe import GpuVendor
 from builder.errors import BuilderError, RunnerError
 from builder.image.archive import docker_load
-from builder.model import Image, SifImage
-from builder.progress import working
+from builder.model import Image
+from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
-from builder.run.base import (
-    DEFAULT_OPTIONS,
-    SHM_SIZE,
-    ImageConfig,
-    Runner,
-    RunOptions,
-    check_mounts,
-    require_oci,
-    require_registered,
-)
+from builder.run.base import SHM_SIZE, RunOptions, check_mounts
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
-from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, new_tag, remember
+from builder.run.leftovers import REPOSITORY, new_tag
 from builder.run.process import MAX_OUTPUT, TIMED_OUT, Completed
+from builder.run.storage import EngineRunner, Storage, container_name
 
-#: Of containers; its value names the process that made the container.
-_LABEL = "org.builder.run"
 _SOCKET = Path("/var/run/docker.sock")
 
 
@@ -114,7 +104,7 @@ def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
 # running ----------------------------------------------------------------------------------------------------
 
 
-class DockerRunner(Runner):
+class DockerRunner(EngineRunner):
     """Runs images with a Docker engine. Loads missing images, and removes them when the process ends."""
 
     name = "docker"
@@ -122,25 +112,16 @@ class DockerRunner(Runner):
     def available(self) -> str | None:
         return docker_problem()
 
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
-    ) -> Completed:
-        import docker
-
-        image = require_oci(image, "docker")
-        config = ImageConfig.of(image)
-        config.arguments(command, options.entrypoint)  # fails if there is nothing to run
-        require_registered(config, "docker")
-        check_mounts(options.mounts)
+    @contextlib.contextmanager
+    def storage(self) -> Iterator[DockerStorage]:
         with docker_errors(_run_error), docker_client() as client:
-            container = self._create(client, image, command, options)
-            try:
-                if options.capture:
-                    return _wait(container, options.timeout_s)
-                return _stream(container, options.timeout_s)
-            finally:
-                with contextlib.suppress(docker.errors.NotFound):
-                    container.remove(force=True, v=True)
+            yield DockerStorage(client, self._reporter)
+
+    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
+        with self.storage() as storage, _container(storage, image, command, options) as container:
+            if options.capture:
+                return _wait(container, options.timeout_s)
+            return _stream(container, options.timeout_s)
 
     def run_recorded(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
@@ -156,95 +137,116 @@ class DockerRunner(Runner):
         Raises:
             RunnerError: The container could not start, or could not be saved.
         """
-        import docker
-
         check_mounts(options.mounts)
-        with docker_errors(_run_error), docker_client() as client:
-            container = self._create(client, image, command, replace(options, entrypoint=()))
-            tag = new_tag()
-            try:
-                container.start()
-                _pass_on(container.logs(stream=True, follow=True), options.on_line)
-                code = int(container.wait()["StatusCode"])
-                if code == 0:
-                    committed = container.commit(REPOSITORY, tag)
-                    try:
-                        with archive.open("wb") as out:
-                            for data in committed.save(named=f"{REPOSITORY}:{tag}"):
-                                out.write(data)
-                    finally:
-                        client.images.remove(f"{REPOSITORY}:{tag}")
-            finally:
-                with contextlib.suppress(docker.errors.NotFound):
-                    container.remove(force=True, v=True)
+        options = replace(options, entrypoint=())
+        with self.storage() as storage, _container(storage, image, command, options) as container:
+            container.start()
+            _pass_on(container.logs(stream=True, follow=True), options.on_line)
+            code = int(container.wait()["StatusCode"])
+            if code == 0:
+                tag = new_tag()
+                committed = container.commit(REPOSITORY, tag)
+                try:
+                    with archive.open("wb") as out:
+                        for data in committed.save(named=f"{REPOSITORY}:{tag}"):
+                            out.write(data)
+                finally:
+                    storage.remove_image(f"{REPOSITORY}:{tag}")
         return Completed(code, "", "")
 
-    def _create(self, client: Any, image: Image, command: Sequence[str], options: RunOptions) -> Any:
-        """A container that is not started yet."""
-        from docker.types import LogConfig
-        from docker.types import Mount as DockerMount
 
-        mounts = [
-            DockerMount(m.target, str(m.source.absolute()), "bind", read_only=m.readonly)
-            for m in options.mounts
-        ]
-        return client.containers.create(
-            self._load(image, client),
-            list(command) or None,
-            entrypoint=None if options.entrypoint is None else list(options.entrypoint),
-            environment=dict(options.env),
-            mounts=mounts,
-            working_dir=options.workdir,
-            network_mode=options.network,
-            shm_size=SHM_SIZE,
-            labels={_LABEL: new_tag()},
-            # the engine's default may be a driver that logs cannot be read from
-            log_config=LogConfig(type="json-file", config={"max-size": str(MAX_OUTPUT)}),
-            **docker_gpu_options(options.gpu, client),
-        )
+class DockerStorage(Storage):
+    """The storage of a Docker engine.
 
-    def _load(self, image: Image, client: Any) -> str:
-        """Returns the image's id in the engine, and loads it if needed.
+    With containerd's image store (Docker 29's default) the id of an image is not its config's digest, and
+    the image is loaded again for each process.
 
-        The id is the config's digest. With containerd's image store (Docker 29's default) it is another, and
-        the image is loaded again.
-        """
+    Args:
+        client: A client of the docker SDK.
+        reporter: Receives the progress.
+    """
+
+    program = "docker"
+
+    def __init__(self, client: Any, reporter: Reporter = QUIET) -> None:
+        self.client = client
+        self._reporter = reporter
+
+    def image_id(self, image: Image) -> str:
+        return image.config_descriptor.digest
+
+    def names(self, image_id: str) -> list[str] | None:
         import docker
 
-        known = loaded(self.name, image.digest)
-        if known is not None:
-            return known
-        remove_docker_leftovers(client)
-        tag = new_tag()
         with contextlib.suppress(docker.errors.NotFound):
-            found = client.images.get(image.config_descriptor.digest)
-            if not any(name.startswith(f"{REPOSITORY}:") for name in found.tags):
-                return str(found.id)  # the user's own
-            found.tag(REPOSITORY, tag)  # another process loaded it, and will remove only its own tag
-            return self._remember(image, client, f"{REPOSITORY}:{tag}", str(found.id))
+            return list(self.client.images.get(image_id).tags)
+        return None
+
+    def id_of(self, name: str) -> str:
+        import docker
+
+        with contextlib.suppress(docker.errors.NotFound):
+            return str(self.client.images.get(name).id)
+        return ""
+
+    def load(self, image: Image, name: str) -> str:
         with working(self._reporter, "loading the image into docker"):
-            image_id = docker_load(image, f"{REPOSITORY}:{tag}", client)
-        return self._remember(image, client, f"{REPOSITORY}:{tag}", image_id)
+            return docker_load(image, name, self.client)
 
-    def _remember(self, image: Image, client: Any, name: str, image_id: str) -> str:
-        remember(self.name, image.digest, image_id, lambda: client.images.remove(name))
-        return image_id
+    def tag(self, image_id: str, name: str) -> bool:
+        repository, _, tag = name.rpartition(":")
+        return bool(self.client.images.get(image_id).tag(repository, tag))
+
+    def remove_image(self, name: str) -> None:
+        import docker
+
+        with contextlib.suppress(docker.errors.APIError):
+            self.client.images.remove(name)
+
+    def remove_container(self, name: str, *, force: bool) -> None:
+        import docker
+
+        with contextlib.suppress(docker.errors.APIError):
+            self.client.api.remove_container(name, force=force, v=True)
+
+    def own_containers(self) -> list[str]:
+        found = self.client.containers.list(all=True, filters={"name": REPOSITORY}, ignore_removed=True)
+        return [container.name for container in found]
+
+    def own_images(self) -> list[str]:
+        return [name for image in self.client.images.list(REPOSITORY) for name in image.tags]
 
 
-def remove_docker_leftovers(client: Any, *, elsewhere: bool = False) -> None:
-    """Removes the containers and images of killed processes, see :mod:`builder.run.leftovers`."""
-    import docker
+@contextlib.contextmanager
+def _container(
+    storage: DockerStorage, image: Image, command: Sequence[str], options: RunOptions
+) -> Iterator[Any]:
+    """Create a container that is not started yet, and remove it at the end of the block."""
+    from docker.types import LogConfig
+    from docker.types import Mount as DockerMount
 
-    for container in client.containers.list(all=True, filters={"label": _LABEL}, ignore_removed=True):
-        name = container.labels.get(_LABEL, "")
-        if is_left_behind(name, elsewhere=elsewhere):
-            with contextlib.suppress(docker.errors.APIError):  # it runs, for a process elsewhere
-                container.remove(force=is_left_behind(name), v=True)
-    for image in client.images.list(REPOSITORY):
-        for name in image.tags:
-            if name.startswith(f"{REPOSITORY}:") and is_left_behind(name, elsewhere=elsewhere):
-                with contextlib.suppress(docker.errors.APIError):
-                    client.images.remove(name)
+    mounts = [
+        DockerMount(m.target, str(m.source.absolute()), "bind", read_only=m.readonly) for m in options.mounts
+    ]
+    name = container_name()
+    container = storage.client.containers.create(
+        storage.provide(image),
+        list(command) or None,
+        entrypoint=None if options.entrypoint is None else list(options.entrypoint),
+        environment=dict(options.env),
+        mounts=mounts,
+        name=name,
+        working_dir=options.workdir,
+        network_mode=options.network,
+        shm_size=SHM_SIZE,
+        # the engine's default may be a driver that logs cannot be read from
+        log_config=LogConfig(type="json-file", config={"max-size": str(MAX_OUTPUT)}),
+        **docker_gpu_options(options.gpu, storage.client),
+    )
+    try:
+        yield container
+    finally:
+        storage.remove_container(name, force=True)
 
 
 def docker_problem() -> str | None:

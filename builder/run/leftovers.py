@@ -17,8 +17,6 @@ from builder.store.temporary import temporary_name, writer_of
 
 #: The repository of loaded images.
 REPOSITORY = "builder-run"
-#: Names that earlier versions of builder gave to images.
-_OLD_NAMES = re.compile(r"builder-run:[0-9a-f]{12}|localhost/tmp/builder-[0-9a-f]{16}/layout(:\w+)?")
 _WRITER = re.compile(r"blob-[0-9a-f]{16}-\d+-[0-9a-f]{16}")
 
 
@@ -63,11 +61,8 @@ def is_left_behind(name: str, *, elsewhere: bool = False) -> bool:
     Args:
         name: of the image or container.
         elsewhere: whether a process of another host or container, or before the last boot, which may have
-            ended or not, counts as killed, and so do names of earlier versions. The engine refuses to remove
-            what is in use.
+            ended or not, counts as killed. The engine refuses to remove what is in use.
     """
-    if _OLD_NAMES.fullmatch(name):
-        return elsewhere
     found = _WRITER.search(name)
     writer = writer_of(found[0]) if found else None
     if writer is None:

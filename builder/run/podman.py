@@ -15,23 +15,15 @@ from pathlib import Path
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
-from builder.model import Image, SifImage
+from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import (
-    DEFAULT_OPTIONS,
-    SHM_SIZE,
-    ImageConfig,
-    Runner,
-    RunOptions,
-    check_mounts,
-    require_oci,
-    require_registered,
-)
+from builder.run.base import SHM_SIZE, RunOptions, check_mounts
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
-from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, new_tag, remember
+from builder.run.leftovers import REPOSITORY, is_left_behind, new_tag
 from builder.run.process import Completed, execute, reason
+from builder.run.storage import EngineRunner, Storage, container_name
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
@@ -44,13 +36,14 @@ _LAYOUT_TAG = "image"
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108
 
 
-class PodmanRunner(Runner):
+class PodmanRunner(EngineRunner):
     """Runs images with podman, as root or rootless, with podman's own configuration (CONTAINERS_CONF ...).
 
     Loads missing images, and removes them when the process ends.
     """
 
     name = "podman"
+    forbidden = ',"\n'
 
     def available(self) -> str | None:
         if not shutil.which(self.name):
@@ -58,17 +51,17 @@ class PodmanRunner(Runner):
         done = execute([self.name, "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
         return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
-    ) -> Completed:
-        image = require_oci(image, self.name)
-        config = ImageConfig.of(image)
-        config.arguments(command, options.entrypoint)  # fails if there is nothing to run
-        require_registered(config, self.name)
-        check_mounts(options.mounts, forbidden=',"\n')
-        image_id = self._load(image)
+    @contextlib.contextmanager
+    def storage(self) -> Iterator[PodmanStorage]:
+        yield self._storage()
 
-        name = f"{REPOSITORY}-{new_tag()}"
+    def _storage(self) -> PodmanStorage:
+        return PodmanStorage(self.name, self._settings, self._store, self._reporter)
+
+    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
+        storage = self._storage()
+        image_id = storage.provide(image)
+        name = container_name()
         gpu_arguments, gpu_env = self.gpu_options(options.gpu)
         with variable_options({**gpu_env, **options.env}, self._settings.tmpdir) as (variables, environ):
             finished = False
@@ -90,7 +83,7 @@ class PodmanRunner(Runner):
                 finished = not done.timed_out
             finally:
                 if not finished:  # the container is no child of podman and outlives it
-                    remove([self.name, "rm", "--force", "--time", "1", "--ignore", name], self._reporter)
+                    storage.remove_container(name, force=True)
         self._check_started(done)
         return done
 
@@ -108,10 +101,10 @@ class PodmanRunner(Runner):
         Raises:
             RunnerError: The container could not start, or could not be saved.
         """
-        check_mounts(options.mounts, forbidden=',"\n')
-        image_id = self._load(image)
-        tag = new_tag()
-        container, committed = f"{REPOSITORY}-{tag}", f"localhost/{REPOSITORY}:{tag}"
+        check_mounts(options.mounts, forbidden=self.forbidden)
+        storage = self._storage()
+        image_id = storage.provide(image)
+        container, committed = container_name(), f"{storage.host}{REPOSITORY}:{new_tag()}"
         arguments = _arguments(replace(options, entrypoint=()))
         with variable_options(options.env, self._settings.tmpdir) as (variables, environ):
             run = [self.name, "run", "--name", container, "--pull", "never", *arguments, *variables]
@@ -123,7 +116,7 @@ class PodmanRunner(Runner):
                     save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
                     self._must([*save, committed])
             finally:
-                remove([self.name, "rm", "--force", "--time", "1", "--ignore", container], self._reporter)
+                storage.remove_container(container, force=True)
                 remove([self.name, "rmi", "--ignore", committed], self._reporter)
         return done
 
@@ -143,39 +136,6 @@ class PodmanRunner(Runner):
         if _has_cdi():
             return ["--device=nvidia.com/gpu=all"], {}
         return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # for NVIDIA's OCI hook
-
-    def _load(self, image: Image) -> str:
-        """Returns the image's id in podman's storage (its config's digest), and loads it if needed."""
-        known = loaded(self.name, image.digest)
-        if known is not None:
-            return known
-        remove_podman_leftovers(self.name, self._reporter)
-        image_id = image.config_descriptor.digest.partition(":")[2]
-        if self._has_migrated(image):
-            return image_id
-        names = names_of(self.name, image_id)
-        own_name = f"localhost/{REPOSITORY}:{new_tag()}"
-        if names is not None and not any(_is_own(name) for name in names):
-            return image_id  # the user's own
-        # Another process may have loaded the image; it will remove only its own name.
-        if names is None or not self._tag(image_id, own_name):
-            image_id = pull_layout(self.name, image, self._settings, self._store, self._reporter)
-            self._tag(image_id, own_name)
-            # podman 4 names the image by the layout's path, podman 5 by the tag in the layout
-            others = [name for name in names_of(self.name, image_id) or () if not _is_own(name)]
-            if others:
-                execute([self.name, "untag", image_id, *others], timeout_s=60)
-        env = dict(os.environ)  # podman's storage at this time
-        words = [self.name, "rmi", own_name]
-        remember(self.name, image.digest, image_id, lambda: remove(words, self._reporter, env))
-        return image_id
-
-    def _has_migrated(self, image: Image) -> bool:
-        """Whether the image is in a storage that only ``run`` sees."""
-        return False
-
-    def _tag(self, image_id: str, name: str) -> bool:
-        return execute([self.name, "tag", image_id, name], timeout_s=60).returncode == 0
 
     def _check_started(self, done: Completed) -> None:
         """Raises RunnerError if podman itself failed, and not the command in the container."""
@@ -201,25 +161,79 @@ class PodmanHpcRunner(PodmanRunner):
             return ["--gpu"], {}
         return super().gpu_options(gpu)
 
-    def _has_migrated(self, image: Image) -> bool:
-        return image.config_descriptor.digest in migrated_ids(self.name)
 
+class PodmanStorage(Storage):
+    """The storage of podman or podman-hpc."""
 
-def remove_podman_leftovers(program: str, reporter: Reporter = QUIET, *, elsewhere: bool = False) -> None:
-    """Removes the containers and images of killed processes, see :mod:`builder.run.leftovers`."""
-    listed = execute([program, "ps", "--all", "--format", "{{.Names}}"], timeout_s=60).stdout.split()
-    for name in listed:
-        if name.startswith(f"{REPOSITORY}-") and is_left_behind(name, elsewhere=elsewhere):
-            force = ("--force", "--time", "1") if is_left_behind(name) else ()  # else it may run
-            remove([program, "rm", *force, "--ignore", name], reporter)
-    names = execute([program, "images", "--format", "{{.Repository}}:{{.Tag}}"], timeout_s=60).stdout.split()
-    for name in names:
-        if is_left_behind(name, elsewhere=elsewhere):
-            remove([program, "rmi", name], reporter)
-    for path in _PLAIN_FOLDER.glob("builder-blob-*"):
-        with contextlib.suppress(OSError):
-            if path.stat().st_uid == os.getuid() and is_left_behind(path.name):
-                remove_tree(path)
+    host = "localhost/"
+
+    def __init__(self, program: str, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
+        self.program = program
+        self._settings = settings
+        self._store = store
+        self._reporter = reporter
+        self._environ = dict(os.environ)  # podman's storage at this time
+
+    def image_id(self, image: Image) -> str:
+        return image.config_descriptor.digest.partition(":")[2]
+
+    def names(self, image_id: str) -> list[str] | None:
+        if self.program == "podman-hpc" and f"sha256:{image_id}" in migrated_ids(self.program):
+            return []  # in a storage that only ``run`` sees
+        done = self._execute("image", "inspect", "--format", "{{json .RepoTags}}", image_id)
+        if done.returncode:
+            return None
+        try:
+            return list(json.loads(done.stdout) or ())
+        except ValueError:
+            return []
+
+    def id_of(self, name: str) -> str:
+        done = self._execute("image", "inspect", "--format", "{{.Id}}", name)
+        return "" if done.returncode else done.stdout.strip()
+
+    def load(self, image: Image, name: str) -> str:
+        layout = temporary_layout(image, self._settings, self._store)
+        with working(self._reporter, f"loading the image into {self.program}"), layout as reference:
+            # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
+            done = execute([self.program, "image", "pull", "--quiet", reference])
+        if done.returncode:
+            problem = f"{self.program} could not load the image: {reason(done.stderr)}"
+            raise _error(self.program, problem)
+        image_id = done.stdout.strip().splitlines()[-1]
+        self.tag(image_id, name)
+        # podman 4 names the image by the layout's path, podman 5 by the tag in the layout
+        ours = (name, f"{self.host}{REPOSITORY}:")
+        others = [other for other in self.names(image_id) or () if not other.startswith(ours)]
+        if others:
+            self._execute("untag", image_id, *others)
+        return image_id
+
+    def tag(self, image_id: str, name: str) -> bool:
+        return self._execute("tag", image_id, name).returncode == 0
+
+    def remove_image(self, name: str) -> None:
+        remove([self.program, "rmi", name], self._reporter, self._environ)
+
+    def remove_container(self, name: str, *, force: bool) -> None:
+        words = ["--force", "--time", "1"] if force else []
+        remove([self.program, "rm", *words, "--ignore", name], self._reporter)
+
+    def own_containers(self) -> list[str]:
+        return self._execute("ps", "--all", "--format", "{{.Names}}").stdout.split()
+
+    def own_images(self) -> list[str]:
+        return self._execute("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split()
+
+    def _execute(self, *words: str) -> Completed:
+        return execute([self.program, *words], timeout_s=60)
+
+    def remove_leftovers(self, *, elsewhere: bool = False) -> None:
+        super().remove_leftovers(elsewhere=elsewhere)
+        for path in _PLAIN_FOLDER.glob("builder-blob-*"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_uid == os.getuid() and is_left_behind(path.name):
+                    remove_tree(path)
 
 
 def remove(command: Sequence[str], reporter: Reporter, env: Mapping[str, str] | None = None) -> None:
@@ -241,29 +255,6 @@ def _error(program: str, message: str) -> RunnerError:
     return RunnerError(message, hint_for(program, message) or default)
 
 
-def _is_own(name: str) -> bool:
-    """Whether a process of builder has given this name to an image."""
-    return name.startswith(f"localhost/{REPOSITORY}:")
-
-
-def pull_layout(program: str, image: Image, settings: Settings, store: Store, reporter: Reporter) -> str:
-    """Copies an image into the storage of podman or podman-hpc, and returns its id.
-
-    Raises:
-        ImageError: A layer is not on this machine.
-        RunnerError: The program does not work.
-    """
-    with (
-        working(reporter, f"loading the image into {program}"),
-        temporary_layout(image, settings, store) as layout,
-    ):
-        # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
-        done = execute([program, "image", "pull", "--quiet", layout])
-    if done.returncode:
-        raise _error(program, f"{program} could not load the image: {reason(done.stderr)}")
-    return done.stdout.strip().splitlines()[-1]
-
-
 def migrated_ids(program: str) -> frozenset[str]:
     """Returns the ids of the images in podman-hpc's read-only storage, which all nodes see: ``sha256:...``.
 
@@ -273,17 +264,6 @@ def migrated_ids(program: str) -> frozenset[str]:
     done = execute([program, "images", "--no-trunc", "--format", "{{.ReadOnly}} {{.ID}}"], timeout_s=60)
     lines = [line.split() for line in done.stdout.splitlines()]
     return frozenset(words[1] for words in lines if len(words) == 2 and words[0] == "true")
-
-
-def names_of(program: str, image_id: str) -> list[str] | None:
-    """Returns the names of an image in podman's storage; None if it is not there."""
-    done = execute([program, "image", "inspect", "--format", "{{json .RepoTags}}", image_id], timeout_s=60)
-    if done.returncode:
-        return None
-    try:
-        return list(json.loads(done.stdout) or ())
-    except ValueError:
-        return []
 
 
 def _arguments(options: RunOptions) -> list[str]:

@@ -7,6 +7,7 @@ are hard links. Containers never write into the tree, so links are safe.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -14,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,18 +62,10 @@ def cached_rootfs(
         SpaceError: The disk is too full.
         RunnerError: The file system does not let root change the owner.
     """
-    owner = owner or Identity(os.getuid(), os.getgid())
-    name = _tree_name(image, owner)
+    user = owner or Identity(os.getuid(), os.getgid())
+    name = _tree_name(image, user)
     rootfs = CacheFolders(settings.cache).rootfs
-    folder = rootfs / str(name)
-    while not hold(folder):
-        with store.lock(f"rootfs {name.target} {owner.uid}"):
-            if not folder.exists():  # another process may have unpacked it meanwhile
-                store.sweep(rootfs)
-                _unpack_image(image, rootfs, name, store, owner, reporter)
-            hold(folder)
-            keep_last(rootfs, name.target, owner.uid)
-    return folder
+    return _held(name, rootfs, store, lambda: _unpack_image(image, rootfs, name, store, user, reporter))
 
 
 def cached_lower(
@@ -89,13 +82,20 @@ def cached_lower(
     name = TreeName(target, _layers_key(image.layers), owner.uid)
     rootfs = CacheFolders(settings.cache).rootfs
     folder, below = rootfs / str(name), rootfs / str(replace(name, lower=_layers_key(image.layers[:-1])))
+    make = functools.partial(_unpack_over_or_whole, below, image, folder, store, owner, reporter)
+    return _held(name, rootfs, store, make)
+
+
+def _held(name: TreeName, rootfs: Path, store: Store, make: Callable[[], None]) -> Path:
+    """Return a tree that stays until this process ends, and make it if it is not in the cache."""
+    folder = rootfs / str(name)
     while not hold(folder):
-        with store.lock(f"rootfs {target} {owner.uid}"):
-            if not folder.exists():
+        with store.lock(f"rootfs {name.target} {name.uid}"):
+            if not folder.exists():  # another process may have unpacked it meanwhile
                 store.sweep(rootfs)
-                _unpack_over_or_whole(below, image, folder, store, owner, reporter)
+                make()
             hold(folder)
-            keep_last(rootfs, target, owner.uid)
+            keep_last(rootfs, name.target, name.uid)
     return folder
 
 
@@ -159,14 +159,20 @@ def _unpack(
     """Unpacks an image, or its lowest ``layers``."""
     task = "unpacking the image (once)"
     total = None if isinstance(image, SifImage) else unpacked_size(image.layers[:layers])
+    advance = functools.partial(reporter.advance, task)
+    with _new_folder(folder, owner) as temporary, working(reporter, task, total):
+        if isinstance(image, SifImage):
+            unpack_sif(image, temporary, advance=advance)
+        else:
+            unpack(image, temporary, store, layers=layers, advance=advance)
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path, owner: Identity) -> Iterator[Path]:
+    """Return a temporary name for a tree, which gets its owner and its name at the end of the block."""
     temporary = temporary_beside(folder)
     try:
-        with working(reporter, task, total):
-            if isinstance(image, SifImage):
-                unpack_sif(image, temporary, advance=functools.partial(reporter.advance, task))
-            else:
-                advance = functools.partial(reporter.advance, task)
-                unpack(image, temporary, store, layers=layers, advance=advance)
+        yield temporary
         _finish(temporary, folder, owner)
     except BaseException:
         if temporary.exists():
@@ -196,15 +202,9 @@ def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: I
     Raises:
         OSError: The file system has no hard links, or a file has too many.
     """
-    temporary = temporary_beside(folder)
-    try:
+    with _new_folder(folder, owner) as temporary:
         shutil.copytree(lower, temporary, symlinks=True, copy_function=os.link)
         add_layer(image.layers[-1], temporary, store)
-        _finish(temporary, folder, owner)
-    except BaseException:
-        if temporary.exists():
-            remove_tree(temporary)
-        raise
 
 
 def unpack_sif(image: SifImage, folder: Path, *, advance: Advance = int) -> None:
@@ -217,7 +217,7 @@ def unpack_sif(image: SifImage, folder: Path, *, advance: Advance = int) -> None
         SpaceError: The disk is too full.
     """
     links: list[Member] = []
-    with new_tree(folder, 3 * image.size, rootless=True) as tree:
+    with new_tree(folder, 3 * image.size) as tree:
         for member, content in Merge(read_sif(image.path).sources()):
             if member.kind is Kind.HARDLINK:
                 links.append(member)  # created last, when the files they link to exist

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -53,20 +52,19 @@ def runner_classes() -> tuple[type[Runner], ...]:
     return (UsernsRunner, PodmanHpcRunner, DockerRunner, PodmanRunner, ApptainerRunner)
 
 
-def remove_engine_leftovers() -> None:
+def remove_engine_leftovers(settings: Settings, store: Store) -> None:
     """Removes what killed processes of builder left in the storage of docker and podman, as far as they work.
 
     What is in use stays.
     """
-    from builder.run.docker import docker_client, docker_errors, docker_problem, remove_docker_leftovers
-    from builder.run.podman import remove_podman_leftovers
+    from builder.run.docker import DockerRunner
+    from builder.run.podman import PodmanHpcRunner, PodmanRunner
 
-    if docker_problem() is None:
-        with suppress(RunnerError), docker_errors(RunnerError), docker_client(timeout_s=60) as client:
-            remove_docker_leftovers(client, elsewhere=True)
-    for program in ("podman-hpc", "podman"):
-        if shutil.which(program):
-            remove_podman_leftovers(program, elsewhere=True)
+    for kind in (DockerRunner, PodmanHpcRunner, PodmanRunner):
+        runner = kind(settings, store)
+        if runner.available() is None:
+            with suppress(RunnerError), runner.storage() as storage:
+                storage.remove_leftovers(elsewhere=True)
 
 
 def find_runner(
@@ -95,8 +93,7 @@ def find_runner(
         RunnerError: No runner works, or the named one does not; the message has the reason of each.
         UsageError: No runner has that name.
     """
-    from builder.run.docker import DockerRunner
-    from builder.run.podman import PodmanRunner
+    from builder.run.storage import EngineRunner
     from builder.run.trial import try_runner
 
     if prefer is not None and prefer not in RUNNER_NAMES:
@@ -108,7 +105,7 @@ def find_runner(
             continue
         reason = runner.available()
         problem = None
-        if reason is None and prefer is None and isinstance(runner, DockerRunner | PodmanRunner):
+        if reason is None and prefer is None and isinstance(runner, EngineRunner):
             problem = try_runner(type(runner))
         if problem is not None:
             hint = f"\n  hint: {problem.hint}" if problem.hint else ""

@@ -13,8 +13,9 @@ from pathlib import Path
 from builder.errors import BuilderError
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
+from builder.model import Image
 from builder.oci.config import host_architecture
+from builder.oci.image import image_of
 from builder.run.base import Runner, RunOptions
 from builder.run.failures import Problem, hint_for
 from builder.run.leftovers import remove_loaded
@@ -78,24 +79,7 @@ def trial_image(settings: Settings, store: Store) -> Image:
         settings,
         store,
     )
-    config = canonical_json(
-        {
-            "architecture": host_architecture(),
-            "os": "linux",
-            "config": {"Cmd": [_PROGRAM], "WorkingDir": "/"},
-            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
-        }
-    )
-    described = Descriptor.of(OCI_CONFIG, config)
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": described.to_json(),
-            "layers": [layer.descriptor.to_json()],
-        }
-    )
-    return Image((layer,), config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+    return image_of([layer], {}, architecture=host_architecture())
 
 
 def trial_program(machine: str) -> bytes:

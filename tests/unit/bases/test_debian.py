@@ -89,12 +89,3 @@ def test_pinned_base_is_missing(
     ) as caught:
         open_base(locked, "amd64", given, Store(tmp_path / "third"))
     assert "builder lock --update-base" in caught.value.hint
-
-
-def test_pruned_base(store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base whose layer was pruned is made again."""
-    calls = pretend(monkeypatch, ["monday"])
-    locked = resolve_base("debian:bookworm", "amd64", given, store)
-    found = open_base(locked, "amd64", given, store)
-    store.drop(found.layers[0].descriptor.digest)
-    assert open_base(locked, "amd64", given, store) == found and len(calls) == 2

@@ -9,7 +9,6 @@ import pytest
 
 from builder.bases.debian_tar import reproducible_tar
 from builder.errors import ImageError
-from builder.tarheaders import TarError
 from tests.support.image_kit import EPOCH, member, tar_bytes
 
 
@@ -62,9 +61,3 @@ def test_hard_links() -> None:
     link = member("./bin/again", kind=tarfile.LNKTYPE, target="./var/log/x")
     with pytest.raises(ImageError, match="hard link to a file that Debian bases leave out"):
         rewritten(member("./var/log/x", b"x"), link)
-
-
-def test_empty() -> None:
-    """A tar without members is an error, not an empty base."""
-    with pytest.raises(TarError, match="empty"):
-        rewritten()

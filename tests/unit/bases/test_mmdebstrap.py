@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from builder.bases.mmdebstrap import DebianBase, mmdebstrap_error
 from builder.bases.resolve import resolve_base
 from builder.errors import ImageError
 from builder.net import apt
-from builder.progress import NullReporter
+from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
@@ -40,16 +38,6 @@ def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda suite: "Types: deb\nURIs: file:///nowhere\nSuites: bookworm\nComponents: main\n",
     )
     monkeypatch.setattr(debian_mirror, "mirror_state", lambda *a: None)
-
-
-def test_not_installed(
-    store: Store, given: Settings, no_mirror: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without mmdebstrap the hint says how to install it."""
-    monkeypatch.setattr(mmdebstrap.shutil, "which", lambda name: None)
-    with pytest.raises(ImageError, match="mmdebstrap is not installed") as caught:
-        resolve_base("debian:bookworm", "amd64", given, store)
-    assert "apt-get install mmdebstrap" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -110,56 +98,6 @@ def test_failures(log: str, message: str, hint: str) -> None:
     assert message in error.message and hint in error.hint and "secret" not in str(error)
 
 
-def test_phases(tmp_path: Path, store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress: what mmdebstrap does and how much it has written; at the end a note that names the base."""
-    with tarfile.open(tmp_path / "tree.tar", "w") as tar:
-        info = tarfile.TarInfo("./etc/os-release")
-        info.size = 2_000_000
-        tar.addfile(info, io.BytesIO(bytes(info.size)))
-    program = tmp_path / "bin" / "mmdebstrap"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!/bin/sh\necho 'I: extracting archives...' >&2\necho 'W: odd' >&2\ncat {tmp_path}/tree.tar\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
-    monkeypatch.setattr(mmdebstrap, "apt_options", lambda: "")
-    monkeypatch.setattr(mmdebstrap, "apt_credentials", lambda: "")
-
-    class Listener(NullReporter):
-        def __init__(self) -> None:
-            self.heard: list[str] = []
-            self.amount = 0
-
-        def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
-            self.heard.append(f"start {task}")
-
-        def doing(self, task: str, what: str) -> None:
-            self.heard.append(what)
-
-        def advance(self, task: str, amount: int) -> None:
-            self.amount += amount
-
-        def finish(self, task: str, summary: str = "") -> None:
-            self.heard.append("finish")
-
-        def note(self, message: str) -> None:
-            self.heard.append(message)
-
-    listener = Listener()
-    mmdebstrap.make_debian_base(BASE, given, store, listener)
-    task = f"base {BASE.reference}"
-    assert listener.heard[:3] == [f"start {task}", "extracting archives", "finish"]
-    assert listener.heard[3].startswith(f"{task}: 2 MB, 0 MB compressed, made in ")
-    assert listener.amount > 2_000_000
-
-    program.write_text("#!/bin/sh\necho 'E: Unable to locate package nope' >&2\nexit 25\n")
-    with pytest.raises(ImageError, match="has no package nope"):
-        mmdebstrap.make_debian_base(BASE, given, store, listener)
-    assert listener.heard[-1] == "finish"
-
-
 def test_apt_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text of all files that this user may read: mmdebstrap's apt runs as another user."""
     single, folder = tmp_path / "auth.conf", tmp_path / "auth.conf.d"
@@ -173,3 +111,29 @@ def test_apt_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert debian_mirror.apt_credentials() == "".join(texts)
     command = mmdebstrap._command(BASE, "unshare")
     assert not any("password" in word for word in command)
+
+
+def test_foreign_processor(
+    store: Store, given: Settings, no_mirror: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base for a processor whose programs this host cannot run is refused before a download."""
+    monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
+    monkeypatch.setattr(mmdebstrap, "host_architecture", lambda: "amd64")
+    monkeypatch.setattr(mmdebstrap, "is_registered", lambda architecture: False)
+    with pytest.raises(ImageError, match="the base is for arm64, this host is amd64") as caught:
+        resolve_base("debian:bookworm", "arm64", given, store)
+    assert "apt-get install qemu-user-static binfmt-support" in caught.value.hint
+
+
+def test_messages_of_a_failure(
+    tmp_path: Path, store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error has what mmdebstrap wrote, although it wrote a part of a tar, too."""
+    program = tmp_path / "bin" / "mmdebstrap"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho half\necho 'E: Unable to locate package nope' >&2\nexit 25\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
+    with pytest.raises(ImageError, match="has no package nope"):
+        mmdebstrap.make_debian_base(BASE, given, store, QUIET)

@@ -9,8 +9,8 @@ import pytest
 
 from builder.bases import python as module
 from builder.bases.python import base_python, find_python
-from builder.channel.venv import BasePython
 from builder.errors import ConfigError, ImageError
+from builder.fetch.venv import BasePython
 from builder.model import LockedBase
 from builder.store.blobs import Store
 from tests.support.image_kit import base, layer, member, recipe, settings

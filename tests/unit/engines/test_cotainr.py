@@ -6,16 +6,37 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
-from builder.engines.cotainr import PREFIX, Cotainr, with_cotainr_prefix
+from builder.engines import cotainr
+from builder.engines.cotainr import Cotainr, environment_file
 from builder.engines.dispatch import run_engine
 from builder.errors import ImageError, UsageError
-from tests.support.engines import package, request
+from tests.support.engines import HASH, package, request
 
 
-def test_prefix(tmp_path: Path) -> None:
-    r = with_cotainr_prefix(request(tmp_path, format="sif"))
-    assert r.recipe.conda.prefix == PREFIX
+def test_environment_file(tmp_path: Path) -> None:
+    """It has every locked package by version and build, from builder's server, and no credentials."""
+    url = "https://user:secret@mirror.example/t/token123/own/noarch/local-2.0-h1_3.tar.bz2"
+    packages = [
+        package("python", version="3.11.9"),
+        package("local", url=url, version="2.0"),
+        package("torch", "pip", "2.0+rocm"),
+    ]
+    text = environment_file(request(tmp_path, packages, format="sif"), "http://127.0.0.1:1")
+    data = yaml.safe_load(text)
+    assert data["channels"] == ["http://127.0.0.1:1/conda", "nodefaults"]
+    assert data["dependencies"] == [
+        "local=2.0=h1_3",
+        "python=3.11.9=py_0",
+        {
+            "pip": [
+                "--no-index --find-links http://127.0.0.1:1/wheels/",
+                f"torch==2.0+rocm --hash=sha256:{HASH}",
+            ]
+        },
+    ]
+    assert "secret" not in text and "token123" not in text
 
 
 @pytest.fixture
@@ -30,6 +51,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.delenv("BUILDER_ACCEPT_LICENSES", raising=False)
+    monkeypatch.setattr(cotainr, "fetch_locked", lambda *_: ())
     return folder
 
 
@@ -38,17 +60,6 @@ def test_licence_not_accepted(tmp_path: Path, programs: Path) -> None:
     with pytest.raises(UsageError, match=r"Miniforge(.|\n)*licence was not accepted(.|\n)*--accept-licenses"):
         run_engine(Cotainr(), request(tmp_path, format="sif"))
     assert not (tmp_path / "started").exists()
-
-
-def test_licence_accepted_by_variable(
-    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BUILDER_ACCEPT_LICENSES", "1")
-    with pytest.raises(ImageError, match="wrote no file"):
-        run_engine(
-            Cotainr(), request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"})
-        )
-    assert "--accept-licenses" in (tmp_path / "started").read_text()
 
 
 def test_success_without_a_file(tmp_path: Path, programs: Path) -> None:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builder.engines import dispatch
-from builder.engines.dispatch import ENGINES, find_engine, run_engine
+from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import RunnerError, UsageError
 from tests.support.engines import request
-
-
-def test_finddocker_address() -> None:
-    for name in ENGINES:
-        assert find_engine(name).name == name
-    with pytest.raises(UsageError, match=r"no engine named 'buildah'\n.*layered, docker, apptainer, cotainr"):
-        find_engine("buildah")
 
 
 @pytest.mark.parametrize(
@@ -68,15 +62,6 @@ def test_engine_without_its_program(
     assert "--engine layered" in caught.value.hint
 
 
-def test_hint_names_the_modules_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a recipe knows them."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    site = {"modules": ["LUMI", "cotainr"]}
-    with pytest.raises(RunnerError) as caught:
-        run_engine(find_engine("apptainer"), request(tmp_path, format="sif", site=site))
-    assert "module load LUMI cotainr" in caught.value.hint
-
-
 def test_foreign_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that run the image need a registered qemu for another processor; layered does not."""
     monkeypatch.setattr(dispatch, "host_architecture", lambda: "amd64")
@@ -86,30 +71,18 @@ def test_foreign_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert caught.value.hint.startswith("build with --engine layered")
 
 
-@pytest.mark.parametrize("engine", ["docker", "apptainer", "cotainr"])
-def test_base_python(tmp_path: Path, engine: str) -> None:
-    """The other engines install Python from conda packages."""
-    form = "oci" if engine == "docker" else "sif"
-    asked = request(tmp_path, python="base", format=form)
-    with pytest.raises(
-        UsageError, match=rf"the engine {engine} installs a Python of conda.*has python: base"
-    ):
-        run_engine(find_engine(engine), asked)
-
-
 @pytest.mark.parametrize(
-    ("engine", "format", "bytecode"),
-    [("docker", "oci", "all"), ("apptainer", "sif", "imported"), ("cotainr", "sif", "none")],
+    ("engine", "key", "recipe"),
+    [
+        ("docker", "steps:", {"steps": [{"run": "true"}]}),
+        ("cotainr", "steps:", {"steps": [{"run": "true"}]}),
+        ("cotainr", "python: base", {"python": "base"}),
+        ("cotainr", "bytecode: none", {"bytecode": "none"}),
+    ],
 )
-def test_bytecode_is_refused_where_it_is_written(
-    tmp_path: Path, engine: str, format: str, bytecode: str
-) -> None:
-    """docker and apptainer compile nothing, cotainr what its tools compile; the default stops none."""
-    asked = request(tmp_path, format=format, bytecode=bytecode)
-    with pytest.raises(
-        UsageError, match=rf"which modules are compiled.*has bytecode: {bytecode}\n"
-    ) as caught:
-        run_engine(find_engine(engine), asked)
+def test_ignored_keys_are_refused(tmp_path: Path, engine: str, key: str, recipe: dict[str, Any]) -> None:
+    """An engine that cannot do what the recipe says does not build."""
+    form = "oci" if engine == "docker" else "sif"
+    with pytest.raises(UsageError, match=f"the engine {engine} does not support {key}") as caught:
+        run_engine(find_engine(engine), request(tmp_path, format=form, **recipe))
     assert "--engine layered" in caught.value.hint
-    plain = request(tmp_path, format=format)
-    assert plain.recipe.bytecode == "all" and "bytecode" not in plain.recipe.model_fields_set

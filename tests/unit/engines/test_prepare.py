@@ -14,7 +14,7 @@ from builder.engines.prepare import open_locked_base
 from builder.errors import LockError
 from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
 from builder.model import Layer, LockedBase
-from builder.steps import apt_install, apt_solve
+from builder.steps import apt_install
 from builder.steps.apt_install import OsInstall
 from builder.store.blobs import Store
 from tests.support import image_kit
@@ -70,13 +70,3 @@ def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: li
     monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
     assert open_locked_base(wanted).added == (layer,)
     assert opened == [False, True, False] and len(made) == 1
-
-
-def test_no_os_packages_in_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]
-) -> None:
-    """A lock of another tool gets the current packages; an empty list means that the base has them all."""
-    solved: list[object] = []
-    monkeypatch.setattr(apt_solve, "solve_os_packages", lambda *a: solved.append(a) or ())
-    assert open_locked_base(os_request(tmp_path, None)).added == () and len(solved) == 1
-    assert open_locked_base(os_request(tmp_path, "[]")).added == () and len(solved) == 1

@@ -69,19 +69,6 @@ def test_environment_and_arguments(tmp_path: Path, prefix: Path) -> None:
     assert out == f"{prefix}|{prefix}/bin:/usr/bin:/bin|1|two words; $HOME\n"
 
 
-def test_overrides_the_host(tmp_path: Path, prefix: Path) -> None:
-    """A conda environment of the host, which SIF runtimes pass on, is overridden."""
-    file = script(tmp_path, prefix)
-    out = run(
-        [DASH],
-        file,
-        "printenv",
-        "CONDA_PREFIX",
-        env={"CONDA_PREFIX": "/home/me/miniforge", "PATH": "/home/me/miniforge/bin:/usr/bin:/bin"},
-    )
-    assert out == f"{prefix}\n"
-
-
 def test_running_twice(tmp_path: Path, prefix: Path) -> None:
     """Running the entry point twice sources the scripts once."""
     file = script(tmp_path, prefix, {"count.sh": 'export COUNT="${COUNT}x"\n'})
@@ -95,19 +82,6 @@ def test_default_command(tmp_path: Path, prefix: Path) -> None:
     assert run([DASH], script(tmp_path, prefix, cmd=["printf", "%s|", "it's $HOME"])) == "it's $HOME|"
 
 
-def test_exit_code(tmp_path: Path, prefix: Path) -> None:
-    """The exit code is that of the command."""
-    done = subprocess.run([DASH, str(script(tmp_path, prefix)), "sh", "-c", "exit 42"], check=False)
-    assert done.returncode == 42
-
-
-def test_bash(tmp_path: Path, prefix: Path) -> None:
-    """Activation scripts for bash run if the image has bash."""
-    scripts = {"a.sh": "arr=(one two)\nexport SECOND=${arr[1]}\n", "b.sh": "export PLAIN=1\nset -- lost\n"}
-    file = script(tmp_path, prefix, scripts)
-    assert run([DASH], file, "sh", "-c", 'echo "$SECOND $PLAIN"') == "two 1\n"
-
-
 def test_without_bash(tmp_path: Path, prefix: Path, no_bash: str) -> None:
     """Without bash, scripts that sh cannot parse are left out."""
     scripts = {
@@ -118,14 +92,6 @@ def test_without_bash(tmp_path: Path, prefix: Path, no_bash: str) -> None:
     file = script(tmp_path, prefix, scripts)
     out = run([DASH], file, "sh", "-c", 'echo "<$SECOND> $PLAIN"', env={"PATH": no_bash})
     assert out == "<> 1\n"
-
-
-def test_missing_script(tmp_path: Path, prefix: Path, no_bash: str) -> None:
-    """A missing activation script does not stop the command."""
-    file = script(tmp_path, prefix, {"gone.sh": ""})
-    (prefix / "etc/conda/activate.d/gone.sh").unlink()
-    assert run([DASH], file, "printenv", "CONDA_DEFAULT_ENV") == "base\n"
-    assert run([DASH], file, "printenv", "CONDA_DEFAULT_ENV", env={"PATH": no_bash}) == "base\n"
 
 
 def test_recipe_variables_win(tmp_path: Path, prefix: Path, no_bash: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,19 @@ import pytest
 from builder.errors import ConfigError
 from builder.image.files import system_entries, whiteout_entries
 from builder.image.smoke_program import smoke_program
-from builder.layers.compress import write_layer
+from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline, LinkContext
+from builder.model import Layer
+from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.trees.rootfs import unpack
-from tests.support.image_kit import EPOCH, image, layer, member, recipe
+from tests.support.image_kit import image, layer, member, recipe
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
+
+
+def own_layer(store: Store, entries: Iterable[Entry]) -> Layer:
+    return make_layer(entries, "", Settings(store.root, store.root, 1), store)
 
 
 def by_path(entries: list[Entry]) -> dict[str, Entry]:
@@ -58,49 +65,11 @@ def test_own_files(project: Path) -> None:
     assert found["opt/builder/entrypoint"].mode == 0o755
 
 
-def test_modes(project: Path) -> None:
-    """Copied files and folders have fixed modes."""
-    found = entries(
-        project,
-        {"source": "app", "target": "/app"},
-        {"source": "train.py", "target": "/app/"},
-        {"source": "train.py", "target": "/x", "mode": "0700"},
-    )
-    modes = {p: oct(e.mode) for p, e in found.items() if not p.startswith("opt/builder")}
-    assert modes == {
-        "app": "0o755",
-        "app/link": "0o777",
-        "app/run.sh": "0o755",
-        "app/sub": "0o755",
-        "app/sub/data.txt": "0o644",
-        "app/train.py": "0o644",
-        "x": "0o700",
-    }
-    assert found["app/link"].target == "sub/data.txt"
-
-
-def test_special_folders(project: Path) -> None:
-    """A file in /tmp or /root does not change the folder's mode."""
-    found = entries(
-        project,
-        {"source": "train.py", "target": "/tmp/a.py"},
-        {"source": "train.py", "target": "/tmp/b.py"},
-        {"source": "train.py", "target": "/root/a.py"},
-    )
-    assert (found["tmp"].mode, found["root"].mode) == (0o1777, 0o700)
-    assert list(found).index("tmp") < list(found).index("tmp/a.py")
-
-
 def test_later_file_wins(project: Path, tmp_path: Path) -> None:
     """A later file replaces an earlier one with the same target."""
     files = [{"source": "train.py", "target": "/a"}, {"source": "app/sub/data.txt", "target": "/a"}]
     store = Store(tmp_path / "cache")
-    made = write_layer(
-        store,
-        system_entries(recipe(project, files=files), b"", CONTEXT, ()),
-        compression="gzip",
-        mtime=EPOCH,
-    )
+    made = own_layer(store, system_entries(recipe(project, files=files), b"", CONTEXT, ()))
     unpack(image(store, made), tmp_path / "r", store)
     assert (tmp_path / "r/a").read_text() == "data"
 
@@ -136,11 +105,6 @@ def test_invalid_files(project: Path, file: dict[str, str], message: str) -> Non
     assert "tiny.yaml" in caught.value.message and caught.value.hint
 
 
-def test_folders_like_merged_ones(project: Path) -> None:
-    """/libexec is not taken for /lib."""
-    assert "libexec/x" in entries(project, {"source": "train.py", "target": "/libexec/x"})
-
-
 def test_whiteout(tmp_path: Path) -> None:
     """The whiteout hides what the base has at the prefix."""
     store = Store(tmp_path / "cache")
@@ -150,7 +114,7 @@ def test_whiteout(tmp_path: Path) -> None:
         member("opt/conda/bin/python", b"old"),
         member("opt/tool", b"1"),
     )
-    bottom = write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)
+    bottom = own_layer(store, whiteout_entries("/opt/conda"))
     above = layer(store, member("opt/conda/bin/python", b"new"))
     unpack(image(store, below, bottom, above), tmp_path / "r", store)
     assert {str(p.relative_to(tmp_path / "r/opt")) for p in (tmp_path / "r/opt").rglob("*")} == {
@@ -162,14 +126,22 @@ def test_whiteout(tmp_path: Path) -> None:
     assert (tmp_path / "r/opt/conda/bin/python").read_bytes() == b"new"
 
 
-def test_whiteout_over_nothing(tmp_path: Path) -> None:
-    """The whiteout is harmless if the base has nothing at the prefix."""
-    store = Store(tmp_path / "cache")
-    unpack(
-        image(store, write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)),
-        tmp_path / "r",
-        store,
+def test_modes(project: Path) -> None:
+    """Copied files and folders have fixed modes."""
+    found = entries(
+        project,
+        {"source": "app", "target": "/app"},
+        {"source": "train.py", "target": "/app/"},
+        {"source": "train.py", "target": "/x", "mode": "0700"},
     )
-    assert [p.name for p in (tmp_path / "r/opt").iterdir()] == ["conda"] and not list(
-        (tmp_path / "r/opt/conda").iterdir()
-    )
+    modes = {p: oct(e.mode) for p, e in found.items() if not p.startswith("opt/builder")}
+    assert modes == {
+        "app": "0o755",
+        "app/link": "0o777",
+        "app/run.sh": "0o755",
+        "app/sub": "0o755",
+        "app/sub/data.txt": "0o644",
+        "app/train.py": "0o644",
+        "x": "0o700",
+    }
+    assert found["app/link"].target == "sub/data.txt"

@@ -15,8 +15,7 @@ import pytest
 
 from builder import bench
 from builder.image.smoke_program import pack, smoke_program
-from tests.support.ranks import RANKS
-from tests.support.smoke import Modified, Result, program, run
+from tests.support.smoke import program, run
 
 PACKAGE = Path(bench.__file__).parent
 FRAMEWORKS = {"torch", "tensorflow", "jax", "numpy"}
@@ -52,7 +51,6 @@ def test_members() -> None:
         "bench/__init__.py",
         "bench/main.py",
         "bench/probes/gpu.py",
-        "bench/measurements/digits.bin",
     } <= set(names)
     for info in infos:
         assert info.compress_type == zipfile.ZIP_STORED and info.date_time == (1980, 1, 1, 0, 0, 0)
@@ -67,58 +65,6 @@ def test_runs(options: list[str]) -> None:
     no_torch = [*options, "-S"]  # -S: no site-packages
     result = run("--expect", "none", python=no_torch, file=program())
     assert result.verdict == "fail" and result.failed == {"torch.import"}
-
-
-def test_two_ranks() -> None:
-    """Forked ranks run the program from the zip."""
-    result = run("--expect", "none", "--ranks", "2", python=["-I", "-S"], file=program())
-    assert result.failed == {"torch.import", "allreduce.node", "allreduce.network"}
-    assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
-
-
-def old_python() -> str | None:
-    """Python 3.8, if this machine has it."""
-    found = shutil.which("python3.8")
-    candidates = [found] if found else []
-    candidates += [str(path) for path in sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
-    for path in candidates:
-        if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
-            return path
-    return None
-
-
-@pytest.fixture(scope="module")
-def python38() -> str:
-    found = old_python()
-    if found is None:
-        pytest.skip("Python 3.8 is not installed")
-    return found
-
-
-def test_runs_on_python_3_8(python38: str, tmp_path: Path) -> None:
-    command = [python38, "-I", "-S", str(program()), "--json", str(tmp_path / "r.json")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    assert "FAIL in" in done.stdout
-
-
-def test_ranks_on_python_3_8(python38: str, tmp_path: Path) -> None:
-    """Two ranks work and meet, see tests/support/ranks.py."""
-    command = Modified(RANKS).command("--ranks", "2", "--timeout", "60", python=python38, file=str(program()))
-    env = {**os.environ, "MEETING": str(tmp_path), "PYTHONPATH": ""}
-    result = Result(subprocess.run(command, capture_output=True, text=True, env=env))
-    assert result.verdict == "pass", result.table
-
-
-def test_imports_on_python_3_8(python38: str) -> None:
-    """Modules, packages and a command are tested without torch."""
-    options = ["--framework", "none", "--imports", "json", "--packages", "pip", "--command", '["true"]']
-    command = [python38, str(program()), "--json", "-", *options]
-    result = Result(
-        subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
-    )
-    assert result.verdict in ("pass", "warn"), result.table
-    assert result.measurement("command")["exit_code"] == 0
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -10,11 +10,8 @@ import pytest
 from builder.errors import ImageError
 from builder.model import DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
 from builder.oci.manifest import (
-    REF_NAME,
-    choose,
     choose_platform,
     parse_config,
-    parse_docker_listing,
     parse_index,
     parse_manifest,
     stated_media_type,
@@ -88,15 +85,6 @@ def test_types_that_disagree(value: Any, stated: str) -> None:
         stated_media_type(dump(value), stated, "x")
 
 
-def test_hints() -> None:
-    """A hint lists some of the tags, without control characters."""
-    entries = [{**ENTRY, "annotations": {REF_NAME: f"{i:03}\n\x1b"}} for i in range(999)]
-    with pytest.raises(ImageError) as caught:
-        choose(entries, "latest", "x")
-    assert caught.value.hint.isprintable()
-    assert caught.value.hint.endswith(r"'049\n\x1b' and 949 more")
-
-
 def test_other_case() -> None:
     """Programs in Go take a key in any case: such a document would be another image for them."""
     other = {**LAYER, "Digest": "sha256:" + "f" * 64}
@@ -168,26 +156,3 @@ def test_config_refused(change: dict[str, Any], message: str) -> None:
     """The message names the config and the key."""
     with pytest.raises(ImageError, match=rf"the config of x.*{message}"):
         parse_config(dump({**ROOTFS, **change}), "x")
-
-
-def test_config() -> None:
-    """Null stands for a key that is not there, as programs in Go write it."""
-    inner = dict.fromkeys(["User", "Env", "Entrypoint", "Cmd", "Labels", "Volumes", "ExposedPorts"])
-    value = {**ROOTFS, "config": inner, "history": [{"created_by": None}], "created": None}
-    assert parse_config(dump(value), "x") == value
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {},
-        [None],
-        [{"Config": 5, "Layers": []}],
-        [{"Config": "a", "Layers": "b"}],
-        [{"Layers": []}],
-        [{"Config": "\x1b", "Layers": []}],
-    ],
-)
-def test_docker_listing_refused(value: Any) -> None:
-    with pytest.raises(ImageError, match=r"manifest\.json of x\.tar: images"):
-        parse_docker_listing(dump(value), "x.tar")

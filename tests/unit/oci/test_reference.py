@@ -42,13 +42,6 @@ def test_parse(text: str, host: str, repository: str, tag: str | None, digest: s
     assert Reference.parse(str(found)) == found, "what it writes it reads"
 
 
-def test_ref() -> None:
-    """The digest counts before the tag; the default is latest."""
-    assert Reference.parse(f"a/b:t@{DIGEST}").ref == DIGEST
-    assert Reference.parse("a/b:t").ref == "t"
-    assert Reference.parse("a/b").ref == "latest"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import APIError
 
 from builder.run import docker
-from builder.run.docker import DockerRunner, docker_address, docker_gpu_options, remove_docker_leftovers
-from builder.run.leftovers import new_tag
+from builder.run.docker import DockerRunner, docker_address, docker_gpu_options
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
 
@@ -77,52 +73,7 @@ def test_docker_context(docker_config: Path, tmp_path: Path, monkeypatch: pytest
     assert "other.sock" in str(DockerRunner(settings(tmp_path), Store(tmp_path)).available())
 
 
-def test_missing_context(docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_CONTEXT", "gone")
-    assert "gone" in str(DockerRunner(settings(tmp_path), Store(tmp_path)).available())
-
-
 def test_password_is_not_shown(docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://me:s3cret@127.0.0.1:9")
     said = DockerRunner(settings(tmp_path), Store(tmp_path)).available()
     assert said and "s3cret" not in said
-
-
-def test_killed_processes() -> None:
-    """Containers and images of killed processes are removed; what is in use, or of others, stays."""
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    own = new_tag()
-    killed = own.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
-    elsewhere = f"blob-{'0' * 16}-1-{'0' * 16}"
-    removed: list[str] = []
-
-    class Container:
-        def __init__(self, label: str) -> None:
-            self.labels = {"org.builder.run": label}
-
-        def remove(self, **options: bool) -> None:
-            assert options == {"force": elsewhere not in self.labels.values(), "v": True}
-            removed.append(self.labels["org.builder.run"])
-
-    def remove(name: str) -> None:
-        if "mine" in name:
-            raise AssertionError(name)
-        removed.append(name)
-        raise APIError("conflict: a container uses the image")
-
-    images = [
-        SimpleNamespace(tags=[f"builder-run:{killed}", "mine:1"]),
-        SimpleNamespace(tags=[f"builder-run:{own}"]),
-    ]
-    client = SimpleNamespace(
-        containers=SimpleNamespace(
-            list=lambda **options: [Container(name) for name in (killed, own, elsewhere)]
-        ),
-        images=SimpleNamespace(list=lambda name: images, remove=remove),
-    )
-    remove_docker_leftovers(client)
-    assert removed == [killed, f"builder-run:{killed}"]
-    removed.clear()
-    remove_docker_leftovers(client, elsewhere=True)
-    assert removed == [killed, elsewhere, f"builder-run:{killed}"], "docker refuses to remove one that runs"

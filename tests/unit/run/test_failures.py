@@ -39,12 +39,6 @@ def test_hints(runner: str, text: str, hint: str) -> None:
     assert hint in found and bool(hint) == bool(found)
 
 
-def test_limits_of_this_user() -> None:
-    """The lines for containers.conf have limits that this user may set."""
-    assert '    default_ulimits = ["nofile=' in hint_for("podman", RLIMIT)
-    assert "containers.conf" in hint_for("podman", RLIMIT)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "hint"),
     [

@@ -7,27 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import RunnerError
 from builder.run import identity
 from builder.run.identity import STRANGER, Identity, container_root
 
 ALL = "         0          0 4294967295\n"
 NESTED = "         0     100000      65536\n"
-
-
-@pytest.mark.parametrize(
-    ("id_map", "number", "contained"),
-    [
-        (ALL, STRANGER, True),
-        (NESTED, 65535, True),
-        (NESTED, 65536, False),
-        (NESTED, STRANGER, False),
-        ("0 1000 1\n1 100000 65536\n", 65536, True),
-        ("", 0, False),
-    ],
-)
-def test_id_map(id_map: str, number: int, contained: bool) -> None:
-    assert identity._contains(id_map, number) is contained
 
 
 def test_container_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +48,3 @@ def test_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given.clear()
     Identity(os.getuid(), os.getgid()).give(tmp_path / "tree")
     assert given == []
-
-
-def test_cannot_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def chown(*args: object, **more: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "chown", chown)
-    with pytest.raises(RunnerError, match=r"to the user 4711: Operation not permitted") as e:
-        Identity(4711, 4712).give(tmp_path)
-    assert "local file system" in e.value.hint

@@ -14,8 +14,8 @@ import pytest
 from builder.errors import RunnerError
 from builder.run import podman
 from builder.run.base import RunOptions
-from builder.run.leftovers import new_tag, remove_loaded
-from builder.run.podman import PodmanHpcRunner, PodmanRunner, remove_podman_leftovers, variable_options
+from builder.run.leftovers import remove_loaded
+from builder.run.podman import PodmanHpcRunner, PodmanRunner, variable_options
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
 from tests.support.images import make_layer, make_test_image
@@ -93,31 +93,6 @@ def test_podman_hpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.read_text().splitlines()[-1] == f"rmi {tag.split()[-1]}"
 
 
-def test_killed_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run removes containers and images of processes that were killed, and no others."""
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    killed = new_tag().replace(f"-{os.getpid()}-", f"-{ended.pid}-")
-    elsewhere = f"blob-{'0' * 16}-1-{'0' * 16}"
-    log = tmp_path / "log"
-    program = tmp_path / "podman"
-    program.write_text(
-        f"#!/bin/sh\nprintf '%s\\n' \"$*\" >> {log}\n"
-        f'case "$1" in\nps) echo builder-run-{killed}; echo mine; echo builder-run-{elsewhere} ;;\n'
-        f"images) echo localhost/builder-run:{killed}; echo docker.io/library/debian:12 ;;\nesac\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    remove_podman_leftovers("podman")
-    removed = [line for line in log.read_text().splitlines() if line.startswith("rm")]
-    assert removed == [
-        f"rm --force --time 1 --ignore builder-run-{killed}",
-        f"rmi localhost/builder-run:{killed}",
-    ]
-    remove_podman_leftovers("podman", elsewhere=True)
-    assert f"rm --ignore builder-run-{elsewhere}\n" in log.read_text(), "podman refuses if it runs"
-
-
 SLOW_RMI = """\
 #!/bin/sh
 touch {folder}/started
@@ -150,18 +125,3 @@ def test_interrupted_removal(tmp_path: Path) -> None:
     assert process.wait(60) == 5
     (tmp_path / "go").touch()
     until((tmp_path / "removed").exists)
-
-
-def test_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure of podman itself has the hint of the table of known failures."""
-    image = make_test_image([make_layer(tmp_path, "a")])
-    program = tmp_path / "podman"
-    program.write_text(
-        '#!/bin/sh\ncase "$1" in\nimage) echo "[]" ;;\n'
-        "run) echo 'Error: runc: setting rlimit type 7: not permitted' >&2; exit 126 ;;\nesac\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(RunnerError, match="rlimit type 7") as e:
-        PodmanRunner(settings(tmp_path), Store(tmp_path / "cache")).run(image, ["true"])
-    assert "default_ulimits" in e.value.hint

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from builder.errors import RunnerError
 from builder.run import process
-from builder.run.process import TIMED_OUT, execute, reason, tail
+from builder.run.process import TIMED_OUT, execute
 from tests.support.waiting import until
 
 
@@ -78,19 +77,6 @@ def wait_for_process(word: str) -> None:
     until(lambda: processes(word))
 
 
-def test_ctrl_c() -> None:
-    """Ctrl-C kills the command."""
-    n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
-    code = f"from builder.run.process import execute; execute(['sleep', '{n}'])"
-    started = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=Path(__file__).parents[3]
-    )
-    wait_for_process(n)
-    started.send_signal(signal.SIGINT)
-    started.communicate(timeout=120)
-    assert not processes(n) and started.returncode not in (0, None)
-
-
 def test_ctrl_c_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the moment when the command starts kills it too, and the old handler is back."""
     n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
@@ -111,14 +97,6 @@ def test_ctrl_c_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert not processes(n)
-
-
-def test_reason() -> None:
-    assert reason("\n  first thing \nsecond") == "first thing" and reason("") == "no reason given"
-
-
-def test_tail() -> None:
-    assert tail(["a", "", "b\n", " "], 1) == "    b"
 
 
 def test_lines() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 from builder.errors import RunnerError
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.run.identity import Identity
-from builder.run.rootfs import _finish, cached_lower, cached_rootfs
+from builder.run.rootfs import cached_lower, cached_rootfs
 from builder.settings import Settings
 from builder.store import unpacked
 from builder.store.blobs import Store
@@ -26,39 +24,6 @@ from tests.support.images import make_layer, make_test_image
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
     return make_test_image([make_layer(tmp_path, "a")])
-
-
-def test_each_owner_has_a_tree(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree for another user belongs to them, with all its folders and files."""
-    given: set[str] = set()
-
-    def chown(path: str | Path, uid: int, gid: int, **more: object) -> None:
-        assert (uid, gid) == (4711, 4712)
-        given.add(Path(path).name)
-
-    monkeypatch.setattr(os, "chown", chown)
-    settings = Settings.from_environment(cache=tmp_path / "cache")
-    store = Store(settings.cache)
-    own = cached_rootfs(image, settings, store)
-    assert given == set() and (own / "data/a").is_file()
-    theirs = cached_rootfs(image, settings, store, owner=Identity(4711, 4712))
-    assert {"data", "a"} < given and len(given) == 3, "the root folder under its temporary name, too"
-    assert own.name.endswith(f"-{os.getuid()}") and theirs.name.endswith("-4711")
-    given.clear()
-    assert cached_rootfs(image, settings, store, owner=Identity(4711, 4712)) == theirs and given == set()
-
-
-def test_no_half_tree(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the owner cannot be changed, nothing is left in the cache."""
-
-    def chown(*args: object, **more: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "chown", chown)
-    settings = Settings.from_environment(cache=tmp_path / "cache")
-    with pytest.raises(RunnerError):
-        cached_rootfs(image, settings, Store(settings.cache), owner=Identity(4711, 4712))
-    assert list((settings.cache / "rootfs").iterdir()) == []
 
 
 def labelled(image: Image) -> Image:
@@ -162,34 +127,6 @@ def test_links_are_not_changed(tmp_path: Path) -> None:
     assert (tree / "data/b").samefile(shared / "data/b") and not list(outside.iterdir())
 
 
-def test_image_of_1980(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree whose root has an old time is not taken for abandoned while its files get their owner."""
-    settings = Settings.from_environment(cache=tmp_path / "cache")
-    store = Store(settings.cache)
-
-    def give(self: Identity, folder: Path) -> None:
-        store.sweep(settings.cache / "rootfs")
-        assert folder.is_dir()
-
-    monkeypatch.setattr(Identity, "give", give)
-    lower = layer(store, member("./"), member("data/a", b"lower"))
-    image = labelled(make_test_image([lower, layer(store, member("./"), member("data/b", b""))]))
-    assert (cached_rootfs(image, settings, store) / "data/b").is_file()
-
-
-def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system without hard links takes the whole image."""
-
-    def refuse(*args: object, **more: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    settings = Settings.from_environment(cache=tmp_path / "cache")
-    image = labelled(make_test_image([make_layer(tmp_path, "a"), files_layer(tmp_path, "one")]))
-    monkeypatch.setattr(shutil, "copytree", refuse)
-    folder = cached_rootfs(image, settings, Store(settings.cache))
-    assert (folder / "app/train.py").read_text() == "one" and (folder / "data/a").read_text() == "replaced"
-
-
 def test_chain_of_steps(tmp_path: Path) -> None:
     """Each image of a chain, and the image with one more layer, link to the files of the one below."""
     settings = Settings.from_environment(cache=tmp_path / "cache")
@@ -209,11 +146,14 @@ def test_chain_of_steps(tmp_path: Path) -> None:
     release()
 
 
-def test_unpacked_twice(tmp_path: Path) -> None:
-    """Without locks, the tree of the process that is ready first stays, and the other one is removed."""
-    folder, later = tmp_path / "tree", tmp_path / "later"
-    for tree in (folder, later):
-        tree.mkdir()
-        (tree / "file").write_text(tree.name)
-    _finish(later, folder, Identity(os.getuid(), os.getgid()))
-    assert (folder / "file").read_text() == "tree" and not later.exists()
+def test_no_half_tree(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the owner cannot be changed, nothing is left in the cache."""
+
+    def chown(*args: object, **more: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", chown)
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    with pytest.raises(RunnerError):
+        cached_rootfs(image, settings, Store(settings.cache), owner=Identity(4711, 4712))
+    assert list((settings.cache / "rootfs").iterdir()) == []

@@ -54,14 +54,6 @@ def test_root_is_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (plan.uid, plan.gid) == owner == (0, 0)
 
 
-def test_ordinary_user_is_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
-    monkeypatch.setattr(os, "getgid", lambda: 100)
-    plan, owner = plan_of(RunOptions(), tmp_path, monkeypatch)
-    assert (plan.uid, plan.gid) == owner == (1000, 100)
-
-
 def test_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The container sees the GPUs' devices and has their groups; nothing else of /dev is in the plan."""
     devices = [Path("/dev/dri"), Path("/dev/kfd")]
@@ -80,21 +72,3 @@ def test_without_libseccomp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(NullReporter, "warn", lambda self, message: warnings.append(message))
     plan_of(RunOptions(), tmp_path, monkeypatch)
     assert warnings == ["libseccomp is not installed: the image's system calls are not filtered"]
-
-
-def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recorded run has its own folders for changes, and a root that is emulated."""
-    seen = []
-
-    def start(plan: Any, options: Any) -> Completed:
-        seen.append(plan)
-        return Completed(0, "", "")
-
-    monkeypatch.setattr(userns, "_start", start)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    options = RunOptions(env={"HOME": "/root", "A": "b"}, network="host")
-    userns.run_recorded(tmp_path / "rootfs", tmp_path, ["make"], options)
-    (plan,) = seen
-    assert plan.emulate_root and plan.changes == str(tmp_path) and plan.network == "host"
-    assert plan.env == {"HOME": "/root", "A": "b"} and plan.command == ["make"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["upper", "work"]

@@ -1,1 +1,0 @@
-"""Workflows of GitHub and GitLab that update locks every month, and build, test and publish images."""

@@ -1,0 +1,46 @@
+"""Images of layers and a config, without annotations: of build steps, trials, and bases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+
+
+def plain_image(layers: Sequence[Layer], config: Mapping[str, Any]) -> Image:
+    """Return the image of layers, from the bottom up, and a config."""
+    data = canonical_json(dict(config))
+    described = Descriptor.of(OCI_CONFIG, data)
+    manifest = canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": described.to_json(),
+            "layers": [layer.descriptor.to_json() for layer in layers],
+        }
+    )
+    return Image(tuple(layers), data, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+
+
+def image_of(
+    layers: Sequence[Layer], env: Mapping[str, str], *, architecture: str = "amd64", target: str = ""
+) -> Image:
+    """Return an image of some layers that runs as root in ``/``.
+
+    Args:
+        layers: from the bottom up.
+        env: its environment variables.
+        architecture: OCI's name of the processor.
+        target: the target that it becomes; unpacked images of one target share their files.
+    """
+    runtime = {
+        "Env": [f"{name}={value}" for name, value in env.items()],
+        "Labels": {"org.builder.target": target} if target else {},
+        "WorkingDir": "/",
+    }
+    diff_ids = [layer.diff_id for layer in layers]
+    rootfs = {"type": "layers", "diff_ids": diff_ids}
+    return plain_image(
+        layers, {"architecture": architecture, "os": "linux", "config": runtime, "rootfs": rootfs}
+    )

@@ -1,0 +1,112 @@
+"""Runs a program in a container of an image, with a folder that it shares with builder, limits and a log.
+
+Builds of wheels and the compiler of modules are such tasks; build steps share the log.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from builder.model import Image, SifImage
+from builder.progress import Reporter
+from builder.redact import redact
+from builder.run.base import Mount, Network, Runner, RunOptions
+from builder.run.identity import container_root
+from builder.run.process import Completed, tail
+from builder.settings import Settings
+from builder.store.folders import CacheFolders
+from builder.text import visible
+
+log = logging.getLogger(__name__)
+
+
+class TaskLog(AbstractContextManager["TaskLog"]):
+    """The output of a task, without credentials: reported line by line, and in a file of the cache's logs.
+
+    Args:
+        settings: the cache.
+        task: the name in progress messages and in the log of builder.
+        reporter: receives the lines.
+        kind: ends the name of the file: ``step``, ``wheel``.
+    """
+
+    def __init__(self, settings: Settings, task: str, reporter: Reporter, kind: str) -> None:
+        folder = CacheFolders(settings.cache).logs
+        folder.mkdir(parents=True, exist_ok=True)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.path = folder / f"{now}-{os.getpid()}-{kind}.log"
+        self.lines: list[str] = []
+        self._task = task
+        self._reporter = reporter
+        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add(self, line: str) -> None:
+        """Record a line. It can be called from any thread."""
+        text = visible(redact(line))
+        self.lines.append(text)
+        print(text, file=self._file, flush=True)
+        log.info("%s: %s", self._task, text)
+        if text.strip():
+            self._reporter.doing(self._task, text)
+
+    def tail(self, count: int) -> str:
+        """Return the last lines, indented, for an error message."""
+        return tail(self.lines, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A program and the folder that it shares with builder."""
+
+    command: Sequence[str]
+    """The program in the image and its arguments; the image's entry point is not used."""
+    folder: Path
+    """A folder of this host, which the program can write. It must be under ``settings.tmpdir``."""
+    place: str
+    """Absolute path of the folder in the container; also the working directory."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables in addition to the image's."""
+    mounts: Sequence[Mount] = ()
+    """Further files and folders."""
+    network: Network = "none"
+    timeout_s: float | None = None
+
+
+def run_task(task: Task, image: Image | SifImage, runner: Runner, output: TaskLog | None = None) -> Completed:
+    """Run a task in a temporary container. The folder then belongs to the container's root.
+
+    The program may have left anything in the folder: read its files with ``read_foreign``.
+
+    Raises:
+        RunnerError, ImageError: The container cannot be started.
+    """
+    container_root(keep_root=False).give(task.folder)
+    options = RunOptions(
+        env=task.env,
+        mounts=[Mount(task.folder, task.place, readonly=False), *task.mounts],
+        workdir=task.place,
+        entrypoint=(),
+        network=task.network,
+        timeout_s=task.timeout_s,
+        on_line=None if output is None else output.add,
+    )
+    done = runner.run(image, task.command, options)
+    if output is not None and not output.lines:  # docker has no on_line
+        for line in done.stderr.splitlines():
+            output.add(line)
+    return done
