@@ -2,8 +2,7 @@
 
 git reads the settings of the repository that it works in, and many of them name programs: hooks, filters,
 file-system monitors, credential helpers, the other end of a lazy fetch. So git never works in a repository
-that others made. It works in a bare one of builder's own, with the settings below and those of the user. A
-checkout is to it a folder of files, and an index (:mod:`builder.trees.checkout`).
+that others made. It works in a bare one of builder's own, with the settings below and those of the user.
 
 * No command line contains a URL with a password: a remote is set in git's environment (``GIT_CONFIG_*``), and
   the password comes from a credential helper, which git asks for this scheme, host and port only: a redirect

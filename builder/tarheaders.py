@@ -38,6 +38,8 @@ _OCTAL = re.compile(rb"[ \0]*([0-7]*)(?:[ \0].*)?", re.DOTALL)
 _PAX_LENGTH = re.compile(rb"([1-9][0-9]{0,9}) ")
 _DECIMAL = re.compile(rb"[0-9]{1,20}")
 _PADDING = re.compile(rb"\0*\Z")
+#: Where numbers are in a header.
+_PLACES = {b"uid": slice(108, 116), b"gid": slice(116, 124), b"size": slice(124, 136)}
 
 
 class TarError(Exception):
@@ -155,33 +157,50 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
 
 def _header(block: bytes, pax: Mapping[bytes, bytes]) -> Header:
     """Returns the member that a header and the extended headers before it describe."""
-    name = pax.get(b"path") or _field(block[:100])
-    if b"path" not in pax and block[257:263] == b"ustar\0" and block[345]:
-        name = _field(block[345:500]) + b"/" + name
+    name = _name(block, pax)
     path = _path(name, name)
-    flag = block[156:157]
+    flag = _flag(block[156:157], name)
     if flag == _SPARSE or any(key.startswith(_SPARSE_KEY) for key in pax):
         raise TarError(f"{path!r} is a sparse file, which is not supported")
-    if flag == _OLD_FILE and name.endswith(b"/"):
-        flag = DIRECTORY
-    elif flag in (_OLD_FILE, _CONTIGUOUS_FILE):
-        flag = FILE
     try:
-        uid = _decimal(pax[b"uid"]) if b"uid" in pax else _number(block[108:116])
-        gid = _decimal(pax[b"gid"]) if b"gid" in pax else _number(block[116:124])
-        size = _decimal(pax[b"size"]) if b"size" in pax else _number(block[124:136])
+        uid, gid, size = (_value(block, pax, key) for key in (b"uid", b"gid", b"size"))
         mtime = float(pax[b"mtime"]) if b"mtime" in pax else _number(block[136:148])
     except ValueError:
         raise TarError(f"{path!r} has a damaged header") from None
-    if not (0 <= uid < _MAX_ID and 0 <= gid < _MAX_ID and 0 <= size < _MAX_SIZE):
-        raise TarError(f"{path!r} has an impossible owner or size")
-    if not math.isfinite(mtime) or abs(mtime) >= _MAX_TIME:
-        raise TarError(f"{path!r} has an impossible time")
+    _check_numbers(path, uid, gid, size, mtime)
     is_link = flag in (HARDLINK, SYMLINK)
     target = _path(pax.get(b"linkpath") or _field(block[157:257]), name) if is_link else ""
     xattrs = {os.fsdecode(k): os.fsdecode(v) for k, v in pax.items() if k.startswith(_XATTR)}
     mode = _number(block[100:108]) & 0o7777
     return Header(path, flag, mode, uid, gid, size if flag == FILE else 0, mtime, target, xattrs)
+
+
+def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:
+    """Return the path of a member, as the tar has it."""
+    name = pax.get(b"path") or _field(block[:100])
+    if b"path" not in pax and block[257:263] == b"ustar\0" and block[345]:
+        return _field(block[345:500]) + b"/" + name
+    return name
+
+
+def _flag(flag: bytes, name: bytes) -> bytes:
+    """Return the type flag of today for that of an older tar."""
+    if flag == _OLD_FILE and name.endswith(b"/"):
+        return DIRECTORY
+    return FILE if flag in (_OLD_FILE, _CONTIGUOUS_FILE) else flag
+
+
+def _value(block: bytes, pax: Mapping[bytes, bytes], key: bytes) -> int:
+    """Return an owner or the size. Raises ValueError if the pax header has something else."""
+    return _decimal(pax[key]) if key in pax else _number(block[_PLACES[key]])
+
+
+def _check_numbers(path: str, uid: int, gid: int, size: int, mtime: float) -> None:
+    """Raise TarError for numbers that no file can have."""
+    if not (0 <= uid < _MAX_ID and 0 <= gid < _MAX_ID and 0 <= size < _MAX_SIZE):
+        raise TarError(f"{path!r} has an impossible owner or size")
+    if not math.isfinite(mtime) or abs(mtime) >= _MAX_TIME:
+        raise TarError(f"{path!r} has an impossible time")
 
 
 def _path(value: bytes, member: bytes) -> str:

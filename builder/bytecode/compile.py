@@ -13,51 +13,48 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from builder.bases.image import BaseImage
-from builder.bytecode.compiled import CompiledFile, PackageBytecode
-from builder.bytecode.inputs import compiler_key, modules_in
-from builder.bytecode.job import MAX_SOURCE, Share, compile_job, source_of
-from builder.bytecode.runtime import RuntimeSource, make_runtime
-from builder.config.recipe import Recipe
+from builder.bytecode.inputs import BytecodeRequest, compiler_key, modules_of
+from builder.bytecode.job import MAX_SOURCE, CompileJob, Share, source_of
+from builder.bytecode.runtime import make_runtime
 from builder.layers.cache import cache_key
-from builder.layers.packages import Packages
 from builder.model import LockedPackage
 from builder.parallel import in_parallel
-from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
-from builder.store.blobs import Store
-from builder.store.records import write_record
+from builder.progress import working
+from builder.store.leftovers import temporary_folder
+from builder.store.records import read_record, write_record
 
 
-@dataclass(frozen=True)
-class CompileRequest:
-    """What is compiled, and with what."""
+@dataclass(frozen=True, slots=True)
+class CompiledFile:
+    """A compiled module. Paths are relative to the image's root, as in :mod:`builder.layers.entry`."""
 
-    packages: Packages
-    """All packages of the build; one of them is Python."""
-    chosen: tuple[LockedPackage, ...]
-    """Those to compile."""
-    base: BaseImage
-    """Its C library, or its Python, runs the compiler."""
-    recipe: Recipe
-    settings: Settings
-    store: Store
-    reporter: Reporter = QUIET
-
-    @cached_property
-    def compiler(self) -> list[str | int]:
-        """The part of the cache keys that all packages share."""
-        return compiler_key(self.packages, self.base)
+    source: str
+    """The module: ``opt/conda/lib/python3.11/site-packages/six.py``."""
+    pyc: str
+    """What Python reads in its place: ``.../site-packages/__pycache__/six.cpython-311.pyc``."""
+    offset: int
+    """Where its bytes begin in :attr:`PackageBytecode.blob`."""
+    size: int
+    """In bytes."""
+    sha256: str
+    """Of its bytes: 64 lower-case hex digits."""
 
 
-def compile_packages(request: CompileRequest) -> dict[str, PackageBytecode]:
-    """Returns the compiled modules by package key; compiles those that the cache lacks.
+@dataclass(frozen=True, slots=True)
+class PackageBytecode:
+    """All modules of a package that can be compiled, in the order of :attr:`CompiledFile.pyc`."""
 
-    Modules are the files ``*.py`` in the environment's ``lib/pythonX.Y/``. Like pip, it leaves out those that
-    do not compile.
+    files: tuple[CompiledFile, ...]
+    blob: Path
+    """One file that holds the bytes of all of them; content was verified when it was read from the cache."""
+
+
+def compile_packages(request: BytecodeRequest, chosen: Sequence[LockedPackage]) -> dict[str, PackageBytecode]:
+    """Return the compiled modules by package key; compile those that the cache lacks.
+
+    Like pip, it leaves out those that do not compile.
 
     Raises:
         LayerError: a package is damaged, or Python did not survive its modules.
@@ -65,53 +62,37 @@ def compile_packages(request: CompileRequest) -> dict[str, PackageBytecode]:
         ImageError, RegistryError: the base is damaged or not available.
         SpaceError: the disk is full.
     """
-    found: dict[str, PackageBytecode] = {}
-    missing = []
-    request.store.prefetch([_record_path(request, package) for package in request.chosen])
-    for package in request.chosen:
-        known = _known(request, package) if _modules(request, package) else PackageBytecode((), Path())
-        if known is None:
-            missing.append(package)
-        else:
-            found[package.key] = known
+    found = {package.key: _known(request, package) for package in chosen}
+    missing = [package for package in chosen if found[package.key] is None]
     if missing:
-        found |= _compile(request, missing)
-    return {package.key: found.get(package.key, PackageBytecode((), Path())) for package in request.chosen}
+        _compile(request, missing)
+        found |= {package.key: _known(request, package) for package in missing}
+    return {key: bytecode or PackageBytecode((), Path()) for key, bytecode in found.items()}
 
 
-def _modules(request: CompileRequest, package: LockedPackage) -> frozenset[str]:
-    """The paths of a package's modules."""
-    return frozenset(modules_in(request.packages.index(package), request.packages.context))
-
-
-def _compile(request: CompileRequest, missing: Sequence[LockedPackage]) -> dict[str, PackageBytecode]:
-    """Compiles packages in one container, and records the results."""
-    settings, store, reporter = request.settings, request.store, request.reporter
-    architecture = request.recipe.architecture
-    source = RuntimeSource(request.packages, request.base, architecture, settings, store, reporter)
-    with compile_job(settings) as job, working(reporter, "compiling modules"):
-        runtime = make_runtime(source)
-        request.packages.require(missing)
+def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
+    """Compile packages in one container, and record the results."""
+    settings, reporter = request.settings, request.reporter
+    with temporary_folder(settings.tmpdir, 0o755) as folder, working(reporter, "compiling modules"):
+        job = CompileJob(folder)
+        runtime = make_runtime(request)
 
         def write(package: LockedPackage) -> list[Share]:
             return job.write(package, _sources(request, package))
 
         shares = in_parallel(write, missing, settings.jobs)
-        tag = job.run(runtime, settings, store, reporter)
-        found = {}
+        tag = job.run(runtime, settings, request.store, reporter)
         for package, written in shares:
             pycs = {path: pyc for share in written for path, pyc in job.result(share).items()}
             _record(request, package, tag, pycs)
-            found[package.key] = _known(request, package)
-    return {key: bytecode for key, bytecode in found.items() if bytecode is not None}
 
 
-def _sources(request: CompileRequest, package: LockedPackage) -> Iterator[tuple[str, bytes]]:
-    """The image paths of a package's modules, and their content."""
-    modules = _modules(request, package)
-    paths = {entry.path for entry in request.packages.index(package).entries}
+def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple[str, bytes]]:
+    """Yield the image paths of a package's modules, and their content."""
+    modules = modules_of(request.packages, package)
+    paths = frozenset(entry.path for entry in request.packages.indexes[package.key].entries)
     sources: dict[str, bytes] = {}  # of a conda package, in which later paths may be hard links
-    for entry in request.packages.entries(package, frozenset(paths - modules)):
+    for entry in request.packages.entries(package, paths - modules.keys()):
         if entry.path not in modules or entry.size > MAX_SOURCE:
             continue
         if entry.kind == "hardlink":
@@ -128,13 +109,20 @@ def _sources(request: CompileRequest, package: LockedPackage) -> Iterator[tuple[
 # the cache
 
 
-def _record_path(request: CompileRequest, package: LockedPackage) -> Path:
-    context = request.packages.context
-    key = cache_key([*request.compiler, package.key, package.url, context.prefix, context.site_packages])
+def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
+    packages = request.packages
+    context = packages.context
+    key = cache_key(
+        [
+            *compiler_key(packages, request.base),
+            [package.key, package.url, context.prefix, context.site_packages],
+            sorted(modules_of(packages, package)),
+        ]
+    )
     return request.store.folders.bytecode / f"{key}.json"
 
 
-def _record(request: CompileRequest, package: LockedPackage, tag: str, pycs: Mapping[str, bytes]) -> None:
+def _record(request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Mapping[str, bytes]) -> None:
     """Stores the compiled modules of a package. An empty one did not compile."""
     files = []
     with request.store.writer() as blob:
@@ -147,9 +135,9 @@ def _record(request: CompileRequest, package: LockedPackage, tag: str, pycs: Map
     write_record(_record_path(request, package), {"tag": tag, "digest": digest, "size": size, "files": files})
 
 
-def _known(request: CompileRequest, package: LockedPackage) -> PackageBytecode | None:
+def _known(request: BytecodeRequest, package: LockedPackage) -> PackageBytecode | None:
     """The compiled modules in the cache; None if they are not there."""
-    data = request.store.recall(_record_path(request, package))
+    data = read_record(_record_path(request, package))
     blob = None if data is None else request.store.get(data["digest"], data["size"])
     if blob is None:
         return None

@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from builder.bases.image import BaseImage
+from builder.config.recipe import Recipe
 from builder.layers.cache import FORMAT as LAYERS_FORMAT
-from builder.layers.entry import LinkContext, PackageIndex
-from builder.model import LockedPackage
-
-if TYPE_CHECKING:
-    from builder.layers.packages import Packages
+from builder.layers.packages import Packages
+from builder.model import Layer, LockedPackage
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.store.blobs import Store
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
 FORMAT = 1
+#: Folders below lib/pythonX.Y whose modules are not compiled: programs do not import a package's tests.
+_TESTS = re.compile(r"(.*/)?tests?/")
 #: The first Python whose modules may carry a hash in place of a time (PEP 552).
 _FIRST = (3, 7)
 #: Builds of conda's package python that bring another implementation: ``0_73_pypy``, ``3_graalpy310_native``.
 _NOT_CPYTHON = re.compile(r"_(pypy|graalpy)")
+
+
+@dataclass(frozen=True, slots=True)
+class BytecodeRequest:
+    """What is compiled, with what, and for which image."""
+
+    packages: Packages
+    """All packages of the image; one of them is Python."""
+    base: BaseImage
+    """Its C library, or its Python, runs the compiler."""
+    recipe: Recipe
+    settings: Settings
+    store: Store
+    total: int
+    """The largest number of layers of packages and compiled modules together."""
+    below: tuple[Layer, ...]
+    """The layers of the packages."""
+    reporter: Reporter = QUIET
 
 
 def python_package(packages: Packages) -> LockedPackage | None:
@@ -70,11 +91,21 @@ def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
     return [FORMAT, LAYERS_FORMAT, *needed, *base_key(base)]
 
 
-def modules_in(index: PackageIndex, context: LinkContext) -> dict[str, int]:
-    """Returns the modules of a package, and the bytes of each: the files ``*.py`` in ``lib/pythonX.Y/``."""
+def modules_of(packages: Packages, package: LockedPackage) -> dict[str, int]:
+    """Return the modules of a package that are compiled, and the bytes of each.
+
+    These are the files ``*.py`` in ``lib/pythonX.Y/``, without those in folders ``test`` and ``tests``, and
+    without those that another package replaces.
+    """
+    context = packages.context
     root = f"{context.prefix.strip('/')}/{posixpath.dirname(context.site_packages)}/"
+    left_out = packages.resolution.leave_out.get(package.key, frozenset())
     return {
         e.path: e.size
-        for e in index.entries
-        if e.path.endswith(".py") and e.path.startswith(root) and e.kind in ("file", "hardlink")
+        for e in packages.indexes[package.key].entries
+        if e.path.endswith(".py")
+        and e.path.startswith(root)
+        and e.kind in ("file", "hardlink")
+        and e.path not in left_out
+        and not _TESTS.match(e.path, len(root))
     }

@@ -8,7 +8,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +17,12 @@ from builder.errors import LayerError, RunnerError
 from builder.layers.entry import Entry, Inline, Range
 from builder.model import LockedPackage
 from builder.progress import Reporter
-from builder.run.base import Mount, RunOptions
-from builder.run.identity import container_root
 from builder.run.process import tail
 from builder.run.select import find_runner
+from builder.run.task import Task, run_task
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import read_foreign
-from builder.store.leftovers import temporary_folder
 from builder.text import visible
 
 #: Modules, and bytes of source, from which on a file of the job is complete.
@@ -38,6 +35,11 @@ _MAX_PYC = 256 << 20
 #: Seconds for all modules: 60,000 modules of an emulated processor take about an hour.
 _LIMIT_S = 4 * 3600
 _SHOWN_LINES = 10
+_ENV = {
+    "PYTHONHASHSEED": "0",
+    # x ** 0.5 is computed by the C library, whose last bit may depend on the processor
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable,-FMA_Usable,-FMA4_Usable",
+}
 _TAG = re.compile(r"[a-z0-9][A-Za-z0-9._-]{0,40}")
 HINT = "write in the recipe: bytecode: none"
 
@@ -86,29 +88,18 @@ class CompileJob:
         return share
 
     def run(self, runtime: Runtime, settings: Settings, store: Store, reporter: Reporter) -> str:
-        """Compiles all modules; returns the tag of the Python, ``cpython-311``.
+        """Compile all modules; return the tag of the Python, ``cpython-311``.
 
         Raises:
             LayerError: the Python does not start, or did not survive a package.
             RunnerError: no runner works on this host.
         """
         (self.folder / "worker.py").write_bytes(Path(worker.__file__).read_bytes())
-        container_root(keep_root=False).give(self.folder)
-        options = RunOptions(
-            env={
-                "PYTHONHASHSEED": "0",
-                # x ** 0.5 is computed by the C library, whose last bit may depend on the processor
-                "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable,-FMA_Usable,-FMA4_Usable",
-            },
-            mounts=[Mount(self.folder, JOB_FOLDER, readonly=False)],
-            workdir="/",
-            entrypoint=(),
-            timeout_s=_LIMIT_S,
-        )
         program = [runtime.python, "-s", "-S", "-B", "-W", "ignore", f"{JOB_FOLDER}/worker.py"]
+        command = [*program, JOB_FOLDER, str(settings.jobs)]
+        task = Task(command, self.folder, JOB_FOLDER, env=_ENV, timeout_s=_LIMIT_S)
         try:
-            runner = find_runner(settings, store, reporter=reporter)
-            done = runner.run(runtime.image, [*program, JOB_FOLDER, str(settings.jobs)], options)
+            done = run_task(task, runtime.image, find_runner(settings, store, reporter=reporter))
         except RunnerError as e:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT
             raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None
@@ -147,13 +138,6 @@ class CompileJob:
         except (ValueError, TypeError, KeyError):
             pass
         raise LayerError("the image's Python names no tag for its compiled modules", HINT)
-
-
-@contextmanager
-def compile_job(settings: Settings) -> Iterator[CompileJob]:
-    """A job in a temporary folder, which is removed at the end of the context."""
-    with temporary_folder(settings.tmpdir, 0o755) as folder:
-        yield CompileJob(folder)
 
 
 def source_of(entry: Entry) -> bytes:

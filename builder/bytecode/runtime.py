@@ -12,22 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from builder.bases.image import BaseImage
 from builder.bases.registry import fetch_layer
-from builder.bytecode.inputs import base_key, python_package, python_packages
-from builder.channel.venv import BasePython, base_python_of
+from builder.bytecode.inputs import BytecodeRequest, base_key, python_package, python_packages
 from builder.errors import LayerError
+from builder.fetch.venv import BasePython, base_python_of
 from builder.layers.build import make_layer
-from builder.layers.cache import cache_key, layer_record, read_layer
+from builder.layers.cache import cache_key, cached_layer
 from builder.layers.entry import Entry, Inline
-from builder.layers.packages import Packages
 from builder.model import Image, Layer, LockedPackage
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings
+from builder.oci.image import image_of
 from builder.sif.read import read_sif
-from builder.steps.image import image_of
-from builder.store.blobs import Store
-from builder.store.records import write_record
 from builder.trees.member import Kind
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, layer_source
@@ -59,20 +53,7 @@ class Runtime:
     """Absolute."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeSource:
-    """What a runtime image is made from."""
-
-    packages: Packages
-    base: BaseImage
-    architecture: str
-    """OCI's name."""
-    settings: Settings
-    store: Store
-    reporter: Reporter = QUIET
-
-
-def make_runtime(source: RuntimeSource) -> Runtime:
+def make_runtime(source: BytecodeRequest) -> Runtime:
     """Returns the image that modules of an environment are compiled in. Its layers are made once.
 
     Raises:
@@ -92,11 +73,11 @@ def make_runtime(source: RuntimeSource) -> Runtime:
     else:
         layers = (_base_libraries(source), _conda_python(source, package))
         python = source.packages.context.interpreter
-    image = image_of(layers, {}, architecture=source.architecture, target=f"python-{package.version}")
+    image = image_of(layers, {}, architecture=source.recipe.architecture, target=f"python-{package.version}")
     return Runtime(image, python)
 
 
-def _conda_python(source: RuntimeSource, python: LockedPackage) -> Layer:
+def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
     """The layer of a conda package's Python, with the libraries of the packages that it needs."""
     needed = python_packages(source.packages)
     context = source.packages.context
@@ -111,7 +92,7 @@ def _conda_python(source: RuntimeSource, python: LockedPackage) -> Layer:
         seen: set[str] = set()
         for package in reversed(needed):  # of two packages with one path the later one wins
             wanted = python_files if package is python else libraries
-            paths = {e.path for e in source.packages.index(package).entries}
+            paths = {e.path for e in source.packages.indexes[package.key].entries}
             leave_out = frozenset(p for p in paths if p in seen or not wanted.fullmatch(p))
             if paths == leave_out:
                 continue
@@ -123,7 +104,7 @@ def _conda_python(source: RuntimeSource, python: LockedPackage) -> Layer:
     return _recorded(source, key, entries(), f"python {python.version}")
 
 
-def _base_libraries(source: RuntimeSource) -> Layer:
+def _base_libraries(source: BytecodeRequest) -> Layer:
     """The layer of the base's C library."""
 
     def entries() -> Iterator[Entry]:
@@ -141,7 +122,7 @@ def _base_libraries(source: RuntimeSource) -> Layer:
     return _recorded(source, key, entries(), "C library")
 
 
-def _base_python(source: RuntimeSource, python: BasePython) -> Layer:
+def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
     """The layer of a base's own Python."""
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
@@ -157,19 +138,16 @@ def _base_python(source: RuntimeSource, python: BasePython) -> Layer:
     return _recorded(source, key, entries(), f"python {python.version}")
 
 
-def _from_below(source: RuntimeSource) -> Iterator[list[Source]]:
+def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
     """The lowest layer of the base, then the two lowest, and so on; they are downloaded if necessary."""
     if source.base.sif is not None:
         yield list(read_sif(source.base.sif.path).sources())
         return
     sources: list[Source] = []
     for layer in source.base.layers:
-        sources.append(layer_source(_present(source, layer), source.store))
+        present = fetch_layer(layer, source.settings, source.store, source.reporter)
+        sources.append(layer_source(present, source.store))
         yield sources
-
-
-def _present(source: RuntimeSource, layer: Layer) -> Layer:
-    return fetch_layer(layer, source.settings, source.store, source.reporter)
 
 
 def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry]:
@@ -191,11 +169,9 @@ def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry
     yield from (link for link in links if link.target in files)
 
 
-def _recorded(source: RuntimeSource, key: str, entries: Iterable[Entry], title: str) -> Layer:
-    """A layer of the cache; it is made if the cache lacks it."""
+def _recorded(source: BytecodeRequest, key: str, entries: Iterable[Entry], title: str) -> Layer:
+    """Return a layer of the cache; it is made if the cache lacks it."""
     record = source.store.folders.bytecode / f"python-{key}.json"
-    layer = read_layer(record, source.store)
-    if layer is None:
-        layer = make_layer(entries, title, source.settings, source.store)
-        write_record(record, layer_record(layer))
-    return layer
+    return cached_layer(
+        record, source.store, lambda: make_layer(entries, title, source.settings, source.store)
+    )

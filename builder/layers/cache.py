@@ -7,14 +7,14 @@ damaged, or if the store does not have its blob; then the layer is built again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
 from builder.model import Descriptor, Layer, LockedPackage, canonical_json
 from builder.store.blobs import Store
-from builder.store.records import write_record
+from builder.store.records import read_record, write_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 4
@@ -59,27 +59,19 @@ def requires_path(store: Store, wheel: LockedPackage) -> Path:
     return store.folders.index / f"requires-{cache_key([FORMAT, wheel.key, wheel.url])}.json"
 
 
-def package_records(store: Store, packages: Sequence[LockedPackage], context: LinkContext) -> list[Path]:
-    """Returns where builds record what packages contain: the next set with one of them reads it."""
-    paths = (index_path, installed_record_path)
-    found = [path(store, p, context) for p in packages for path in paths]
-    return [*found, *(requires_path(store, p) for p in packages)]
-
-
 def read_index(path: Path, store: Store) -> PackageIndex | None:
     """Returns a cached index, or None if there is none."""
-    data = store.recall(path)
+    data = read_record(path)
     if data is None:
         return None
     entries = tuple(IndexEntry(*e) for e in data["entries"])
-    return PackageIndex(entries, tuple(data["post_link"]), tuple(data["notes"]), data.get("archive", 0))
+    return PackageIndex(entries, tuple(data["post_link"]))
 
 
 def write_index(path: Path, index: PackageIndex) -> None:
     """Caches an index."""
     entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
-    record = {"entries": entries, "post_link": index.post_link, "notes": index.notes}
-    write_record(path, {**record, "archive": index.archive})
+    write_record(path, {"entries": entries, "post_link": index.post_link})
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:
@@ -120,5 +112,18 @@ def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[La
 
 def read_layer(path: Path, store: Store) -> Layer | None:
     """Returns the layer of a record, or None if there is no record, or the store does not have the blob."""
-    data = store.recall(path)
+    data = read_record(path)
     return None if data is None else recorded_layer(data, store)
+
+
+def cached_layer(path: Path, store: Store, make: Callable[[], Layer]) -> Layer:
+    """Returns the layer of a record; makes and records it if the cache lacks it.
+
+    Two builds do not make the same layer at the same time.
+    """
+    with store.lock(f"layer {path.stem}"):
+        layer = read_layer(path, store)
+        if layer is None:
+            layer = make()
+            write_record(path, layer_record(layer))
+    return layer

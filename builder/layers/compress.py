@@ -37,8 +37,8 @@ from builder.config.recipe import Compression
 from builder.errors import LayerError
 from builder.layers.entry import Deflated, Entry, Inline, Range
 from builder.layers.tar import END, header, padding, with_parents
-from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
-from builder.store.blobs import BlobWriter, Store
+from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
+from builder.store.blobs import BlobWriter
 from builder.text import one_line
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
@@ -52,7 +52,6 @@ ZSTD_LEVEL: Final = 3
 #: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread holds at most
 #: 64 MiB.
 _STEP: Final = 64 << 10
-_MAX_OPEN_FILES: Final = 16
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, unknown system
 _BUG = "this is a bug in builder; please report it"
 _ISAL_ERROR = cast("type[Exception]", isal_zlib.error)  # isal's type stub declares an instance
@@ -74,43 +73,6 @@ def gzip_member(data: bytes | bytearray) -> bytes:
 
 def _gzip_trailer(crc32: int, size: int) -> bytes:
     return struct.pack("<II", crc32, size & 0xFFFFFFFF)
-
-
-def write_layer(
-    store: Store,
-    entries: Iterable[Entry],
-    *,
-    compression: Compression,
-    mtime: int,
-    title: str = "",
-    packages: tuple[str, ...] = (),
-    annotations: dict[str, str] | None = None,
-    advance: Callable[[int], None] = lambda n: None,
-) -> Layer:
-    """Writes one layer into the store.
-
-    Args:
-        store: receives the blob.
-        entries: the members of the tar.
-        compression: ``gzip`` or ``zstd``.
-        mtime: time of all members, seconds since 1970.
-        title: the layer's name in the image's history.
-        packages: names of the packages in the layer.
-        annotations: annotations of the layer's descriptor.
-        advance: is called with the number of tar bytes written, block by block.
-
-    Raises:
-        LayerError: a path is unsafe, or content does not match its size or checksum.
-        SpaceError: the disk is full.
-    """
-    with store.writer() as out:
-        writer = LayerWriter(out, compression, mtime, advance)
-        writer.write(entries)
-        digest, size = out.commit()
-    descriptor = Descriptor(MEDIA_TYPES[compression], digest, size, annotations or {})
-    return Layer(
-        descriptor, writer.diff_id, store.path(digest), title=title, packages=packages, unpacked=writer.size
-    )
 
 
 class LayerWriter:
@@ -141,7 +103,7 @@ class LayerWriter:
         self._blob = _CompressedTar(out, compression, advance)
         self._splice = compression == "gzip"
         self._mtime = mtime
-        self._sources = _OpenFiles()
+        self._sources = _OpenFile()
 
     @property
     def diff_id(self) -> str:
@@ -283,24 +245,22 @@ class _CompressedTar:
         self.put(packed, at_once=len(block) == BLOCK)
 
 
-class _OpenFiles:
-    """Descriptors of the files that content is read from; the oldest is closed when there are too many."""
+class _OpenFile:
+    """The file that content is read from: the archive or the unpacked tar of the current package."""
 
     def __init__(self) -> None:
-        self._files: dict[str, int] = {}
+        self._path, self._fd = "", -1
 
     def fd(self, path: str) -> int:
-        if path not in self._files:
-            if len(self._files) >= _MAX_OPEN_FILES:
-                oldest = next(iter(self._files))
-                os.close(self._files.pop(oldest))
-            self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return self._files[path]
+        if path != self._path:
+            self.close()
+            self._path, self._fd = path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._fd
 
     def close(self) -> None:
-        for fd in self._files.values():
-            os.close(fd)
-        self._files.clear()
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._path, self._fd = "", -1
 
 
 def _inflate_stream(

@@ -2,7 +2,7 @@
 
 The build-time prefix is replaced in text files and NUL-padded in binary ones. noarch python packages go to
 the locked Python's site-packages, and get entry points. ``conda-meta`` gets the record that conda and rattler
-read. docs/conda.md lists the differences from conda.
+read. docs/layers.md lists the differences from conda.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import LayerError
-from builder.layers.conda_archive import CondaMember, fault, is_conda, resolved
-from builder.layers.conda_info import PathInfo, declared_paths, read_info
+from builder.layers.conda_archive import CondaMember, fault, resolved
+from builder.layers.conda_info import PathInfo, read_info
 from builder.layers.conda_layout import CondaLayout
 from builder.layers.conda_meta import InstalledFile, package_record
 from builder.layers.conda_prefix import replaced
@@ -70,8 +70,8 @@ class CondaReader:
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
         """See :class:`builder.layers.entry.PackageReader`.
 
-        Only the info part is read; the content is decompressed once for a package without paths.json. Hard
-        links are listed as files, and symlinks without targets, because only the content has both.
+        Only the info part is read. Hard links are listed as files, and symlinks without targets, because only
+        the content has both.
         """
         info = read_info(fetched)
         layout = CondaLayout(fetched, info, context)
@@ -84,12 +84,7 @@ class CondaReader:
 
         names = [f"bin/.{fetched.package.name}-{action}.sh" for action in ("pre-link", "post-link")]
         scripts = {layout.image_path(name) for name in names}
-        menus = [p.path for p in info.paths if p.path.startswith("Menu/") and p.path.endswith(".json")]
-        return PackageIndex(
-            tuple(entries),
-            tuple(e.path for e in entries if e.path in scripts),
-            tuple(f"the menu entries of {m} are not installed: an image has no desktop" for m in menus),
-        )
+        return PackageIndex(tuple(entries), tuple(e.path for e in entries if e.path in scripts))
 
     def entries(
         self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
@@ -98,10 +93,8 @@ class CondaReader:
 
         The order is that of paths.json, then generated files.
         """
-        info = read_info(fetched) if is_conda(fetched) else None
-        declared = info.paths if info is not None else declared_paths(fetched)
-        with spooled(fetched, self._tmpdir, _most_spooled(fetched, declared)) as spool:
-            info = info or read_info(fetched, spool)
+        info = read_info(fetched)
+        with spooled(fetched, self._tmpdir, _most_spooled(fetched, info.paths)) as spool:
             _check_unlisted(fetched, info.paths, spool)
             layout = CondaLayout(fetched, info, context)
             links = _Linker(fetched, layout, spool, context.prefix)
@@ -118,11 +111,11 @@ class CondaReader:
                 yield record
 
 
-def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo] | None) -> int:
-    """Returns how many bytes a package's tar may have. ``paths`` are those that it declares, if it does."""
+def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo]) -> int:
+    """Return how many bytes a package's tar may have; ``paths`` are those that it declares."""
     most = most_unpacked(fetched.path.stat().st_size)
-    sizes = [p.size for p in paths or () if p.size is not None]
-    if paths is None or len(sizes) < sum(p.kind == "file" for p in paths):
+    sizes = [p.size for p in paths if p.size is not None]
+    if len(sizes) < sum(p.kind == "file" for p in paths):
         return most
     return min(most, sum(sizes) + sum(sizes) // 10 + _HEADERS * len(paths) + _UNDECLARED)
 

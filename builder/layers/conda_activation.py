@@ -47,7 +47,7 @@ def activation_environment(fetched: Sequence[Fetched], context: LinkContext) -> 
 
     The order is conda's: by file name, scripts after variables.
 
-    In a script, only plain ``export NAME=VALUE`` lines outside of any block are evaluated, with
+    In a script, only plain ``export NAME=VALUE`` lines before any other command are evaluated, with
     ``$CONDA_PREFIX`` replaced. A script with any other line is listed, for the entry point to source.
 
     Args:
@@ -113,56 +113,34 @@ def _mentions(texts: _Texts, paths: Sequence[str], names: Mapping[str, str]) -> 
 
 _BARE = r"""(?:[^\s"'`\\;&|<>()*?\[\]{}~#]|\$\{CONDA_PREFIX\})*"""
 _EXPORT = re.compile(rf"""export\s+([A-Za-z_]\w*)=(?:"([^"`\\]*)"|'([^']*)'|({_BARE}))\s*;?\s*(?:#.*)?""")
-_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""")
-_COMMENT = re.compile(r"(^|\s)#.*")
+#: An export of a value that only a shell knows.
+_OTHER_EXPORT = re.compile(r"""export\s+([A-Za-z_]\w*)=(?:"[^"`\\]*"|[^\s"'`\\;&|<>()#]*)\s*;?""")
 _PREFIX_VARIABLE = re.compile(r"\$CONDA_PREFIX\b|\$\{CONDA_PREFIX\}")
-#: Words after which a shell expects a command, so that ``if`` and ``fi`` are keywords.
-_BEFORE_COMMAND = frozenset({"", ";", "&", "|", "then", "do", "else", "elif", "if", "while", "until", "!"})
-_OPENING = frozenset({"if", "for", "while", "until"})
-_CLOSING = frozenset({"fi", "done"})
-#: Lines after one of these may not run, or may not be commands, so nothing more is taken from the script.
-_OBSCURE = re.compile(r"[(){}`'\"\\]|<<|\b(case|select|function|return|exit|exec|set|eval|trap)\b")
 
 
 def _static_exports(text: str, prefix: str) -> tuple[dict[str, str], bool]:
-    """Returns the variables that a script always sets to the same value, and whether it does nothing else."""
+    """Return the variables that a script always sets to the same value, and whether it does nothing else.
+
+    Nothing is taken from the first line on that is not an export, and no variable that the rest mentions.
+    """
     exports: dict[str, str] = {}
-    depth = 0  # of blocks (if, for, while, until)
     plain = True
     for raw in text.splitlines():
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
-        match = None if depth else _EXPORT.fullmatch(line)
+        match = _EXPORT.fullmatch(line)
         value = _value(match, prefix) if match else None
         if match and value is not None:
             exports[match[1]] = value
             continue
-
         plain = False
-        bare = _COMMENT.sub("", _QUOTED.sub("_", line))
-        depth += _nesting(bare)
-        exports = {name: v for name, v in exports.items() if not _may_change(name, line)}
-        if depth < 0 or _OBSCURE.search(re.sub(r"\$\{\w+\}", "_", bare)):
-            later = text[text.index(raw) + len(raw) :]
-            return {name: v for name, v in exports.items() if not re.search(rf"\b{name}\b", later)}, False
+        other = _OTHER_EXPORT.fullmatch(line)
+        if other is None:
+            rest = text[text.index(raw) :]
+            return {n: v for n, v in exports.items() if not re.search(rf"\b{n}\b", rest)}, False
+        exports.pop(other[1], None)
     return exports, plain
-
-
-def _may_change(name: str, line: str) -> bool:
-    """Returns whether a line may unset a variable, or give it another value."""
-    return re.search(rf"\bunset\b.*\b{name}\b|\b{name}\+?=", line) is not None
-
-
-def _nesting(line: str) -> int:
-    """Returns how many blocks a line (without strings and comments) opens, less those that it closes."""
-    depth = 0
-    before = ""
-    for word in re.findall(r"[^\s;&|]+|[;&|]", line):
-        if before in _BEFORE_COMMAND:
-            depth += (word in _OPENING) - (word in _CLOSING)
-        before = word
-    return depth
 
 
 def _value(match: re.Match[str], prefix: str) -> str | None:

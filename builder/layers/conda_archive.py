@@ -127,6 +127,8 @@ class PartReader:
             size -= len(parts[-1])
         return b"".join(parts)
 
+    read = read_exactly
+
     def skip(self, size: int) -> None:
         """Skips ``size`` bytes.
 
@@ -223,16 +225,6 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
                 target = header.target.removeprefix("./") if kind == "hardlink" else header.target
                 yield CondaMember(path, kind, header.mode, header.size, target, start)
             reader.skip(start + header.size + -header.size % BLOCK - reader.position)
-
-
-def scan(fetched: Fetched) -> dict[str, CondaMember]:
-    """Returns the package's members by path. Decompresses the package once, and stores nothing.
-
-    Raises:
-        LayerError: the package is damaged or unsafe.
-    """
-    with open_part(fetched, "pkg") as reader:
-        return {member.path: member for member in read_part(fetched, reader)}
 
 
 def resolved(fetched: Fetched, members: Mapping[str, CondaMember], path: str) -> CondaMember:

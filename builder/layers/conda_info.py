@@ -1,14 +1,13 @@
 """Reads the metadata in ``info/`` of a conda package that linking needs: files, prefixes, entry points.
 
-The part is read only as far as needed. Packages without ``info/paths.json`` have its predecessors
-``info/files``, ``info/has_prefix`` and ``info/no_link``.
+The part is read only as far as needed. Packages without ``info/paths.json`` are refused: conda-build before
+2.1 (2017) made them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,34 +17,14 @@ from builder.layers.conda_archive import (
     CondaMember,
     damage,
     fault,
-    is_conda,
     is_safe,
     open_part,
     read_part,
-    scan,
 )
-from builder.layers.conda_spool import Spool
 from builder.model import Fetched
 
-#: The placeholder of files that ``info/has_prefix`` lists without one, as in conda. Written in two parts,
-#: because conda replaces the placeholder in every installed file that contains it.
-DEFAULT_PLACEHOLDER = "/opt/anaconda1" + "anaconda2anaconda3"
 _WANTED = frozenset(
-    f"info/{name}"
-    for name in (
-        "index.json",
-        "paths.json",
-        "files",
-        "has_prefix",
-        "no_link",
-        "no_softlink",
-        "link.json",
-        "package_metadata.json",
-    )
-)
-#: Files of ``info/`` with one entry for each path of the package.
-_LISTINGS = frozenset(
-    f"info/{name}" for name in ("paths.json", "files", "has_prefix", "no_link", "no_softlink")
+    f"info/{name}" for name in ("index.json", "paths.json", "link.json", "package_metadata.json")
 )
 #: Bytes of a placeholder: Linux takes no longer paths.
 _MAX_PLACEHOLDER = 4096
@@ -86,26 +65,18 @@ class PackageInfo:
     """``(command, module, function)``."""
 
 
-def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
-    """Returns the metadata in a package's ``info/``.
-
-    Args:
-        fetched: the package.
-        spool: its unpacked content if there is one; saves reading a ``.tar.bz2`` a second time.
+def read_info(fetched: Fetched) -> PackageInfo:
+    """Return the metadata in a package's ``info/``.
 
     Raises:
         LayerError: the package is damaged, unsafe, or not the one that the lock names.
     """
-    if spool is not None and not is_conda(fetched):
-        files = _spooled_info(fetched, spool)
-    else:
-        files = _info_files(fetched)
+    files = _info_files(fetched)
     with damage(fetched):
         index = _index(fetched, files)
-        if "info/paths.json" in files:
-            paths = _paths(files["info/paths.json"])
-        else:
-            paths = _old_paths(files, spool.members if spool is not None else scan(fetched))
+        if "info/paths.json" not in files:
+            raise fault(fetched, "no info/paths.json: it was made before 2017")
+        paths = _paths(files["info/paths.json"])
         noarch, points = _noarch(index, files)
     if len(paths) > limits.MAX_MEMBERS:
         raise fault(fetched, f"{len(paths)} paths; at most {limits.MAX_MEMBERS} are allowed")
@@ -118,53 +89,25 @@ def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
         raise fault(fetched, f"entry point {e}") from None
 
 
-def declared_paths(fetched: Fetched) -> tuple[PathInfo, ...] | None:
-    """Returns the paths that a package declares before its content, or None if it has no paths.json there.
-
-    Raises:
-        LayerError: the package is damaged or unsafe.
-    """
-    files = _info_files(fetched, frozenset({"info/paths.json"}))
-    if not files:
-        return None
-    with damage(fetched):
-        return _paths(files["info/paths.json"])
-
-
-def _spooled_info(fetched: Fetched, spool: Spool) -> dict[str, bytes]:
-    found = {}
-    for path, member in spool.members.items():
-        if path in _WANTED and member.kind == "file":
-            _check_size(fetched, member)
-            found[path] = b"".join(spool.read(member))
-    return found
-
-
-def _info_files(fetched: Fetched, only: frozenset[str] = frozenset()) -> dict[str, bytes]:
-    """Returns the wanted files of ``info/``.
+def _info_files(fetched: Fetched) -> dict[str, bytes]:
+    """Return the wanted files of ``info/``.
 
     In a ``.tar.bz2`` they precede the content, which is not read if they are enough.
-
-    Args:
-        fetched: the package.
-        only: these are enough, and must precede the content; by default those that linking needs.
     """
     found: dict[str, bytes] = {}
     with open_part(fetched, "info") as reader:
         for member in read_part(fetched, reader):
-            if only and not member.path.startswith("info"):
-                break
-            if member.path not in (only or _WANTED) or member.kind != "file":
+            if member.path not in _WANTED or member.kind != "file":
                 continue
             _check_size(fetched, member)
             found[member.path] = reader.read_exactly(member.size)
-            if (only and only == found.keys()) or _is_complete(found):
+            if _is_complete(found):
                 break
     return found
 
 
 def _check_size(fetched: Fetched, member: CondaMember) -> None:
-    most = limits.MAX_LISTING if member.path in _LISTINGS else limits.MAX_METADATA
+    most = limits.MAX_LISTING if member.path == "info/paths.json" else limits.MAX_METADATA
     if member.size > most:
         raise fault(fetched, f"{member.path} has {member.size} bytes; at most {most} are allowed")
 
@@ -229,47 +172,6 @@ def _placeholder(text: Any) -> str:
     if not isinstance(text, str) or len(text.encode()) > _MAX_PLACEHOLDER or "\0" in text:
         raise ValueError("a prefix placeholder is not a path")
     return text
-
-
-def _old_paths(files: Mapping[str, bytes], members: Mapping[str, CondaMember]) -> tuple[PathInfo, ...]:
-    """Returns the paths of a package without paths.json, in the order of ``info/files``."""
-    no_link = {*_lines(files, "no_link"), *_lines(files, "no_softlink")}
-    prefixes = {}
-    for line in _lines(files, "has_prefix"):
-        placeholder, mode, path = _has_prefix(line)
-        prefixes[path] = (placeholder, mode)
-
-    paths = []
-    for path in dict.fromkeys(_lines(files, "files")):
-        member = members.get(path)
-        if member is None:
-            raise ValueError(f"{path!r} is in info/files but not in the archive")
-        placeholder, mode = prefixes.get(path, ("", ""))
-        info = PathInfo(
-            path,
-            "file" if member.kind == "hardlink" else member.kind,
-            member.size if member.kind == "file" else None,
-            no_link=path in no_link,
-            placeholder=_placeholder(placeholder),
-            binary=mode == "binary",
-        )
-        paths.append(info)
-    return tuple(paths)
-
-
-def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
-    return [line for line in files.get(f"info/{name}", b"").decode().splitlines() if line.strip()]
-
-
-def _has_prefix(line: str) -> tuple[str, str, str]:
-    """Returns placeholder, mode and path of a line of ``info/has_prefix``.
-
-    The line may be a path alone, as in conda.
-    """
-    words = [w.strip("\"'") for w in shlex.split(line, posix=False)]
-    if len(words) == 3 and words[1].lower() in ("text", "binary"):
-        return words[0], words[1].lower(), words[2]
-    return DEFAULT_PLACEHOLDER, "text", line.strip().strip('"')
 
 
 def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Noarch, tuple[str, ...]]:

@@ -55,7 +55,7 @@ class Spool:
 
 
 @contextmanager
-def spooled(fetched: Fetched, tmpdir: Path, most: int | None = None) -> Iterator[Spool]:
+def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
     """Decompresses the package's files into a temporary file, which is removed at the end of the block.
 
     :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is removed
@@ -64,7 +64,7 @@ def spooled(fetched: Fetched, tmpdir: Path, most: int | None = None) -> Iterator
     Args:
         fetched: the package.
         tmpdir: where the file is made.
-        most: bytes that the file may have; by default what :func:`most_unpacked` returns for the archive.
+        most: bytes that the file may have.
 
     Raises:
         LayerError: the package is damaged or unsafe, or unpacks to more than ``most`` bytes.

@@ -79,8 +79,6 @@ class Resolution:
     """By package key: paths (as in the package's index) that are not written."""
     moved: Mapping[str, Mapping[str, str]]
     """By package key: paths that are written under another path."""
-    notes: tuple[str, ...]
-    """Messages for the user."""
 
 
 class _Claim(NamedTuple):
@@ -112,22 +110,7 @@ def resolve_conflicts(
     """
     root = f"{prefix.strip('/')}/" if prefix else ""
     moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
-    last: dict[str, _Claim] = {}
-    contested: dict[str, list[_Claim]] = {}
-    compiled: list[tuple[str, _Claim]] = []
-    for number, package in enumerate(packages):
-        new_paths = moved.get(package.key, {})
-        for e in indexes[package.key].entries:
-            if e.kind == "dir":
-                continue
-            path = new_paths.get(e.path, e.path)
-            claim = _Claim(number, e.path)
-            if path in last:
-                contested.setdefault(path, [last[path]]).append(claim)
-            last[path] = claim
-            if module := module_of(path):
-                compiled.append((module, claim))
-
+    last, contested, compiled = _claims(packages, indexes, moved)
     leave_out: dict[str, set[str]] = {}
     conflicts = []
     for path, claims in sorted(contested.items()):
@@ -146,24 +129,34 @@ def resolve_conflicts(
         tuple(conflicts),
         {key: frozenset(paths) for key, paths in leave_out.items()},
         moved,
-        _case_notes(last, packages),
     )
 
 
-def _case_notes(last: Mapping[str, _Claim], packages: Sequence[LockedPackage]) -> tuple[str, ...]:
-    """Returns a note for each pair of paths of different packages that differ in case only.
+def _claims(
+    packages: Sequence[LockedPackage],
+    indexes: Mapping[str, PackageIndex],
+    moved: Mapping[str, Mapping[str, str]],
+) -> tuple[dict[str, _Claim], dict[str, list[_Claim]], list[tuple[str, _Claim]]]:
+    """Return by path of the image the last claim, and all claims of contested paths; and compiled modules.
 
-    Both exist on Linux; a file system that folds case has one of them.
+    Each compiled module comes with the path of its source.
     """
-    folded: dict[str, str] = {}
-    notes = []
-    for path, claim in last.items():
-        other = folded.setdefault(path.lower(), path)
-        if other == path or last[other].number == claim.number:
-            continue
-        first, second = packages[last[other].number].name, packages[claim.number].name
-        notes.append(f"/{other} ({first}) and /{path} ({second}) differ in case only")
-    return tuple(sorted(notes))
+    last: dict[str, _Claim] = {}
+    contested: dict[str, list[_Claim]] = {}
+    compiled: list[tuple[str, _Claim]] = []
+    for number, package in enumerate(packages):
+        new_paths = moved.get(package.key, {})
+        for e in indexes[package.key].entries:
+            if e.kind == "dir":
+                continue
+            path = new_paths.get(e.path, e.path)
+            claim = _Claim(number, e.path)
+            if path in last:
+                contested.setdefault(path, [last[path]]).append(claim)
+            last[path] = claim
+            if module := module_of(path):
+                compiled.append((module, claim))
+    return last, contested, compiled
 
 
 # files below symlinks ---------------------------------------------------------------------------------------

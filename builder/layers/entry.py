@@ -94,15 +94,11 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class PackageIndex:
-    """All paths of a package, in the order of its archive, and notes about them."""
+    """All paths of a package, in the order of its archive."""
 
     entries: tuple[IndexEntry, ...]
     post_link: tuple[str, ...] = ()
     """Image paths of the package's post-link and pre-link scripts."""
-    notes: tuple[str, ...] = ()
-    """Messages for the user, for example about a menu entry that is not installed."""
-    archive: int = 0
-    """Bytes of the archive; 0 in an index that an earlier version of builder cached."""
 
     @property
     def unpacked(self) -> int:

@@ -1,83 +1,117 @@
-"""The fetched packages of one build: which reader reads each, and its cached index."""
+"""The fetched packages of one build: their files, and whose file is in the image where several contain it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import LayerError
-from builder.layers.archives import require_archives
 from builder.layers.cache import index_path, installed_record_path, read_index, requires_path, write_index
 from builder.layers.conda_activation import is_activation
+from builder.layers.conflicts import Resolution, resolve_conflicts
 from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex, PackageReader
 from builder.model import Fetched, LockedPackage
+from builder.parallel import in_parallel
+from builder.progress import QUIET, Reporter, working
+from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.store.records import write_record
+from builder.store.records import read_record, write_record
 
 if TYPE_CHECKING:
     from builder.layers.conda import CondaReader
     from builder.layers.wheel import WheelReader
 
 
+_TASK = "reading packages"
+
+
 class Packages:
     """The packages of one build, in link order. Safe in any thread.
+
+    Indexes and conflicts are computed when they are first needed, and once: a build that finds all its layers
+    in the cache reads no package.
 
     Args:
         fetched: the packages in link order.
         context: where and for which Python they are installed.
         store: caches their indexes.
-        tmpdir: where conda packages are unpacked while their layer is written.
+        settings: the number of threads, and where conda packages are unpacked while their layer is written.
+        reporter: receives the progress.
 
     Raises:
         LayerError: a package appears twice.
     """
 
-    def __init__(self, fetched: Sequence[Fetched], context: LinkContext, store: Store, tmpdir: Path) -> None:
+    def __init__(
+        self,
+        fetched: Sequence[Fetched],
+        context: LinkContext,
+        store: Store,
+        settings: Settings,
+        reporter: Reporter = QUIET,
+    ) -> None:
         self.locked = [f.package for f in fetched]
         """In link order."""
         self.context = context
         self._fetched = {f.package.key: f for f in fetched}
-        self._indexes: dict[str, PackageIndex] = {}
         self._store = store
-        self._tmpdir = tmpdir
+        self._settings = settings
+        self._reporter = reporter
         if len(self._fetched) != len(self.locked):
             raise LayerError("a package appears twice in the lock", "lock again")
 
+    @property
     def sizes(self) -> dict[str, int | None]:
-        """Returns the bytes of the archives by package key; :meth:`index` knows those of its packages."""
-        known = {key: index.archive for key, index in self._indexes.items()}
-        return {key: known.get(key) or f.size for key, f in self._fetched.items()}
+        """The bytes of the archives by package key."""
+        return {key: f.size for key, f in self._fetched.items()}
 
-    def require(self, packages: Iterable[LockedPackage]) -> None:
-        """Fetches the archives of packages that are read next, see :mod:`builder.layers.archives`."""
-        require_archives(self._fetched[package.key] for package in packages)
-
-    def prepare_indexes(self) -> None:
-        """Looks up the indexes of all packages in a shared cache, and fetches the other archives."""
-        paths = {index_path(self._store, package, self.context): package for package in self.locked}
-        self._store.prefetch(list(paths))
-        self.require(package for path, package in paths.items() if not path.exists())
-
-    def index(self, package: LockedPackage) -> PackageIndex:
-        """Returns the index of a package, from the cache if possible. It is read once.
+    @cached_property
+    def indexes(self) -> Mapping[str, PackageIndex]:
+        """The files of each package, by its key; from the cache if possible.
 
         Raises:
-            LayerError: the archive is unsafe or damaged.
+            LayerError: a package is unsafe or damaged.
         """
-        index = self._indexes.get(package.key)
-        if index is not None:
+
+        def read(package: LockedPackage) -> PackageIndex:
+            index = self._index(package)
+            self._reporter.advance(_TASK, 1)
             return index
+
+        with working(self._reporter, _TASK, len(self.locked), "packages"):
+            found = in_parallel(read, self.locked, self._settings.jobs)
+        return {package.key: index for package, index in found}
+
+    def _index(self, package: LockedPackage) -> PackageIndex:
         path = index_path(self._store, package, self.context)
         index = read_index(path, self._store)
         if index is None:
-            fetched = self._fetched[package.key]
-            index = replace(self._reader(package).index(fetched, self.context), archive=fetched.size)
+            index = self._reader(package).index(self._fetched[package.key], self.context)
             write_index(path, index)
-        self._indexes[package.key] = index
         return index
+
+    @cached_property
+    def resolution(self) -> Resolution:
+        """The decided conflicts. pip's order needs the metadata of all wheels, so it is used only where two
+        wheels contain the same file.
+
+        Raises:
+            LayerError: packages cannot share an environment, or one is unsafe or damaged.
+        """
+
+        def resolved(ordered: Sequence[LockedPackage]) -> Resolution:
+            return resolve_conflicts(ordered, self.indexes, self.link_target, self.context.prefix)
+
+        resolution = resolved(self.locked)
+        pip = [package for package in self.locked if package.manager == "pip"]
+        names = {package.name for package in pip}
+        if not any(len(names & {c.winner, *c.losers}) > 1 for c in resolution.conflicts):
+            return resolution
+        from builder.layers.pip_order import pip_order  # with packaging, which few builds need
+
+        conda = [package for package in self.locked if package.manager == "conda"]
+        return resolved([*conda, *pip_order(pip, self.requires(pip), self.context)])
 
     def entries(self, package: LockedPackage, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
         """Returns a package's members, see :class:`builder.layers.entry.PackageReader`."""
@@ -85,15 +119,13 @@ class Packages:
 
     def requires(self, wheels: Sequence[LockedPackage]) -> dict[str, tuple[str, ...]]:
         """Returns what the METADATA of each wheel needs, by package key; see :meth:`WheelReader.requires`."""
-        paths = {package.key: requires_path(self._store, package) for package in wheels}
-        self._store.prefetch(list(paths.values()))
-        self.require(package for package in wheels if not paths[package.key].exists())
         found = {}
         for package in wheels:
-            known = self._store.recall(paths[package.key])
+            path = requires_path(self._store, package)
+            known = read_record(path)
             if known is None:
                 known = self._wheels.requires(self._fetched[package.key], self.context)
-                write_record(paths[package.key], known)
+                write_record(path, known)
             found[package.key] = tuple(known)
         return found
 
@@ -107,11 +139,11 @@ class Packages:
             LayerError: the archive is unsafe or damaged.
         """
         path = installed_record_path(self._store, package, self.context)
-        data = self._store.recall(path)
+        data = read_record(path)
         if data is None:
             for _ in self.entries(package):
                 pass
-            data = self._store.recall(path)
+            data = read_record(path)
         if data is None:
             raise LayerError(f"{path} cannot be read", "check the disk of the cache (BUILDER_CACHE)")
         return data["path"], data["content"].encode()
@@ -132,19 +164,15 @@ class Packages:
                 return entry.target
         raise LayerError(f"{package.filename}: no link at {path}", "the package is damaged: fetch it again")
 
-    def with_activation(self, indexes: Mapping[str, PackageIndex]) -> list[Fetched]:
-        """Returns the conda packages that have activation scripts, in link order.
-
-        Args:
-            indexes: by package key.
-        """
+    @property
+    def with_activation(self) -> list[Fetched]:
+        """The conda packages that have activation scripts, in link order."""
         root = self.context.prefix.strip("/") + "/"
         found = []
         for p in self.locked:
-            paths = (e.path.removeprefix(root) for e in indexes[p.key].entries)
+            paths = (e.path.removeprefix(root) for e in self.indexes[p.key].entries)
             if p.manager == "conda" and any(map(is_activation, paths)):
                 found.append(self._fetched[p.key])
-        require_archives(found)
         return found
 
     # Readers of archives, with what they import: a build with nothing changed reads none.
@@ -159,7 +187,7 @@ class Packages:
     def _conda(self) -> CondaReader:
         from builder.layers.conda import CondaReader
 
-        return CondaReader(self._tmpdir, self._keep_record)
+        return CondaReader(self._settings.tmpdir, self._keep_record)
 
     def _reader(self, package: LockedPackage) -> PackageReader:
         return self._conda if package.manager == "conda" else self._wheels

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import PackageIndex
-from builder.model import LockedPackage, Manager
+from builder.model import Layer, LockedPackage, Manager
 
 #: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have limits,
 #: and a retry costs less.
@@ -38,7 +38,9 @@ _UNPACKED_PER_BYTE = 3.3
 _TITLE_NAMES = 6
 #: How the title of a layer of compiled modules begins; the title of the packages' layer follows.
 BYTECODE_TITLE = "bytecode of "
-_GROUP_TITLE = re.compile(r"(conda|pip) group \d+: ")
+_TITLE = re.compile(
+    rf"(?P<bytecode>{BYTECODE_TITLE})?(?P<stable>(conda|pip) ((?P<group>group \d+)(?=: )|\S+))"
+)
 #: conda's groups are below pip's.
 _MANAGERS: tuple[Manager, ...] = ("conda", "pip")
 
@@ -185,9 +187,31 @@ def bucket(package: LockedPackage, groups: int) -> int:
     return name_bucket(f"{package.manager} {package.name}", groups)
 
 
-def is_group(title: str) -> bool:
-    """Whether a layer's title is that of a group: ``pip group 3: idna, six``."""
-    return _GROUP_TITLE.match(title) is not None
+@dataclass(frozen=True, slots=True)
+class LayerTitle:
+    """The title of a layer of packages or of their compiled modules, as the history of an image has it.
+
+    A field of :class:`Layer` would be empty for an image that is read from a layout or a registry.
+    """
+
+    is_bytecode: bool
+    is_group: bool
+    stable: str
+    """The package, or the group of small ones, without versions: ``pip torch``, ``conda group 3``."""
+
+
+def parse_title(title: str) -> LayerTitle | None:
+    """Return what the title of a layer says; None if it is none of packages."""
+    found = _TITLE.match(title)
+    if found is None:
+        return None
+    return LayerTitle(bool(found["bytecode"]), bool(found["group"]), found["stable"])
+
+
+def is_group(layer: Layer) -> bool:
+    """Return whether a layer holds a group of packages, or their compiled modules."""
+    title = parse_title(layer.title)
+    return title is not None and title.is_group
 
 
 def name_bucket(name: str, count: int, *, digest_bytes: int = 8) -> int:

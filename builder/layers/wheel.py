@@ -91,7 +91,7 @@ class WheelReader:
             entries = [IndexEntry(root + c.path, "file", c.member.file_size) for c in layout.copied]
             entries += [IndexEntry(root + g.path, "file", len(g.data)) for g in layout.generated]
             entries.append(IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size))
-            return PackageIndex(tuple(entries), notes=tuple(_case_notes(entries)))
+            return PackageIndex(tuple(entries))
 
     def entries(
         self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
@@ -144,15 +144,6 @@ def _mode(executable: bool) -> int:
 
 def _inline(path: str, data: bytes, executable: bool) -> Entry:
     return Entry(path, "file", _mode(executable), len(data), content=Inline(data))
-
-
-def _case_notes(entries: list[IndexEntry]) -> Iterator[str]:
-    """Returns a note for each pair of paths that differ in case only."""
-    folded: dict[str, str] = {}
-    for e in entries:
-        other = folded.setdefault(e.path.lower(), e.path)
-        if other != e.path:
-            yield f"/{other} and /{e.path} differ in case only"
 
 
 class _Layout:

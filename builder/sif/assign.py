@@ -28,24 +28,19 @@ the base becomes "top".
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from builder.layers.cached import PACKAGES
-from builder.layers.plan import BYTECODE_TITLE, is_group, name_bucket
+from builder.layers.plan import LayerTitle, name_bucket, parse_title
 from builder.model import Image, Layer
 
 #: From this size of the compressed layer, in bytes, a package shares its partition with large ones only.
 LARGE = 32 << 20
 _BUILDER = "builder: "
-_PACKAGE_TITLES = ("conda ", "pip ")
 #: The kinds of partitions of packages, and of their compiled modules.
 _KINDS = 5
 #: The fewest overlays that suffice: bottom, top, and one of each kind.
 MIN_OVERLAYS = 2 + _KINDS
-#: A package, or a group of small ones, without versions: "pip torch", "conda group 3".
-_STABLE_NAME = re.compile(r"\w+ group \d+|\w+ \S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,41 +74,38 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
     """
     titles = _builder_titles(image)
     first = _first_above_base(titles, base_is_sif)
-    above_base = range(first, len(image.layers))
-    bytecode = [n for n in above_base if titles[n].startswith(BYTECODE_TITLE)]
-    packages = [n for n in above_base if n not in bytecode and _is_package(image.layers[n], titles[n])]
-    both = sorted([*packages, *bytecode])
+    found = {n: title for n in range(first, len(titles)) if (title := parse_title(titles[n]))}
+    both = sorted(found)
+    packages = [n for n in both if not found[n].is_bytecode]
     start, end = (both[0], both[-1] + 1) if packages else (first, first)
     if len(both) != end - start:  # other layers lie between them
-        packages, bytecode, start, end = [], [], first, first
+        both, packages, start, end = [], [], first, first
     overlays = []
     if start > first:
         overlays.append(LayerGroup("bottom", image.layers[first:start], packages=False))
     count = (most - 2) // _KINDS
-    overlays += _partitions([(titles[i], image.layers[i]) for i in packages], count)
-    overlays += _partitions([(titles[i], image.layers[i]) for i in bytecode], count)
+    for numbers in (packages, [n for n in both if n not in packages]):
+        overlays += _partitions([(found[n], image.layers[n]) for n in numbers], count)
     overlays.append(LayerGroup("top", image.layers[end:], packages=False))
     return Assignment(image.layers[:first], tuple(overlays))
 
 
-def _partitions(layers: Sequence[tuple[str, Layer]], count: int) -> list[LayerGroup]:
-    """Layers and their titles, in up to ``count`` partitions of each kind."""
+def _partitions(layers: Sequence[tuple[LayerTitle, Layer]], count: int) -> list[LayerGroup]:
+    """Return layers in up to ``count`` partitions of each kind."""
     found: dict[str, list[Layer]] = {}
     for title, layer in layers:
-        package = title.removeprefix(BYTECODE_TITLE)
-        number = name_bucket(_stable_name(package), count, digest_bytes=4) + 1
+        number = name_bucket(title.stable, count, digest_bytes=4) + 1
         found.setdefault(f"{_kind(title, layer)}-{number}", []).append(layer)
     return [LayerGroup(name, tuple(some), packages=True) for name, some in sorted(found.items())]
 
 
-def _kind(title: str, layer: Layer) -> str:
-    """The kind of partition of a layer. No version plays a part, but a package that grows may move."""
-    package = title.removeprefix(BYTECODE_TITLE)
-    if package != title:
-        return "bytecode-groups" if is_group(package) else "bytecode-own"
+def _kind(title: LayerTitle, layer: Layer) -> str:
+    """Return the kind of partition of a layer. No version plays a part; a package that grows may move."""
+    if title.is_bytecode:
+        return "bytecode-groups" if title.is_group else "bytecode-own"
     if layer.descriptor.size >= LARGE:
         return "packages-large"
-    return "packages-groups" if is_group(title) else "packages-own"
+    return "packages-groups" if title.is_group else "packages-own"
 
 
 def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
@@ -126,13 +118,6 @@ def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
     return 1
 
 
-# A layer's package or group is recognized by its title in the config's history. The annotation PACKAGES names
-# a layer's packages, but neither their manager nor the number of a group, both of which the hash of the
-# stable name needs. A new annotation would change the manifest of every image, and a new field of Layer would
-# be empty for an image that is read from a layout or registry: the same image would then become another SIF
-# when it is converted.
-
-
 def _builder_titles(image: Image) -> list[str]:
     """The titles of builder's layers, from the config's history; empty texts for the base's layers."""
     history = json.loads(image.config).get("history") or ()
@@ -140,12 +125,3 @@ def _builder_titles(image: Image) -> list[str]:
     if len(texts) != len(image.layers):
         texts = [_BUILDER + layer.title if layer.packages else "" for layer in image.layers]
     return [text.removeprefix(_BUILDER) if text.startswith(_BUILDER) else "" for text in texts]
-
-
-def _is_package(layer: Layer, title: str) -> bool:
-    return bool(layer.descriptor.annotations.get(PACKAGES)) or title.startswith(_PACKAGE_TITLES)
-
-
-def _stable_name(title: str) -> str:
-    match = _STABLE_NAME.match(title)
-    return match[0] if match else title

@@ -27,7 +27,7 @@ from builder.sif.singularity import Metadata, common_files, guard_files
 from builder.store.blobs import Store
 from builder.store.durable import start_writing
 from builder.store.files import sha256_file
-from builder.store.records import write_record
+from builder.store.records import read_record, write_record
 from builder.trees.member import Member, counted
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source, listed_source
@@ -200,7 +200,7 @@ class PartitionMaker:
         value = self._hashed_key(key)
         record = self.store.folders.layers / f"sif-{value}.json"
         with self.store.lock(f"sif partition {value}"):
-            known = self.store.recall(record)
+            known = read_record(record)
             if known is not None:
                 path = self.store.get(known["digest"], known["size"])
                 if path is not None:

@@ -41,13 +41,6 @@ _LATEST_TIME = 253402300799
 _ARCHITECTURE_NAMES = {number: name for name, number in ARCHITECTURES.items()}
 _UNKNOWN = "unknown"
 _DAMAGED = "copy or build it again"
-#: What a file that is not a SIF begins with.
-_OTHER_FORMATS = {
-    b"hsqs": "it is a bare squashfs",
-    b"\x1f\x8b": "it is gzip data",
-    b"<!DO": "it is a web page",
-    b"<htm": "it is a web page",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +195,7 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
     """
     head, table, size = _read_file(path)
     if not _has_magic(head):
-        raise ImageError(
-            f"{path} is not a SIF", f"{_describe(head)}; build or pull a SIF with apptainer or builder"
-        )
+        raise ImageError(f"{path} is not a SIF", "build or pull a SIF with apptainer or builder")
     if len(head) < HEADER.size:
         raise _cut_short(path, size)
     header = Header._make(HEADER.unpack(head))
@@ -344,10 +335,3 @@ def _check_overlaps(path: Path, objects: Sequence[SifObject]) -> None:
         if found.offset < end:
             raise ImageError(f"{path}: the objects of the SIF overlap each other", _DAMAGED)
         end = found.offset + found.size
-
-
-def _describe(head: bytes) -> str:
-    for magic, text in _OTHER_FORMATS.items():
-        if head.startswith(magic):
-            return text
-    return "its first bytes are not those of a SIF"

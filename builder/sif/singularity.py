@@ -17,7 +17,6 @@ from typing import Any
 from builder.errors import ImageError
 from builder.oci.config import DEFAULT_PATH, config_environment
 from builder.text import human_bytes
-from builder.trees.compare import MOUNT_POINTS
 from builder.trees.member import DO_NOT_USE, Kind, Member
 from builder.trees.merge import Merge
 from builder.trees.sources import Source
@@ -56,6 +55,14 @@ _PATHS = """\
 unset SING_USER_DEFINED_PREPEND_PATH SING_USER_DEFINED_APPEND_PATH SING_USER_DEFINED_PATH
 export PATH
 """
+#: Directories and empty files that a SIF has so that the runtime can mount over them.
+MOUNT_POINTS: Mapping[str, Kind] = {
+    **dict.fromkeys(
+        ("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"),
+        Kind.DIRECTORY,
+    ),
+    **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), Kind.FILE),
+}
 _STARTSCRIPT = f"{FOLDER}/startscript"
 _COMMON = {
     f"{FOLDER}/env/90-environment.sh": "#!/bin/sh\n# Custom environment shell code should follow\n",
@@ -277,22 +284,16 @@ def container_environment(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _value(text: str, env: Mapping[str, str]) -> str | None:
-    """The value of the right-hand side of an assignment; None when only a shell can know it."""
+    """Return the value of the right-hand side of an assignment; None when only a shell can know it."""
     text = text.strip().rstrip(";")
     if len(text) > _LONGEST_VARIABLE or "\0" in text:
         return None
     if match := _DEFAULTED.fullmatch(text):
         default = match[1]
         text = default if default.startswith(('"', "'")) else f'"{default}"'
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return None
-    if not words:
-        return ""
-    if len(words) > 1 or "`" in text or "$(" in text:
-        return None
-    value = words[0]
+    value = _word(text)
+    if not value:
+        return value
     if "'" not in text:
         pattern = _REFERENCE
     elif '"$PATH"' in text:  # as environment_script() writes it
@@ -303,3 +304,14 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
     if len(value) + sum(len(env.get(name, "")) for name in names) > _LONGEST_VARIABLE:
         return None
     return pattern.sub(lambda match: env.get(match[1] or match[2], ""), value)
+
+
+def _word(text: str) -> str | None:
+    """Return the one word that a shell reads, without its quotes; None if there are more, or commands."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return None
+    if len(words) > 1 or (words and ("`" in text or "$(" in text)):
+        return None
+    return words[0] if words else ""

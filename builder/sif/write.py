@@ -53,9 +53,8 @@ from builder.sif.partitions import BaseSif, PartitionMaker
 from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
-from builder.store.durable import durable_file, start_writing
+from builder.store.durable import durable_file
 from builder.store.files import CHUNK, fingerprint, require_space, sha256_file, space_errors
-from builder.store.records import write_record
 
 Layout = Literal["flat", "layered"]
 
@@ -130,8 +129,6 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
         return known
     require_space(path.parent, contents.expected_size, f"writing {path}")
     with working(maker.reporter, f"writing {path}"):
-        if layout == "flat":
-            return _write_flat(path, contents, maker.store)
         return _write_file(path, contents, maker.store, maker.settings.jobs)
 
 
@@ -177,57 +174,6 @@ def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str
             digest = whole.result()
         _finish(temporary, path, digest, store)
     return digest
-
-
-def _write_flat(path: Path, contents: _Contents, store: Store) -> str:
-    """Writes a flat SIF, and returns its digest.
-
-    The cache holds the SIF too, as a hard link where that is possible. If another program changes the SIF,
-    the link no longer matches its digest, and the SIF is made again.
-    """
-    record = store.folders.layers / f"sif-{contents.uuid.hex()}.json"
-    with store.lock(f"sif {contents.uuid.hex()}"), durable_file(path) as temporary:
-        digest = _copy_cached(record, temporary, store)
-        if digest is None:
-            with temporary.open("w+b") as out:
-                contents.write(out)
-                out.flush()
-                start_writing(out.fileno())
-            digest = sha256_file(temporary)
-            _finish(temporary, path, digest, store)
-            if _link_into(store, temporary, digest):
-                write_record(record, {"digest": digest, "size": temporary.stat().st_size, "name": "sif"})
-        else:
-            _finish(temporary, path, digest, store)
-    return digest
-
-
-def _copy_cached(record: Path, target: Path, store: Store) -> str | None:
-    """Copies a SIF from the cache, and returns its digest; None if it is not there, or is corrupt."""
-    known = store.recall(record)
-    source = store.get(known["digest"], known["size"]) if known is not None else None
-    if known is None or source is None:
-        return None
-    with target.open("w+b") as out:
-        _copy_partition(Partition(source, 0, known["size"], known["digest"], known["name"]), out, 0)
-    digest: str = known["digest"]
-    if sha256_file(target) == digest:
-        return digest
-    store.drop(digest)
-    return None
-
-
-def _link_into(store: Store, file: Path, digest: str) -> bool:
-    """Stores a file as a blob without copying it. Returns whether that is possible."""
-    link = store.temporary()
-    try:
-        link.hardlink_to(file)
-        store.adopt(link, digest)
-    except OSError:  # another file system, or one without hard links
-        return False
-    finally:
-        link.unlink(missing_ok=True)
-    return True
 
 
 def _finish(temporary: Path, path: Path, digest: str, store: Store) -> None:

@@ -1,15 +1,12 @@
-"""Downloads and unpacks archives: sdists, and tar and zip files of any URL."""
+"""Downloads and unpacks archives: sdists, and gzipped tars of any URL."""
 
 from __future__ import annotations
 
-import io
-import stat
-import tarfile
+import gzip
 import threading
-import zipfile
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
-from typing import Self
+from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
 import httpx
@@ -18,8 +15,8 @@ from builder.errors import FetchError, HashMismatch
 from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
+from builder.layers.conda_archive import PartReader
 from builder.layers.limits import most_unpacked
-from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
 from builder.model import LockedPackage
 from builder.net.findlinks import as_path
 from builder.net.http import make_client
@@ -27,16 +24,24 @@ from builder.net.mirrors import mirrors_of
 from builder.progress import Reporter, working
 from builder.redact import redact
 from builder.settings import Settings
-from builder.sources.limits import MAX_MEMBERS, MAX_PATH
+from builder.sources.limits import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-from builder.tarheaders import MAX_EXTENDED
-from builder.trees.xz import XzFile
+from builder.tarheaders import (
+    BLOCK,
+    DIRECTORY,
+    FILE,
+    HARDLINK,
+    SYMLINK,
+    Header,
+    TarError,
+    read_headers,
+)
 
 _TASK = "downloading a source"
-_DAMAGED = (tarfile.TarError, *ZIP_ERRORS)
-_XZ_MAGIC = b"\xfd7zXZ"
+#: The first bytes of a gzip file.
+_GZIP = b"\x1f\x8b"
 
 
 def filename_of(url: str) -> str:
@@ -115,24 +120,28 @@ def check_hash(path: Path, sha256: str, shown: str) -> str:
 
 
 def unpack_archive(path: Path, filename: str, folder: Path) -> None:
-    """Unpacks an archive into a new folder.
+    """Unpack a gzipped tar into a new folder.
 
     Args:
         path: the archive.
-        filename: its name, which tells the format.
+        filename: its name, for messages.
         folder: where.
 
     Raises:
         FetchError: it is damaged, a member leads out of the folder, or it is too large.
         SpaceError: the disk is full.
     """
+    with path.open("rb") as file:
+        if file.read(len(_GZIP)) != _GZIP:
+            raise FetchError(
+                f"{filename} is not a gzipped tar, the only kind of archive that builder unpacks",
+                "name the .tar.gz of the same source, or its repository: git+https://HOST/OWNER/NAME",
+            )
     target = Target(folder, filename, most_unpacked(path.stat().st_size))
     try:
-        if filename.endswith(".zip"):
-            _unpack_zip(path, target)
-        else:
-            _unpack_tar(path, target)
-    except _DAMAGED as e:
+        with gzip.open(path) as stream:
+            _unpack_tar(PartReader(cast(IO[bytes], stream), MAX_TAR), target)
+    except (TarError, OSError, EOFError, zlib.error, ValueError) as e:
         raise FetchError(
             f"{filename}: a damaged archive: {str(e) or type(e).__name__}",
             "fetch it again, or name another one",
@@ -140,93 +149,31 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
     target.finish()
 
 
-def _unpack_tar(path: Path, target: Target) -> None:
-    with path.open("rb") as start:
-        is_xz = start.read(len(_XZ_MAGIC)) == _XZ_MAGIC
-    file = io.BufferedReader(XzFile(path)) if is_xz else path.open("rb")
-    # "|" reads the stream once: the limits hold before the rest is inflated
-    with file, tarfile.open(fileobj=file, mode="r|" if is_xz else "r|*", tarinfo=_Header) as tar:
-        for member in _members(tar):
-            name = _clean(member.name)
-            if not name:
-                continue
-            if member.isdir():
-                target.add_folder(name)
-            elif member.issym():
-                target.add_link(name, member.linkname)
-            elif member.islnk():
-                target.add_copy(name, _clean(member.linkname))
-            elif member.isfile():
-                content = tar.extractfile(member)
-                assert content is not None
-                target.add_file(name, member.size, content, executable=bool(member.mode & 0o100))
-            else:
-                raise FetchError(
-                    f"{target.name}: {name!r} is a device or a pipe", "the archive is hostile: do not use it"
-                )
-
-
-class _Header(tarfile.TarInfo):
-    """A header whose extensions have a limit: tarfile reads them into memory, whatever size they state."""
-
-    _EXTENSIONS = (
-        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-    )
-
-    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        if self.type in self._EXTENSIONS and self.size > MAX_EXTENDED:
-            raise ValueError(f"a tar header of {self.size} bytes")
-        if sum(len(key) + len(value) for key, value in tar.pax_headers.items()) > MAX_EXTENDED:
-            raise ValueError("too large headers")
-        found: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
-        if found.size < 0:
-            raise ValueError("a negative size")
-        return found
-
-    @classmethod
-    def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
-        """Return the next header. Raises ValueError if it is damaged: tarfile would end the archive there."""
-        try:
-            return super().fromtarfile(tar)
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as e:  # type: ignore[attr-defined]
-            raise ValueError(str(e)) from None
-
-    def _refuse_sparse(self, *_: object) -> tarfile.TarInfo:
-        raise ValueError("a sparse file")  # its map is read into memory too
-
-    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_sparse
-
-
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members, without tarfile's own list of them, which grows without bound."""
-    number = 0
-    while (member := tar.next()) is not None:
-        number += 1
+def _unpack_tar(reader: PartReader, target: Target) -> None:
+    for number, header in enumerate(read_headers(reader), 1):
         if number > MAX_MEMBERS:
             raise ValueError(f"more than {MAX_MEMBERS} members")
-        tar.members = []  # type: ignore[attr-defined]
-        yield member
+        start = reader.position
+        name = _clean(header.path)
+        if name:
+            _add(name, header, reader, target)
+        reader.skip(start + header.size + -header.size % BLOCK - reader.position)
 
 
-def _unpack_zip(path: Path, target: Target) -> None:
-    with ZipSource(path) as file, zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
-            check_method(member)
-            name = _clean(member.filename.replace("\\", "/"))
-            mode = member.external_attr >> 16
-            if not name:
-                continue
-            if member.is_dir():
-                target.add_folder(name)
-                continue
-            with archive.open(member) as content:
-                if stat.S_ISLNK(mode):
-                    if member.file_size > MAX_PATH:
-                        raise ValueError(f"the symlink {name!r} is too long")
-                    target.add_link(name, content.read(MAX_PATH).decode("utf-8", "surrogateescape"))
-                else:
-                    target.add_file(name, member.file_size, content, executable=bool(mode & 0o100))
+def _add(name: str, header: Header, reader: PartReader, target: Target) -> None:
+    """Unpack one member of a tar."""
+    if header.flag == DIRECTORY:
+        target.add_folder(name)
+    elif header.flag == SYMLINK:
+        target.add_link(name, header.target)
+    elif header.flag == HARDLINK:
+        target.add_copy(name, _clean(header.target))
+    elif header.flag == FILE:
+        target.add_file(name, header.size, reader, executable=bool(header.mode & 0o100))
+    else:
+        raise FetchError(
+            f"{target.name}: {name!r} is a device or a pipe", "the archive is hostile: do not use it"
+        )
 
 
 def _clean(name: str) -> str:

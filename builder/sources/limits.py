@@ -6,6 +6,8 @@ from __future__ import annotations
 MAX_MEMBERS = 500_000
 #: Bytes of all files of one source.
 MAX_UNPACKED = 16 << 30
+#: Bytes of the tar of a source, with its headers.
+MAX_TAR = 2 * MAX_UNPACKED
 #: Bytes of a symlink's target, and characters of a path: Linux takes no longer ones (PATH_MAX).
 MAX_PATH = 4095
 #: Folders in each other.

@@ -12,7 +12,7 @@ import posixpath
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from builder.errors import FetchError
@@ -30,8 +30,6 @@ _FILES = (_FILE, _PROGRAM, "100664", "100600")
 _LFS = b"version https://git-lfs.github.com/spec/"
 _LFS_BYTES = 1024
 _MAX_GITMODULES = 1 << 20
-#: Files that a message names.
-_SHOWN = 3
 
 #: Opens the repository of a URL.
 Opener = Callable[[str], AbstractContextManager[Repository]]
@@ -62,8 +60,6 @@ class Unpacker:
 
     target: Target
     opener: Opener
-    lfs: list[str] = field(default_factory=list)
-    """Files that only point to a store of Git LFS."""
     submodules: int = 0
 
     def unpack(self, url: str, commit: str) -> None:
@@ -81,25 +77,13 @@ class Unpacker:
             part = pending.pop(0)
             # one repository at a time: the lock of each is released before that of its submodules is taken
             with self.opener(part.url) as repository:
-                repository.require(part.commit, "")
+                repository.require(part.commit)
                 try:
                     pending += self._unpack_part(repository, part)
                 except GitError as e:
                     raise FetchError(
                         f"{repository.shown}: {part.commit[:12]} cannot be read: {e}", "run it again"
                     ) from None
-
-    def check_lfs(self, shown: str) -> None:
-        """Raises FetchError if files of the commit are in a store of Git LFS."""
-        if not self.lfs:
-            return
-        names = ", ".join(self.lfs[:_SHOWN]) + (", ..." if len(self.lfs) > _SHOWN else "")
-        count = len(self.lfs)
-        verb = "file is" if count == 1 else "files are"
-        raise FetchError(
-            f"{shown}: {count} {verb} in a store of Git LFS, which builder does not read: {names}",
-            "clone it into the project with git-lfs (git clone, git lfs pull), and name the folder: ./FOLDER",
-        )
 
     def _unpack_entry(self, entry: _Entry, prefix: str, blobs: _Blobs) -> None:
         _check_name(entry.path, self.target.name)
@@ -114,7 +98,11 @@ class Unpacker:
                 data = content.read(size)
                 content = io.BytesIO(data)
                 if data.startswith(_LFS):
-                    self.lfs.append(path)
+                    raise FetchError(
+                        f"{self.target.name}: {path} is in a store of Git LFS, which builder does not read",
+                        "clone it into the project with git-lfs (git clone, git lfs pull), "
+                        "and name the folder: ./FOLDER",
+                    )
             self.target.add_file(path, size, content, executable=entry.mode == _PROGRAM)
         else:
             raise FetchError(

@@ -71,12 +71,11 @@ class Repository:
             f"list what it has: git ls-remote {self.shown}",
         )
 
-    def require(self, commit: str, revision: str) -> None:
+    def require(self, commit: str) -> None:
         """Makes sure that a commit of a lock is in the cache, wherever its branch is now.
 
         Args:
             commit: the whole hash.
-            revision: the branch or tag from which it was locked, for the message.
 
         Raises:
             FetchError: the commit is gone, the repository is not available, or builder is offline.
@@ -92,7 +91,7 @@ class Repository:
         if self._has(commit) or self._in_history(commit):
             return
         raise FetchError(
-            f"{self.shown} no longer has commit {commit} of the lock{self._now(revision)}",
+            f"{self.shown} no longer has commit {commit} of the lock",
             "lock again: builder lock; or name a repository that has the commit (BUILDER_MIRRORS='FROM=TO')",
         )
 
@@ -135,14 +134,11 @@ class Repository:
         """
         problem = GitError("no place is named")
         for git in self._remotes():
-            for depth in (["--depth=1"], []):
-                try:
-                    git.run("fetch", *_FETCH, *depth, "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
-                    return self._keep(self._peeled("refs/fetched"))
-                except GitError as e:
-                    problem = e
-                    if "does not support shallow" not in str(e):  # a web server without git's program
-                        break
+            try:
+                git.run("fetch", *_FETCH, "--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
+                return self._keep(self._peeled("refs/fetched"))
+            except GitError as e:
+                problem = e
         raise problem
 
     def _in_history(self, commit: str) -> str:
@@ -154,18 +150,6 @@ class Repository:
                 shallow = ["--unshallow"] if (self._folder / "shallow").exists() else []
                 git.run("fetch", *_FETCH, *shallow, REMOTE, *_EVERYTHING)
                 return self._keep(self._peeled(commit))
-        return ""
-
-    def _now(self, revision: str) -> str:
-        """Where a branch is now, as the end of a message; for a commit where the default branch is."""
-        if GIT_HASH.fullmatch(revision):
-            revision = ""
-        for git in self._remotes():
-            with suppress(GitError):
-                lines = git.text("ls-remote", "--", REMOTE, revision or "HEAD").splitlines()
-                if lines:
-                    return f"; {revision or 'its default branch'} is now {lines[0].split()[0]}"
-                return f", and no {revision or 'default branch'} either"
         return ""
 
     def _require_network(self, what: str) -> None:

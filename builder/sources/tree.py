@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from builder.sources.repository import open_repository
 from builder.sources.target import Target, only_folder
 from builder.store.blobs import Store
 from builder.store.files import space_errors
-from builder.store.temporary import temporary_name
+from builder.store.leftovers import temporary_folder
 from builder.trees.project import project_tree
 
 _LOCK_AGAIN = "lock again: builder lock"
@@ -94,16 +93,12 @@ def open_source(
         reporter.note(
             f"{spec.where}: -e {spec.shown} is installed as a normal package: an image has no checkout"
         )
-    with space_errors(settings.tmpdir):
-        settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=temporary_name("build") + "-", dir=settings.tmpdir, ignore_cleanup_errors=True
-    ) as name:
-        target = Path(name) / "source"
+    with space_errors(settings.tmpdir), temporary_folder(settings.tmpdir, 0o700) as folder:
+        target = folder / "source"
         opening = _Opening(spec, _url(spec), root, settings, store, reporter, pinned, target)
         with working(reporter, f"opening {spec.name or spec.shown}"):
-            folder, locked = _OPENERS[spec.kind](opening)
-        yield SourceTree(_package(opening, folder), locked, folder)
+            tree, locked = _OPENERS[spec.kind](opening)
+        yield SourceTree(_package(opening, tree), locked, tree)
 
 
 def _url(spec: SourceSpec) -> str:
@@ -125,7 +120,7 @@ def _git(opening: _Opening) -> tuple[Path, LockedSource]:
             commit = repository.commit_of(spec.revision)
         else:
             commit = pinned.commit
-            repository.require(commit, spec.revision)
+            repository.require(commit)
         tree = repository.tree_of(commit)
         if pinned is not None and tree != pinned.tree:
             raise HashMismatch(
@@ -134,7 +129,6 @@ def _git(opening: _Opening) -> tuple[Path, LockedSource]:
             )
     unpacker.unpack(opening.url, commit)
     unpacker.target.finish()
-    unpacker.check_lfs(shown)
     locked = LockedSource(
         "git", locked_url(spec.url), commit=commit, tree=tree, subdirectory=spec.subdirectory
     )

@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from builder.bases.image import BaseImage
 from builder.bases.mmdebstrap import DPKG_OPTIONS
 from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
-from builder.layers.cache import layer_record, read_layer
+from builder.layers.cache import cached_layer, read_layer
 from builder.layers.entry import Entry
 from builder.lock.ospackages import OsPackage
 from builder.model import Fetched, Layer, canonical_json
@@ -33,7 +32,7 @@ from builder.steps.apt_base import runnable
 from builder.steps.job import StepRun
 from builder.steps.run import run_step
 from builder.store.blobs import Store
-from builder.store.records import write_record
+from builder.store.leftovers import temporary_folder
 
 #: Title of the layer. It is part of the image's history, and so of its digest.
 TITLE = "OS packages"
@@ -136,16 +135,15 @@ def os_layer(install: OsInstall, settings: Settings, store: Store, reporter: Rep
         RunnerError: no runner works here.
         SpaceError: the disk is full.
     """
-    record = _record(install, settings, store)
-    if (layer := recorded_layer(install, settings, store)) is not None:
-        return layer
-    with store.lock(f"os packages {record.stem}"):
-        if (layer := recorded_layer(install, settings, store)) is not None:
-            return layer
+    known = recorded_layer(install, settings, store)
+    if known is not None:
+        return known
+
+    def make() -> Layer:
         fetched = fetch_os_packages(install, settings, store, reporter)
-        layer = _install(install, fetched, settings, store, reporter)
-        write_record(record, layer_record(layer))
-    return layer
+        return _install(install, fetched, settings, store, reporter)
+
+    return cached_layer(_record(install, settings, store), store, make)
 
 
 def recorded_layer(install: OsInstall, settings: Settings, store: Store) -> Layer | None:
@@ -175,13 +173,11 @@ def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
 def _install(
     install: OsInstall, fetched: Sequence[Fetched], settings: Settings, store: Store, reporter: Reporter
 ) -> Layer:
-    settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="debs-") as tmp:
-        folder = Path(tmp) / "mounted"
-        (folder / "debs").mkdir(parents=True)
+    with temporary_folder(settings.tmpdir, 0o755) as folder:
+        (folder / "debs").mkdir()
         script = folder / "install.sh"
         script.write_text(_script(install))
-        for path, mode in ((folder, 0o755), (folder / "debs", 0o755), (script, 0o644)):
+        for path, mode in ((folder / "debs", 0o755), (script, 0o644)):
             path.chmod(mode)  # the container's root may be another user
         for package, file in zip(install.packages, fetched, strict=True):
             _link(file.path, folder / "debs" / package.filename)

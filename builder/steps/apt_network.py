@@ -28,10 +28,8 @@ MOUNTED = "/run/builder-apt"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 #: Where this machine's keyrings are. The base's sources name paths, and must not choose other files.
 _KEYRINGS = ("/usr/share/keyrings", "/etc/apt/keyrings", "/etc/apt/trusted.gpg.d")
-#: Settings of this machine that name a file: certificates of HTTPS mirrors and proxies.
-_FILE_SETTING = re.compile(
-    r'(Acquire::https(?:::[^ ]+)?::(?:CaInfo|SslCert|SslKey)) "([^"]+)";', re.IGNORECASE
-)
+#: Settings that name files of this machine, which the container does not have.
+_LOCAL_SETTING = re.compile(r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,8 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
         text = "\n".join(written(_with_keys(source, folder)) for source in sources)
         (folder / "sources.d" / "base.sources").write_text(text)
         _copy_credentials(folder, {_host(uri) for uri in mirrored})
-    lines = [line for line in apt_options().splitlines() if not line.startswith("Dir::")]
-    (folder / "apt.conf").write_text("".join(f"{_with_file(line, folder)}\n" for line in lines))
+    lines = [line for line in apt_options().splitlines() if not _LOCAL_SETTING.match(line)]
+    (folder / "apt.conf").write_text("".join(f"{line}\n" for line in lines))
     if _CERTIFICATES.is_file():
         shutil.copyfile(_CERTIFICATES, folder / "ca.crt")
     for path in (folder, *folder.rglob("*")):
@@ -146,16 +144,6 @@ def _with_keys(source: Mapping[str, str], folder: Path) -> dict[str, str]:
         else:
             paths.append(path)
     return {**source, "Signed-By": " ".join(paths)}
-
-
-def _with_file(line: str, folder: Path) -> str:
-    """A setting of apt with its file copied into the folder."""
-    found = _FILE_SETTING.fullmatch(line)
-    if found is None or not os.access(found[2], os.R_OK):
-        return line
-    name = f"file-{Path(found[2]).name}"
-    shutil.copyfile(found[2], folder / name)
-    return f'{found[1]} "{MOUNTED}/{name}";'
 
 
 def _is_keyring(path: str) -> bool:

@@ -19,7 +19,6 @@ from builder.errors import (
     BuilderError,
     ConfigError,
     FetchError,
-    ImageError,
     LockError,
     RunnerError,
     SolveError,
@@ -63,7 +62,6 @@ apt apt-get update -o APT::Update::Error-Mode=any >&2 || exit 61
 apt apt-get install -qq -y --no-install-recommends --no-remove --allow-downgrades --print-uris \
     -o Acquire::ForceHash=SHA256 "$@" && exit 0
 apt apt-get install -s -y --no-install-recommends --no-remove --allow-downgrades "$@"
-printf '@@ versions\n'; for package do apt apt-cache madison "${package%%=*}"; done
 printf '@@ names\n'; apt apt-cache pkgnames
 exit 62
 """
@@ -170,21 +168,15 @@ def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> Buil
             "set a mirror: BUILDER_MIRRORS='http://deb.debian.org/debian=URL', or correct /etc/apt; "
             "a release that is no longer supported needs a newer base"
         )
-        if "sync in progress" in errors:
-            hint = "the mirror is being updated: try again in some minutes, or use another mirror"
         return FetchError(f"{where}: apt-get update fails in {base.title}:\n{tail(_errors(errors), 6)}", hint)
     if done.returncode != _NO_SOLUTION:
         return RunnerError(
             f"{where}: apt could not be run in {base.reference}:\n{tail(errors.splitlines(), 6)}",
             "builder doctor shows the state of each runner",
         )
-    solution, _, rest = done.stdout.partition("@@ versions\n")
-    versions, _, names = rest.partition("@@ names\n")
-    return (
-        _unknown_names(errors, names.split(), base, where)
-        or _unknown_versions(errors, versions, base, where)
-        or _unsolvable(solution, errors, recipe, base, where)
-    )
+    solution, _, names = done.stdout.partition("@@ names\n")
+    unknown = _unknown_names(errors, names.split(), base, where)
+    return unknown or _unsolvable(solution, errors, base, where)
 
 
 def _errors(text: str) -> list[str]:
@@ -200,44 +192,17 @@ def _unknown_names(errors: str, names: Sequence[str], base: AptBase, where: str)
     unknown = list(dict.fromkeys(name.rstrip(".") for name in found))
     if not unknown:
         return None
-    near = {name: _nearest(name, names) for name in unknown}
+    near = {name: difflib.get_close_matches(name, names) for name in unknown}
     guesses = [f"{' or '.join(known)} instead of {name}" for name, known in near.items() if known]
-    hint = f"did you mean {'; '.join(guesses)}?" if guesses else "names: https://packages.debian.org"
-    if not guesses and base.system == "ubuntu":
-        hint = "names: https://packages.ubuntu.com; the base's apt sources may lack the component universe"
+    hint = f"did you mean {'; '.join(guesses)}?" if guesses else "look it up in the archive of the base"
     return ConfigError(f"{where}: {base.title} has no package {', '.join(unknown)}", hint)
 
 
-def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three similar names, those of the same length first: people misremember versions in names."""
-    found = difflib.get_close_matches(name, names, n=12, cutoff=0.75)
-    return sorted(found, key=lambda other: abs(len(other) - len(name)))[:3]
-
-
-def _unknown_versions(errors: str, versions: str, base: AptBase, where: str) -> ConfigError | None:
-    found = re.findall(r"E: Version '([^']+)' for '([^']+)' was not found", errors)
-    if not found:
-        return None
-    version, name = found[0]
-    rows = [[part.strip() for part in line.split("|")] for line in versions.splitlines()]
-    known = list(dict.fromkeys(row[1] for row in rows if len(row) > 1 and row[0] == name.split(":")[0]))
-    hint = f"write {name}={known[0]}" if known else f"write {name} without a version"
-    if len(known) > 1:
-        hint += f", or one of {', '.join(known[1:4])}"
-    return ConfigError(f"{where}: {base.title} has no version {version} of {name}", hint)
-
-
-def _unsolvable(solution: str, errors: str, recipe: Recipe, base: AptBase, where: str) -> BuilderError:
-    if "remove is disabled" in errors:
-        gone = re.findall(r"^Remv (\S+)", solution, re.MULTILINE)
-        names = f" ({', '.join(gone)})" if gone else ""
-        return ImageError(
-            f"{where}: packages of the base {recipe.base} would have to be removed{names}",
-            "install and remove them in steps:, or use another base",
-        )
+def _unsolvable(solution: str, errors: str, base: AptBase, where: str) -> SolveError:
     lines = [line for line in solution.splitlines() if line.startswith((" ", "\t"))]
     reasons = tail([*lines[-12:], *_errors(errors)], 16)
     return SolveError(
         f"{where}: apt of {base.title} finds no solution:\n{reasons}",
-        "leave out versions that contradict each other, or take a newer base: builder lock --update-base",
+        "leave out versions that contradict each other, take a newer base: builder lock --update-base, "
+        "or install and remove packages in steps:",
     )

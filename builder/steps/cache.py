@@ -10,7 +10,7 @@ from typing import Any
 
 from builder.config.recipe import Compression
 from builder.errors import FetchError
-from builder.layers.cache import cache_key, layer_record, read_layer
+from builder.layers.cache import cache_key, cached_layer
 from builder.layers.compress import codec_name
 from builder.model import Image, Layer
 from builder.progress import QUIET, Reporter
@@ -19,7 +19,6 @@ from builder.settings import Settings
 from builder.steps.run import StepRun, run_step
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-from builder.store.records import write_record
 
 #: Part of every key. Increase it when a step's environment or its layer's form changes.
 FORMAT = 1
@@ -43,19 +42,16 @@ def cached_step(
         FetchError: The step needs the network, and builder is offline.
     """
     key = step_key(image, step, settings, compression)
-    record = store.folders.layers / f"step-{key}.json"
-    with store.lock(f"step {key}"):
-        layer = read_layer(record, store)
-        if layer is not None:
-            return layer
+
+    def run() -> Layer:
         if step.network and settings.offline:
             raise FetchError(
                 f"{step.where or 'a step'}: {step.name!r} needs the network, and builder is offline",
                 "build once with a network; the cache then has the step's layer",
             )
-        layer = run_step(image, step, settings, store, reporter, compression=compression)
-        write_record(record, layer_record(layer))
-    return layer
+        return run_step(image, step, settings, store, reporter, compression=compression)
+
+    return cached_layer(store.folders.layers / f"step-{key}.json", store, run)
 
 
 def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:

@@ -12,62 +12,27 @@ import tarfile
 from pathlib import Path
 from typing import IO
 
-from builder.errors import ImageError, RunnerError
+from builder.errors import ImageError
 from builder.model import OCI_LAYER, Descriptor, Layer
 from builder.run.base import RunOptions, require_oci
-from builder.run.docker import DockerRunner, docker_problem
-from builder.run.podman import PodmanHpcRunner, PodmanRunner
+from builder.run.docker import DockerRunner
+from builder.run.podman import PodmanRunner
 from builder.steps.changes import Nodes, nodes_of_layer
-from builder.steps.job import Job
+from builder.steps.job import Job, check_step
 from builder.store.files import sha256_file
 
-_PODMAN: dict[str, type[PodmanRunner]] = {"podman": PodmanRunner, "podman-hpc": PodmanHpcRunner}
-ENGINES = ("docker", *_PODMAN)
 
-
-def first_engine(problem: str) -> str:
-    """Returns the first engine that works; ``problem``: why the user-namespace runner does not.
-
-    Raises:
-        RunnerError: None works.
-    """
-    reasons = [f"userns: {problem}"]
-    docker = docker_problem()
-    if docker is None:
-        return "docker"
-    reasons.append(f"docker: {docker}")
-    for name in _PODMAN:
-        if shutil.which(name):
-            return name
-        reasons.append(f"{name}: not installed")
-    raise RunnerError(
-        "a build step needs a runner, and none works on this host:\n  " + "\n  ".join(reasons),
-        "install or fix one of them; builder doctor shows the state of each",
-    )
-
-
-def run_in_engine(name: str, job: Job, options: RunOptions) -> Nodes:
-    """Runs a step in a container engine and returns what it left.
+def run_in_engine(runner: DockerRunner | PodmanRunner, job: Job, options: RunOptions) -> Nodes:
+    """Run a step in a container engine and return what it left.
 
     Raises:
         ImageError: A command failed.
-        RunnerError: The engine does not work, or there is none of that name.
+        RunnerError: The engine does not work.
     """
-    runner: DockerRunner | PodmanRunner
-    if name == "docker":
-        runner = DockerRunner(job.settings, job.store, job.reporter)
-    elif name in _PODMAN:
-        runner = _PODMAN[name](job.settings, job.store, job.reporter)
-    else:
-        raise RunnerError(f"{name} runs no build steps", f"use one of userns, {', '.join(ENGINES)}")
-    if (problem := runner.available()) is not None:
-        raise RunnerError(
-            f"{name} does not work here: {problem}", "builder doctor shows the state of runners"
-        )
     archive = job.folder / "image.tar"
-    image = require_oci(job.image, name)
+    image = require_oci(job.image, runner.name)
     done = runner.run_recorded(image, job.step.arguments, options, archive)
-    job.output.check(done, job.step)
+    check_step(done, job.step, job.output)
     top = top_layer(archive, len(image.layers), job.folder / "layer.tar")
     return {} if top is None else nodes_of_layer(top, job.store, job.folder / "files")
 

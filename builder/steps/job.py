@@ -1,14 +1,10 @@
-"""A step and everything that its runner needs; the log of its output."""
+"""A step and everything that its runner needs."""
 
 from __future__ import annotations
 
-import datetime
-import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from builder.config.recipe import Compression
 from builder.errors import ImageError
@@ -17,13 +13,11 @@ from builder.model import Image, SifImage
 from builder.progress import Reporter
 from builder.redact import redact
 from builder.run.base import ImageConfig, Mount
-from builder.run.process import Completed, tail
+from builder.run.process import Completed
+from builder.run.task import TaskLog
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.store.folders import CacheFolders
 from builder.text import visible
-
-log = logging.getLogger(__name__)
 
 #: Lines of a failed step that the message shows.
 SHOWN_LINES = 30
@@ -78,7 +72,7 @@ class Job:
     store: Store
     reporter: Reporter
     compression: Compression
-    output: StepLog
+    output: TaskLog
 
     @property
     def env(self) -> dict[str, str]:
@@ -94,45 +88,15 @@ class Job:
         return {**own, **ImageConfig.of(self.image).env, **self.step.env}
 
 
-class StepLog:
-    """The output of a step: shown line by line, and in a file of the cache's ``logs/``."""
-
-    def __init__(self, settings: Settings, task: str, reporter: Reporter) -> None:
-        folder = CacheFolders(settings.cache).logs
-        folder.mkdir(parents=True, exist_ok=True)
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        self.path = folder / f"{now}-{os.getpid()}-step.log"
-        self.lines: list[str] = []
-        self._task = task
-        self._reporter = reporter
-        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
-
-    def __enter__(self) -> StepLog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def add(self, line: str) -> None:
-        """Receives a line, from any thread."""
-        text = visible(redact(line))
-        self.lines.append(text)
-        print(text, file=self._file, flush=True)
-        log.info("%s: %s", self._task, text)
-        if text.strip():
-            self._reporter.doing(self._task, text)
-
-    def check(self, done: Completed, step: StepRun) -> None:
-        """Raises ImageError if the step failed."""
-        if done.returncode == 0:
-            return
-        where = f"{step.where}: " if step.where else ""
-        commands = [line for line in self.lines if line.startswith("+ ")]
-        failed = f" at {commands[-1][2:]!r}" if commands else ""
-        raise ImageError(
-            f"{where}the step {step.name!r} failed with exit code {done.returncode}{failed}:\n"
-            f"{tail(self.lines, SHOWN_LINES)}",
-            f"all lines of the step: {self.path}",
-        )
+def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
+    """Raise ImageError if the step failed."""
+    if done.returncode == 0:
+        return
+    where = f"{step.where}: " if step.where else ""
+    commands = [line for line in output.lines if line.startswith("+ ")]
+    failed = f" at {commands[-1][2:]!r}" if commands else ""
+    raise ImageError(
+        f"{where}the step {step.name!r} failed with exit code {done.returncode}{failed}:\n"
+        f"{output.tail(SHOWN_LINES)}",
+        f"all lines of the step: {output.path}",
+    )

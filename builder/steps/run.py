@@ -18,16 +18,20 @@ from builder.layers.build import make_layer
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import ImageConfig, RunOptions, check_mounts
+from builder.run.base import ImageConfig, Runner, RunOptions, check_mounts
 from builder.run.confine import seccomp_library
+from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK
+from builder.run.podman import PodmanRunner
 from builder.run.rootfs import cached_lower, cached_rootfs
-from builder.run.userns import interpreter_of, namespaces_problem, run_recorded
+from builder.run.select import ENGINE_NAMES, find_runner
+from builder.run.task import TaskLog
+from builder.run.userns import interpreter_of, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
-from builder.steps.containers import first_engine, run_in_engine
-from builder.steps.job import Job, StepLog, StepRun
+from builder.steps.containers import run_in_engine
+from builder.steps.job import Job, StepRun, check_step
 from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
@@ -67,27 +71,23 @@ def run_step(
         SpaceError: The disk is full.
     """
     check_mounts(step.mounts)
-    name = runner or _first_runner()
+    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
+    found = find_runner(settings, store, runner, reporter, without=("apptainer", *unfit))
     task = f"step {step.name}"
     started = time.monotonic()
     with (
         space_errors(settings.tmpdir),
-        StepLog(settings, task, reporter) as output,
+        TaskLog(settings, task, reporter, "step") as output,
         temporary_folder(settings.tmpdir, 0o700) as folder,
         working(reporter, task),
     ):
-        layer = _layer(Job(image, step, folder, settings, store, reporter, compression, output), name)
+        layer = _layer(Job(image, step, folder, settings, store, reporter, compression, output), found)
     seconds = time.monotonic() - started
     reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
-def _first_runner() -> str:
-    problem = namespaces_problem()
-    return "userns" if problem is None else first_engine(problem)
-
-
-def _layer(job: Job, runner: str) -> Layer:
+def _layer(job: Job, runner: Runner) -> Layer:
     """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
@@ -100,10 +100,10 @@ def _layer(job: Job, runner: str) -> Layer:
         workdir="/",
         on_line=job.output.add,
     )
-    if runner == "userns":
-        nodes = _in_namespaces(job, rootfs, options)
-    else:
+    if isinstance(runner, DockerRunner | PodmanRunner):
         nodes = run_in_engine(runner, job, options)
+    else:
+        nodes = _in_namespaces(job, rootfs, options)
     targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
     changes = Changes(nodes, rootfs, targets)
     title = f"step: {step.name}"
@@ -135,5 +135,5 @@ def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
             "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), or install docker "
             "or podman",
         ) from None
-    job.output.check(done, job.step)
+    check_step(done, job.step, job.output)
     return nodes_of_upper(job.folder / "upper")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -72,6 +73,54 @@ class Ignore:
         text = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
         found = self._spec.check_file(text)
         return found.include, found.index
+
+
+@dataclass(frozen=True, slots=True)
+class GitIgnore:
+    """The files ``.gitignore`` from the top of a checkout down to a folder."""
+
+    specs: tuple[tuple[Path, GitIgnoreSpec], ...] = ()
+    """Each folder with its patterns, from the top down."""
+
+    @classmethod
+    def of(cls, folder: Path) -> GitIgnore:
+        """Return the patterns for the files in a folder; those above it only if they do not name it."""
+        found = cls()
+        for place in reversed(_up_to_checkout(folder)):
+            if found.leaves_out(place, is_folder=True):
+                return cls().below(folder)
+            found = found.below(place)
+        return found
+
+    def below(self, folder: Path) -> GitIgnore:
+        """Return the patterns for the files in a folder, given those for the folder itself."""
+        path = folder / ".gitignore"
+        if not path.is_file():
+            return self
+        lines = [line for line in _read_lines(path) if _is_pattern(line)]
+        return GitIgnore((*self.specs, (folder, GitIgnoreSpec.from_lines(lines))))
+
+    def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
+        """Return whether a pattern names a path; the one in the lowest folder decides."""
+        for folder, spec in reversed(self.specs):
+            text = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
+            include = spec.check_file(text).include
+            if include is not None:
+                return include
+        return False
+
+
+def _up_to_checkout(folder: Path) -> list[Path]:
+    """Return a folder and those above it up to the top of the checkout; without one the folder alone.
+
+    The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files below it.
+    """
+    places = [folder, *folder.parents]
+    for number, place in enumerate(places):
+        git = place / ".git"
+        if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, place.stat().st_uid):
+            return places[: number + 1]
+    return [folder]
 
 
 def plain_path(path: Path) -> Path:

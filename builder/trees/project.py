@@ -1,8 +1,8 @@
 """The files of a Python package in the user's project: which they are, their hash, and a copy of them.
 
-In a git checkout they are the files that git tracks, and new ones that ``.gitignore`` does not name. Without
-git they are all files. What :mod:`builder.trees.ignore` leaves out of images is left out here too, and so is
-what builder writes beside the package: with it each lock would change the files that it was made from.
+They are all files that no ``.gitignore`` names. git itself is not asked: others may have made the checkout.
+What :mod:`builder.trees.ignore` leaves out of images is left out here too, and so is what builder writes
+beside the package: with it each lock would change the files that it was made from.
 
 The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on times, on
 the other permission bits, and on the order in which a folder is listed.
@@ -15,8 +15,7 @@ import os
 import re
 import shutil
 import stat
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,7 @@ from builder.errors import ConfigError
 from builder.model import canonical_json
 from builder.store.files import CHUNK, space_errors
 from builder.text import human_bytes
-from builder.trees.checkout import git_files
-from builder.trees.ignore import Ignore, plain_path
+from builder.trees.ignore import GitIgnore, Ignore, plain_path
 
 #: Files of one local package.
 MAX_FILES = 100_000
@@ -33,8 +31,8 @@ MAX_FILES = 100_000
 MAX_BYTES = 4 << 30
 #: Paths in a project, relative to its folder, that builder or its user writes for builder.
 _BUILDERS = re.compile(
-    r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml|(.*/)?[^/]+\.lock\.yml(\.unfinished)?"
-    r"|.*\.egg-info(/.*)?"
+    r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml"
+    r"|(.*/)?[^/]+\.lock\.yml(\.unfinished)?|.*\.egg-info(/.*)?"
 )
 
 
@@ -91,32 +89,24 @@ def project_tree(folder: Path, root: Path) -> ProjectTree:
 
 
 def _files(folder: Path, root: Path) -> Iterator[str]:
-    """Yield the files on the disk, in a checkout those that git lists: its names may lead anywhere."""
+    """Yield the files of a package."""
     ignore = Ignore(root)
-    listed = git_files(folder)
 
-    def walk(prefix: str) -> Iterator[str]:
+    def walk(prefix: str, patterns: GitIgnore) -> Iterator[str]:
         if prefix.count("/") > 100:
             raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
         for entry in os.scandir(folder / prefix):
             name, path, is_folder = prefix + entry.name, Path(entry.path), entry.is_dir(follow_symlinks=False)
-            if listed is not None and not _is_listed(name, is_folder, listed):
-                continue
             if _is_builders(path, root) or ignore.leaves_out(path, is_folder=is_folder):
                 continue
+            if patterns.leaves_out(path, is_folder=is_folder):
+                continue
             if is_folder:
-                yield from walk(f"{name}/")
+                yield from walk(f"{name}/", patterns.below(path))
             elif entry.is_symlink() or entry.is_file():
                 yield name
 
-    return walk("")
-
-
-def _is_listed(name: str, is_folder: bool, listed: Sequence[str]) -> bool:
-    """Return whether a name, or one below a folder, is among the sorted ones."""
-    text = f"{name}/" if is_folder else name
-    found = listed[place] if (place := bisect_left(listed, text)) < len(listed) else ""
-    return found.startswith(text) if is_folder else found == text
+    return walk("", GitIgnore.of(folder))
 
 
 def _is_builders(path: Path, root: Path) -> bool:

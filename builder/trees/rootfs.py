@@ -1,4 +1,4 @@
-"""Unpacks layers into a folder (image-spec, layer.md), as root or as an ordinary user."""
+"""Unpacks layers into a folder (image-spec, layer.md). Everything in it belongs to this user."""
 
 from __future__ import annotations
 
@@ -29,20 +29,18 @@ def unpack(
     folder: Path,
     store: Store,
     *,
-    rootless: bool = True,
     layers: int | None = None,
     advance: Advance = int,
 ) -> None:
     """Unpacks the layers of an image, from the bottom up.
 
-    The folder gets its name when everything is in it, so a folder that exists is complete.
+    The folder gets its name when everything is in it, so a folder that exists is complete. This user can
+    read, change and remove what is in it; no file is setuid.
 
     Args:
         image: the image; all its layers are on this machine.
         folder: must not exist, or be empty.
         store: knows which blobs are verified.
-        rootless: everything belongs to this user, who can read, change and remove it; no file is setuid.
-            False sets the original owners and modes, and requires root.
         layers: how many layers, from the bottom up; None: all.
         advance: receives the bytes of each file that was unpacked.
 
@@ -52,7 +50,7 @@ def unpack(
     """
     require_layers(image, f"unpack into {folder}")
     wanted = image.layers[:layers]
-    with new_tree(folder, unpacked_size(wanted), rootless=rootless) as tree:
+    with new_tree(folder, unpacked_size(wanted)) as tree:
         for layer in wanted:
             _unpack_layer(layer, tree, store, advance)
 
@@ -73,7 +71,7 @@ def add_layer(layer: Layer, folder: Path, store: Store) -> None:
     """
     with space_errors(folder):
         require_space(folder, _size(layer), f"unpacking into {folder}")
-        tree = RootfsWriter(str(folder), rootless=True)
+        tree = RootfsWriter(str(folder))
         _unpack_layer(layer, tree, store, int)
         tree.finish()
 
@@ -84,7 +82,7 @@ def _size(layer: Layer) -> int:
 
 
 @contextmanager
-def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWriter]:
+def new_tree(folder: Path, size: int) -> Iterator[RootfsWriter]:
     """A writer for a new root file system.
 
     The folder gets its name when the ``with`` block ends without an error.
@@ -92,7 +90,6 @@ def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWrite
     Args:
         folder: must not exist, or be empty.
         size: about how many bytes will be written.
-        rootless: as for :func:`unpack`.
 
     Raises:
         ImageError: the folder is not empty.
@@ -108,7 +105,7 @@ def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWrite
         temporary.mkdir(mode=0o755)
         temporary.chmod(0o755)  # independent of the umask
         try:
-            tree = RootfsWriter(str(temporary), rootless)
+            tree = RootfsWriter(str(temporary))
             yield tree
             tree.finish()
             temporary.replace(folder)

@@ -29,10 +29,10 @@ from builder.trees.member import (
 )
 
 _MAX_LINKS = 40
-#: The bits of a mode that remain when everything belongs to this user: no setuid and setgid.
-_ROOTLESS_BITS = 0o1777
+#: The bits of a mode that remain, as everything belongs to this user: no setuid and setgid.
+_FILE_BITS = 0o1777
 #: The same of a folder, where setgid gives no rights; a layer made from the tree keeps it.
-_ROOTLESS_FOLDER_BITS = 0o3777
+_FOLDER_BITS = 0o3777
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -43,13 +43,11 @@ class RootfsWriter:
     until this writer changes it.
 
     Args:
-        root: the folder, which exists.
-        rootless: everything belongs to this user, see :func:`builder.trees.rootfs.unpack`.
+        root: the folder, which exists. Everything in it belongs to this user.
     """
 
-    def __init__(self, root: str, rootless: bool) -> None:
+    def __init__(self, root: str) -> None:
         self.root = root
-        self._rootless = rootless
         #: Path of a directory in the image -> its path on this machine.
         self._directories: dict[str, str] = {"": root}
         #: Real path of a directory -> the member with its mode and times, which are set at the end.
@@ -66,17 +64,10 @@ class RootfsWriter:
         """Sets modes and times of the directories, the deepest first."""
         for path, member in sorted(self._attributes.items(), reverse=True):
             try:
-                self._set_attributes(path, member)
+                os.chmod(path, (member.mode & _FOLDER_BITS) | 0o700)
+                os.utime(path, (member.mtime, member.mtime))
             except FileNotFoundError:
                 continue  # a later layer removed it
-
-    def _set_attributes(self, path: str, member: Member) -> None:
-        if self._rootless:
-            os.chmod(path, (member.mode & _ROOTLESS_FOLDER_BITS) | 0o700)
-        else:
-            os.chown(path, member.uid, member.gid, follow_symlinks=False)
-            os.chmod(path, member.mode)
-        os.utime(path, (member.mtime, member.mtime))
 
     def add(self, member: Member, content: Content) -> None:
         """Puts one member in its place, or applies it when it is a whiteout.
@@ -126,11 +117,7 @@ class RootfsWriter:
                 left -= len(data)
             if left:
                 raise ImageError(f"the layer ends in the middle of {member.path!r}", DO_NOT_USE)
-            if self._rootless:
-                os.fchmod(fd, (member.mode & _ROOTLESS_BITS) | 0o400)
-            else:
-                os.fchown(fd, member.uid, member.gid)
-                os.fchmod(fd, member.mode)
+            os.fchmod(fd, (member.mode & _FILE_BITS) | 0o400)
             os.utime(fd, (member.mtime, member.mtime))
         finally:
             os.close(fd)
@@ -138,17 +125,11 @@ class RootfsWriter:
     def _make_symlink(self, real: str, member: Member) -> None:
         self._clear(real)
         os.symlink(member.target, real)
-        if not self._rootless:
-            os.chown(real, member.uid, member.gid, follow_symlinks=False)
 
     def _make_fifo(self, real: str, member: Member) -> None:
         self._clear(real)
         os.mkfifo(real, 0o600)
-        if self._rootless:
-            os.chmod(real, member.mode & _ROOTLESS_BITS)
-        else:
-            os.chown(real, member.uid, member.gid)
-            os.chmod(real, member.mode)
+        os.chmod(real, member.mode & _FILE_BITS)
 
     def _make_hard_link(self, real: str, member: Member) -> None:
         target = clean_path(member.target)

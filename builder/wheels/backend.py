@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import configparser
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from builder.errors import WheelError
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
-#: Bytes of a ``pyproject.toml``, ``setup.cfg`` or ``setup.py`` that is read.
+#: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
 
 
@@ -89,16 +87,12 @@ def check_requirement(text: str) -> None:
 
 
 def project_name(tree: Path) -> str | None:
-    """The normalised name that a source declares in ``pyproject.toml``, ``setup.cfg`` or ``setup.py``.
+    """Return the normalised name that a source declares in ``pyproject.toml``; None if there is none.
 
-    None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
-    damaged files.
+    Raises nothing: :func:`read_backend` reports damaged files.
     """
-    # a text that is too deep is a MemoryError of Python's parser
-    damaged = (SyntaxError, RecursionError, MemoryError, configparser.Error)
-    for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, *damaged):
-            return canonicalize_name(read(tree), validate=True)
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        return canonicalize_name(_of_pyproject(tree), validate=True)
     return None
 
 
@@ -113,21 +107,3 @@ def _of_pyproject(tree: Path) -> str:
     if "project" in data:
         return str(data["project"]["name"])
     return str(data["tool"]["poetry"]["name"])
-
-
-def _of_setup_cfg(tree: Path) -> str:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read_string(_text(tree / "setup.cfg"))
-    return parser["metadata"]["name"]
-
-
-def _of_setup_py(tree: Path) -> str:
-    """The text of ``setup(name="...")``."""
-    for node in ast.walk(ast.parse(_text(tree / "setup.py"))):
-        if not isinstance(node, ast.Call):
-            continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called == "setup":
-            names = [word.value for word in node.keywords if word.arg == "name"]
-            return str(ast.literal_eval(names[0]))
-    raise LookupError("setup() is not called")

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from builder.bases.resolve import resolve_recipe_base
 from builder.config.recipe import Recipe
@@ -40,15 +39,10 @@ from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sources import SourceTree, open_source
 from builder.store.blobs import Store
-from builder.store.records import write_record
+from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend
-from builder.wheels.check import CheckedWheel, check_wheel, missing_libraries
-from builder.wheels.environment import (
-    BuildEnvironment,
-    build_environment,
-    layers_of_target,
-    make_build_image,
-)
+from builder.wheels.check import check_wheel
+from builder.wheels.environment import BuildEnvironment, build_environment, make_build_image
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import Job, NeedsMore, built
 
@@ -192,35 +186,14 @@ class ImageWheelBuilder:
         runner = find_runner(self.settings, self.store, reporter=self.reporter, without=unfit)
         version = next(p.version for p in environment.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
-        with working(self.reporter, task), built(job, image, runner, self.settings) as folder:
+        with working(self.reporter, task), built(job, image, runner, self.settings, self.reporter) as folder:
             wheel = check_wheel(folder, job.name, name, self.recipe, version)
-            self._check_libraries(wheel, job, image, environment)
             digest = self._stored(wheel.path)
         self.reporter.note(f"{wheel.path.name}: built from {_described(locked)}")
         record = {"filename": wheel.path.name, "name": wheel.name, "version": wheel.version, "wheel": digest}
         for key in keys:
             write_record(self._record(locked, key), record)
         return self._from_record(record, replace(locked, build=keys[0]))
-
-    def _check_libraries(
-        self, wheel: CheckedWheel, job: Job, image: Image | SifImage, environment: BuildEnvironment
-    ) -> None:
-        if isinstance(image, SifImage):
-            return
-
-        def layers() -> Sequence[Any]:
-            return layers_of_target(
-                image, environment, self.recipe, self._base, self.settings, self.store, self.reporter
-            )
-
-        missing = missing_libraries(wheel, layers, self.store)
-        if not missing:
-            return
-        text = f"{wheel.path.name} needs {', '.join(missing)}, which the image does not have"
-        if wheel.has_requirements:
-            self.reporter.warn(f"{text}, unless a pip package brings it")
-            return
-        raise WheelError(text, "add the Debian package with it to base_packages:, or the conda package")
 
     def _image(self, environment: BuildEnvironment) -> Image | SifImage:
         key = canonical_json(environment.key).decode()
@@ -243,7 +216,7 @@ class ImageWheelBuilder:
         parts = {
             "format": FORMAT,
             "environment": environment.key,
-            "base": self._base.digest,  # the libraries that the wheel needs were looked for in it
+            "base": self._base.digest,
             "requirements": sorted(wheel.key for wheel in wheels),
             "settings": options.model_dump(mode="json"),
             "epoch": self.settings.epoch,
@@ -263,7 +236,7 @@ class ImageWheelBuilder:
         That one is built again, so that its check reports both names.
         """
         pinned = replace(locked, build=key)
-        record = self.store.recall(self._record(locked, key))
+        record = read_record(self._record(locked, key))
         if record is not None and name not in (None, record["name"]):
             return None
         if record is not None and self.store.get(record["wheel"]) is not None:

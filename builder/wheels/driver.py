@@ -6,7 +6,7 @@ a second time with the Python of the build environment::
     driver.py              makes a virtual environment, installs the build requirements with uv
       └ driver.py hooks    asks the backend for further requirements, builds the wheel
 
-All output of the backend goes to ``log``. The exit code is one of these, or 1 if the build failed.
+All output goes to stderr. The exit code is one of these, or 1 if the build failed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _PYTHON = FOLDER / "env" / "bin" / "python"
 def main() -> int:
     """Makes the build environment and builds the wheel."""
     os.umask(0o022)
-    log = os.open(FOLDER / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    os.dup2(2, 1)
     try:
         return _run(_read("plan.json"))
     finally:

@@ -13,7 +13,7 @@ from builder.bases.resolve import is_made_here, resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest
 from builder.engines.layered import Layered
-from builder.model import Image, Layer, Lock, LockedBase, LockedPackage, SifImage
+from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.progress import Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -89,25 +89,3 @@ def make_build_image(
     lock = Lock(environment.packages, (recipe.platform,), base=environment.base)
     request = BuildRequest(recipe, lock, b"", settings, store, reporter=reporter)
     return Layered().build(request).artifact
-
-
-def layers_of_target(
-    image: Image | SifImage,
-    environment: BuildEnvironment,
-    recipe: Recipe,
-    base: LockedBase,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-) -> tuple[Layer, ...]:
-    """The layers that the target will have: the build image's, without the OS packages of the build alone.
-
-    Empty for a SIF, whose files are not looked at.
-
-    Raises:
-        FetchError, LayerError, ImageError, RegistryError, SpaceError: see :func:`make_build_image`.
-    """
-    if not isinstance(image, SifImage) and environment.recipe.base_packages != recipe.base_packages:
-        plain = build_environment(recipe, base, environment.packages, (), settings, store, reporter)
-        image = make_build_image(plain, settings, store, reporter)
-    return () if isinstance(image, SifImage) else image.layers

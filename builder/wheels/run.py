@@ -15,26 +15,22 @@ from builder.config.wheelbuild import WheelBuild
 from builder.errors import WheelError
 from builder.lock.uv import uv_program
 from builder.model import Fetched, Image, SifImage
-from builder.redact import redact
-from builder.run.base import Mount, Runner, RunOptions
-from builder.run.identity import container_root
+from builder.progress import QUIET, Reporter
+from builder.run.base import Mount, Runner
 from builder.run.process import Completed
+from builder.run.task import Task, TaskLog, run_task
 from builder.settings import DEFAULT_EPOCH, Settings
 from builder.store.files import read_foreign
-from builder.store.folders import CacheFolders
 from builder.store.leftovers import temporary_folder
-from builder.text import visible
 from builder.wheels import driver
 from builder.wheels.backend import Backend, check_requirement
 
 #: Lines of the log in an error message.
 TAIL = 30
-#: Bytes at the end of the log that are kept.
-MAX_LOG = 16 << 20
+#: Lines of the log that are searched for a known reason.
+_HINT_LINES = 2000
 #: Bytes of the requirements that a build backend asks for.
 MAX_REQUIREMENTS = 1 << 20
-#: Bytes at the end of the log in which they are.
-_TAIL_BYTES = 64 << 10
 #: Where uv is in the container.
 _UV = "/run/builder-uv"
 _FOLDERS = ("out", "home", "tmp", "wheels", "cache")
@@ -86,7 +82,9 @@ class NeedsMore(Exception):
 
 
 @contextmanager
-def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings) -> Iterator[Path]:
+def built(
+    job: Job, image: Image | SifImage, runner: Runner, settings: Settings, reporter: Reporter = QUIET
+) -> Iterator[Path]:
     """Builds a wheel; the folder that it is in exists until the end of the context.
 
     Args:
@@ -94,6 +92,7 @@ def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings)
         image: has Python and the packages that the build sees.
         runner: runs the image.
         settings: the folder for temporary files, and the epoch.
+        reporter: receives the output.
 
     Raises:
         NeedsMore: nothing was built.
@@ -101,16 +100,25 @@ def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings)
         RunnerError, ImageError: the container cannot be started.
         SpaceError: the disk is full.
     """
-    with temporary_folder(settings.tmpdir, 0o755) as work:
+    folder = str(driver.FOLDER)
+    with (
+        temporary_folder(settings.tmpdir, 0o755) as work,
+        TaskLog(settings, f"building the wheel of {job.name}", reporter, "wheel") as output,
+    ):
         _fill(work, job)
-        container_root(keep_root=False).give(work)
-        done = runner.run(
-            image, [job.python, "-I", str(driver.FOLDER / "driver.py")], _options(work, job, settings)
+        task = Task(
+            [job.python, "-I", f"{folder}/driver.py"],
+            work,
+            folder,
+            env=_environment(job, settings),
+            mounts=[Mount(job.uv or Path(uv_program()), _UV)],
+            network="host" if job.settings.network else "none",
         )
+        done = run_task(task, image, runner, output)
         if done.returncode == driver.NEEDS_MORE:
             raise NeedsMore(_requirements(work, job))
         if done.returncode:
-            raise _failure(done, work, job, settings)
+            raise _failure(done, output, job)
         yield _out(work, job)
 
 
@@ -135,9 +143,9 @@ def _fill(work: Path, job: Job) -> None:
     (work / "plan.json").write_text(json.dumps(plan))
 
 
-def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
+def _environment(job: Job, settings: Settings) -> dict[str, str]:
     folder = driver.FOLDER
-    env = {
+    return {
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
         "LC_ALL": "C.UTF-8",
@@ -147,16 +155,6 @@ def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
         "SOURCE_DATE_EPOCH": str(max(settings.epoch, DEFAULT_EPOCH)),  # a zip has no time before
         **job.settings.env,
     }
-    return RunOptions(
-        env=env,
-        mounts=[
-            Mount(work, str(folder), readonly=False),
-            Mount(job.uv or Path(uv_program()), _UV),
-        ],
-        workdir=str(folder),
-        entrypoint=(),
-        network="host" if job.settings.network else "none",
-    )
 
 
 def _requirements(work: Path, job: Job) -> list[str]:
@@ -182,25 +180,15 @@ def _out(work: Path, job: Job) -> Path:
     return folder
 
 
-def _failure(done: Completed, work: Path, job: Job, settings: Settings) -> WheelError:
-    """The error for a build that failed."""
-    text = _log(work) or done.stderr[-MAX_LOG:]
-    kept = CacheFolders(settings.cache).logs / f"wheel-{re.sub(r'[^A-Za-z0-9._-]+', '-', job.name)}.log"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(redact(text))
-    lines = [line for line in redact(text[-_TAIL_BYTES:]).splitlines() if line.strip()]
-    what = "its build environment cannot be made" if done.returncode == driver.NO_ENVIRONMENT else "failed"
-    shown = "\n".join(f"    {visible(line)}" for line in lines[-TAIL:])
+def _failure(done: Completed, output: TaskLog, job: Job) -> WheelError:
+    """Return the error for a build that failed."""
+    is_environment = done.returncode == driver.NO_ENVIRONMENT
+    what = ": its build environment cannot be made" if is_environment else ""
     return WheelError(
-        f"building the wheel of {job.name} failed (exit code {done.returncode})"
-        + (f": {what}" if what != "failed" else "")
-        + f"\n{shown}\n  the whole log: {kept}",
-        _hint(text, job),
+        f"building the wheel of {job.name} failed (exit code {done.returncode}){what}\n"
+        f"{output.tail(TAIL)}\n  the whole log: {output.path}",
+        _hint("\n".join(output.lines[-_HINT_LINES:]), job),
     )
-
-
-def _log(work: Path) -> str:
-    return read_foreign(work / "log", MAX_LOG).decode(errors="replace")
 
 
 def _hint(text: str, job: Job) -> str:

@@ -48,9 +48,9 @@ NO_XATTRS = 0x0200
 #: A directory header describes at most this many entries.
 ENTRIES_PER_HEADER = 256
 
-GZIP, XZ, ZSTD = 1, 4, 6
+GZIP, ZSTD = 1, 6
 COMPRESSOR_IDS: Mapping[Compression, int] = {"gzip": GZIP, "zstd": ZSTD}
-COMPRESSOR_NAMES = {GZIP: "gzip", 2: "lzma", 3: "lzo", XZ: "xz", 5: "lz4", ZSTD: "zstd"}
+COMPRESSOR_NAMES = {GZIP: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", ZSTD: "zstd"}
 
 
 class InodeType(IntEnum):

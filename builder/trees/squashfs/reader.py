@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import struct
 from collections import OrderedDict
@@ -32,7 +31,6 @@ from builder.trees.squashfs.format import (
     SUPERBLOCK,
     UNCOMPRESSED_BLOCK,
     UNCOMPRESSED_METADATA,
-    XZ,
     ZSTD,
     Superblock,
 )
@@ -51,7 +49,6 @@ _DAMAGE: Any = (
     LookupError,
     OverflowError,
     isal_zlib.error,
-    lzma.LZMAError,
     zstandard.ZstdError,
 )
 
@@ -98,7 +95,7 @@ class Squashfs:
 
     @property
     def compression(self) -> str:
-        """The name of the compression: ``gzip``, ``xz`` or ``zstd``."""
+        """The name of the compression: ``gzip`` or ``zstd``."""
         return COMPRESSOR_NAMES[self._superblock.compressor]
 
     def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
@@ -188,11 +185,11 @@ class Squashfs:
                 f"{self._name} is squashfs {block.major}.{block.minor}; builder reads 4.0",
                 "create it again with mksquashfs 4.0 or later",
             )
-        if block.compressor not in (GZIP, XZ, ZSTD):
+        if block.compressor not in (GZIP, ZSTD):
             name = COMPRESSOR_NAMES.get(block.compressor, block.compressor)
             raise ImageError(
                 f"{self._name} is compressed with {name}, which builder does not read",
-                "build the SIF again with gzip, xz or zstd: "
+                "build the SIF again with gzip or zstd: "
                 "apptainer build --mksquashfs-args '-comp zstd' NEW.sif OLD.sif",
             )
         if block.block_size not in BLOCK_SIZES:
@@ -246,11 +243,7 @@ class Squashfs:
             if most < stated < zstandard.CONTENTSIZE_ERROR:  # a size that is stated overrides the limit
                 raise ValueError(f"a block of {stated} bytes, at most {most} are allowed")
             return self._zstd.decompress(data, max_output_size=most)
-        decompressor: Any
-        if self._superblock.compressor == GZIP:
-            decompressor = isal_zlib.decompressobj()
-        else:
-            decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, _CODEC_MEMORY)
+        decompressor = isal_zlib.decompressobj()
         content = bytes(decompressor.decompress(data, most + 1))
         if len(content) > most or not decompressor.eof:
             raise ValueError(f"a block of more than {most} bytes, or without an end")

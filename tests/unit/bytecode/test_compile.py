@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import marshal
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,10 @@ import pytest
 
 from builder.bases.image import BaseImage
 from builder.bytecode import compile as compile_module
-from builder.bytecode.compile import CompileRequest, compile_packages
-from builder.bytecode.compiled import PackageBytecode
+from builder.bytecode.compile import PackageBytecode
+from builder.bytecode.inputs import BytecodeRequest, modules_of
 from builder.config.recipe import Recipe
+from builder.layers.entry import LinkContext
 from builder.layers.packages import Packages
 from builder.model import Fetched
 from builder.settings import Settings
@@ -35,12 +35,18 @@ MODULES = {
 }
 
 
-def request(folder: Path, *packages: Fetched, **changes: object) -> CompileRequest:
+def request(
+    folder: Path, *packages: Fetched, base: BaseImage = BASE, context: LinkContext = CONTEXT
+) -> BytecodeRequest:
     settings = Settings(folder / "cache", folder / "tmp", 2)
     store = Store(settings.cache)
-    made = Packages(packages, CONTEXT, store, settings.tmpdir)
-    base = CompileRequest(made, tuple(made.locked), BASE, RECIPE, settings, store)
-    return replace(base, **changes)
+    made = Packages(packages, context, store, settings)
+    return BytecodeRequest(made, base, RECIPE, settings, store, 90, ())
+
+
+def compile_packages(asked: BytecodeRequest) -> dict[str, PackageBytecode]:
+    chosen = [p for p in asked.packages.locked if modules_of(asked.packages, p)]
+    return compile_module.compile_packages(asked, chosen)
 
 
 def python(folder: Path) -> Fetched:
@@ -98,21 +104,10 @@ def test_key(tmp_path: Path, compiler: ThisPython, change: str) -> None:
         key = replace(conda.package, sha256="2" * 64)
         other = request(tmp_path, replace(conda, package=key), wheel)
     else:
-        context = replace(CONTEXT, prefix="/opt/env")
-        packages = Packages([conda, wheel], context, other.store, tmp_path / "tmp")
-        other = replace(other, packages=packages)
+        other = request(tmp_path, conda, wheel, context=replace(CONTEXT, prefix="/opt/env"))
     result = compile_packages(other)
     assert compiler.runs == 2
     assert all(b.files for b in result.values())
-
-
-def test_base(tmp_path: Path, compiler: ThisPython) -> None:
-    """Another base may have another C library: its modules are compiled again."""
-    wheel = fetched(make_wheel(tmp_path, files=MODULES))
-    for digest in ("1", "2", "2"):
-        base = replace(BASE, digest=f"sha256:{digest * 64}")
-        compile_packages(request(tmp_path, wheel, base=base))
-    assert compiler.runs == 2
 
 
 def test_library_of_python(tmp_path: Path, compiler: ThisPython) -> None:
@@ -125,61 +120,3 @@ def test_library_of_python(tmp_path: Path, compiler: ThisPython) -> None:
             path = condapackage.pack(tmp_path / build, name, build=build)
             compile_packages(request(tmp_path, condapackage.fetched(path), conda, wheel))
         assert compiler.runs == number + 1
-
-
-def test_standard_library(tmp_path: Path, compiler: ThisPython) -> None:
-    """Modules of the standard library are compiled, programs in bin/ are not."""
-    conda = python(tmp_path)
-    [file] = compile_packages(request(tmp_path, conda))[conda.package.key].files
-    assert file.source == "opt/conda/lib/python3.11/os.py"
-
-
-def test_hard_link(tmp_path: Path, compiler: ThisPython) -> None:
-    """A module that is a hard link has a .pyc with its own path."""
-    name = "lib/python3.11/site-packages"
-    members = [Member(f"{name}/a.py", b"x = 1\n"), condapackage.hardlink(f"{name}/b.py", f"{name}/a.py")]
-    package = condapackage.fetched(condapackage.pack(tmp_path, "linked", members))
-    found = compile_packages(request(tmp_path, package))[package.package.key]
-    assert [f.source for f in found.files] == [f"{SITE}/a.py", f"{SITE}/b.py"]
-    code = marshal.loads(content(found, f"{SITE}/__pycache__/b.cpython-311.pyc")[16:])
-    assert code.co_filename == f"/{SITE}/b.py"
-
-
-def test_nothing_to_compile(tmp_path: Path, compiler: ThisPython) -> None:
-    """Packages without modules start no container, even if there is no Python."""
-    package = condapackage.fetched(condapackage.pack(tmp_path, "data", [Member("share/x.py", b"1\n")]))
-    assert compile_packages(request(tmp_path, package))[package.package.key].files == ()
-    assert compiler.runs == 0
-
-
-def test_large_module(tmp_path: Path, compiler: ThisPython, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module with more source than the limit is left out, the others of its package are not."""
-    monkeypatch.setattr(compile_module, "MAX_SOURCE", 1000)
-    wheel = fetched(make_wheel(tmp_path, files={"large.py": "x = 1\n" * 1000, "small.py": "x = 1\n"}))
-    [file] = compile_packages(request(tmp_path, wheel))[wheel.package.key].files
-    assert file.source == f"{SITE}/small.py"
-
-
-def test_large_hard_link(tmp_path: Path, compiler: ThisPython, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is its hard link."""
-    monkeypatch.setattr(compile_module, "MAX_SOURCE", 1000)
-    name = "lib/python3.11"
-    members = [
-        Member(f"{name}/a.py", b"x = 1\n" * 1000),
-        condapackage.hardlink(f"{name}/b.py", f"{name}/a.py"),
-        Member(f"{name}/c.py", b"x = 1\n"),
-    ]
-    package = condapackage.fetched(condapackage.pack(tmp_path, "linked", members))
-    [file] = compile_packages(request(tmp_path, package))[package.package.key].files
-    assert file.source == f"opt/conda/{name}/c.py"
-
-
-def test_symlink_that_is_listed_as_a_file(tmp_path: Path, compiler: ThisPython) -> None:
-    """A symlink is not compiled, as it has no text: the .pyc would be that of an empty module."""
-    name = "lib/python3.11"
-    members = [Member(f"{name}/a.py", b"x = 1\n"), condapackage.symlink(f"{name}/b.py", "a.py")]
-    paths = {"paths": [{"_path": member.path, "path_type": "hardlink"} for member in members]}
-    info = {"paths.json": json.dumps(paths | {"paths_version": 1}).encode()}
-    package = condapackage.fetched(condapackage.pack(tmp_path, "linked", members, info=info))
-    [file] = compile_packages(request(tmp_path, package))[package.package.key].files
-    assert file.source == f"opt/conda/{name}/a.py"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from builder.bytecode.records import with_bytecode
 from tests.support.wheels import CONTEXT
 
@@ -24,26 +22,3 @@ def test_hostile_record() -> None:
     pycs = [f"{SITE}/__pycache__/a\nb.cpython-311.pyc"]
     rows = b'"__pycache__/a\nb.cpython-311.pyc",,\n'
     assert with_bytecode("pip", record, pycs, CONTEXT) == record + rows
-
-
-def test_record_of_a_module_beside_site_packages() -> None:
-    """A wheel's data may lie in the standard library's folder."""
-    pyc = "opt/conda/lib/python3.11/__pycache__/x.cpython-311.pyc"
-    assert with_bytecode("pip", b"", [pyc], CONTEXT) == b"../__pycache__/x.cpython-311.pyc,,\n"
-
-
-def test_record_of_a_conda_package() -> None:
-    """conda lists the paths in ``files``, and in ``paths_data`` with their type alone."""
-    path = {"_path": "lib/python3.11/os.py", "path_type": "hardlink"}
-    before = {
-        "files": ["lib/python3.11/os.py"],
-        "name": "python",
-        "paths_data": {"paths": [path], "paths_version": 1},
-    }
-    pyc = "lib/python3.11/__pycache__/os.cpython-311.pyc"
-    after = json.loads(with_bytecode("conda", json.dumps(before).encode(), [f"opt/conda/{pyc}"], CONTEXT))
-    assert after == {
-        "files": ["lib/python3.11/os.py", pyc],
-        "name": "python",
-        "paths_data": {"paths": [path, {"_path": pyc, "path_type": "pyc_file"}], "paths_version": 1},
-    }

@@ -10,9 +10,10 @@ import pytest
 
 from builder.bases.image import BaseImage
 from builder.bytecode import runtime as runtime_module
-from builder.bytecode.runtime import RuntimeSource, make_runtime
-from builder.channel.venv import BasePython, locked_base_python
-from builder.errors import LayerError
+from builder.bytecode.inputs import BytecodeRequest
+from builder.bytecode.runtime import make_runtime
+from builder.config.recipe import Recipe
+from builder.fetch.venv import BasePython, locked_base_python
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
 from builder.layers.packages import Packages
@@ -21,7 +22,9 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import condapackage
 from tests.support.condapackage import Member, symlink
-from tests.support.wheels import CONTEXT, fetched, make_wheel
+from tests.support.wheels import CONTEXT
+
+RECIPE = Recipe(name="demo", base="docker://example.org/base", environment="environment.yml")
 
 
 def layer(store: Store, settings: Settings, *files: str, **links: str) -> Layer:
@@ -61,10 +64,10 @@ def base(settings: Settings) -> BaseImage:
     return BaseImage("docker://example.org/base", f"sha256:{'1' * 64}", {}, layers)
 
 
-def source(settings: Settings, base: BaseImage, *packages: Fetched) -> RuntimeSource:
+def source(settings: Settings, base: BaseImage, *packages: Fetched) -> BytecodeRequest:
     store = Store(settings.cache)
-    made = Packages(packages, CONTEXT, store, settings.tmpdir)
-    return RuntimeSource(made, base, "amd64", settings, store)
+    made = Packages(packages, CONTEXT, store, settings)
+    return BytecodeRequest(made, base, RECIPE, settings, store, 90, ())
 
 
 def names(found: Layer) -> set[str]:
@@ -118,13 +121,6 @@ def test_conda_python(tmp_path: Path, settings: Settings, base: BaseImage) -> No
     }
 
 
-def test_explicit_list(tmp_path: Path, settings: Settings, base: BaseImage) -> None:
-    """If the lock names no dependencies, the libraries of all conda packages are there."""
-    packages = [replace(f, package=replace(f.package, dependencies={})) for f in conda(tmp_path)]
-    _, python = make_runtime(source(settings, base, *packages)).image.layers
-    assert {"opt/conda/lib/libssl.so.3", "opt/conda/lib/libblas.so"} <= names(python)
-
-
 def test_downloads(
     tmp_path: Path, settings: Settings, base: BaseImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,17 +151,3 @@ def test_base_python(tmp_path: Path, settings: Settings, base: BaseImage) -> Non
     assert {"usr/bin/python3.11", "usr/bin/python3", "usr/lib/python3.11/os.py", "lib64"} <= found
     assert "usr/lib/x86_64-linux-gnu/libm.so.7" in found
     assert not [name for name in found if "test" in name or "dist-packages" in name or "cuda" in name]
-
-
-def test_no_python(tmp_path: Path, settings: Settings, base: BaseImage) -> None:
-    with pytest.raises(LayerError, match="no Python in the environment") as error:
-        make_runtime(source(settings, base, fetched(make_wheel(tmp_path, files={"a.py": ""}))))
-    assert "bytecode: none" in error.value.hint
-
-
-def test_no_c_library(tmp_path: Path, settings: Settings, base: BaseImage) -> None:
-    """A base with nothing in it: the conda Python cannot start."""
-    empty = replace(base, layers=base.layers[:1])
-    with pytest.raises(LayerError, match="has no C library") as error:
-        make_runtime(source(settings, empty, *conda(tmp_path)))
-    assert "bytecode: none" in error.value.hint

@@ -57,21 +57,6 @@ def test_module(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "python.json").read_text())["tag"] == sys.implementation.cache_tag
 
 
-def test_imported(tmp_path: Path) -> None:
-    """Python imports it, although the source has another time and another text."""
-    folder = tmp_path / "job"
-    folder.mkdir()
-    result = write(folder, [("/made.py", b"value = 'compiled'\n")])
-    assert run(folder, 1).returncode == 0
-    cached = tmp_path / "__pycache__" / f"made.{sys.implementation.cache_tag}.pyc"
-    cached.parent.mkdir()
-    cached.write_bytes(read(result)[0])
-    (tmp_path / "made.py").write_text("value = 'from source'\n")
-    command = [sys.executable, "-c", "import made; print(made.value)"]
-    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert done.stdout == "compiled\n"
-
-
 @pytest.mark.parametrize(
     "source",
     [b"def f(:\n", b"x = '\xff'\n", b"x = '\0'\n", b"(" * 500 + b")" * 500, b"# coding: none\n"],
@@ -107,38 +92,6 @@ def test_same_bytes(tmp_path: Path) -> None:
         found.append(pycs)
     assert len(found[0]) == len(SOURCES)
     assert all(pycs == found[0] for pycs in found[1:])
-
-
-def test_shared_strings() -> None:
-    """A string that another module refers to is marked in the same way as one that is only this module's."""
-    source = b"def a_name_of_no_other_module(x):\n    return x.an_attribute_of_no_other_module\n"
-    alone = worker.compiled("/m.py", source)
-    shared = [sys.intern("a_name_of_no_other_module"), sys.intern("an_attribute_of_no_other_module")]
-    assert worker.compiled("/m.py", source) == alone
-    assert len(shared) == 2
-
-
-@pytest.mark.parametrize(
-    ("source", "is_written"),
-    [
-        ("x in {1, 'a', b'b', 2.5}", True),
-        ("x in {None, 'a'}", False),
-        ("def f(x): return x in {(None, 1), 2}", False),
-    ],
-)
-def test_sets_of_old_python(monkeypatch: pytest.MonkeyPatch, source: str, is_written: bool) -> None:
-    """Before Python 3.11, a set with None is written in an order that depends on the address of None."""
-    assert worker.compiled("/m.py", source.encode())
-    monkeypatch.setattr(worker, "HAS_SORTED_SETS", False)
-    assert bool(worker.compiled("/m.py", source.encode())) is is_written
-
-
-def test_future(tmp_path: Path) -> None:
-    """The worker's own future statements do not apply to what it compiles."""
-    pyc = worker.compiled("/m.py", b"def f(x: int): pass\n")
-    space: dict[str, types.FunctionType] = {}
-    exec(marshal.loads(pyc[16:]), space)
-    assert space["f"].__annotations__ == {"x": int}
 
 
 def test_killed(tmp_path: Path) -> None:

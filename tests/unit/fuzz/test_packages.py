@@ -75,28 +75,6 @@ def test_tar(data: bytes, fix: bool) -> None:
     read_tar(data, fix)
 
 
-@fuzz(150)
-@given(
-    st.lists(st.tuples(st.sampled_from([b"path", b"size", b"uid", b"mtime", b"x"]), st.binary(max_size=30)))
-)
-@example([(b"mtime", b"inf")])
-@example([(b"size", b"1_0")])
-@example([(b"size", b"9" * 30)])
-def test_pax(records: list[tuple[bytes, bytes]]) -> None:
-    """pax records with any value end in a TarError, or in a header that a file system can hold."""
-    body = b"".join(_record(key, value) for key, value in records)
-    info = tarfile.TarInfo("././@PaxHeader")
-    info.type, info.size = tarfile.XHDTYPE, len(body)
-    data = info.tobuf() + body + bytes(-len(body) % BLOCK) + tarfile.TarInfo("a").tobuf() + bytes(2 * BLOCK)
-    read_tar(data, False)
-
-
-def _record(key: bytes, value: bytes) -> bytes:
-    rest = b" " + key + b"=" + value + b"\n"
-    length = next(n for n in range(len(rest), len(rest) + 9) if len(b"%d" % n) + len(rest) == n)
-    return b"%d" % length + rest
-
-
 # wheels -----------------------------------------------------------------------------------------------------
 
 
@@ -121,58 +99,35 @@ def test_wheel(tmp_path: Path, data: st.DataObject) -> None:
     build(wheels.fetched(path), tmp_path)
 
 
-LINES = st.lists(
-    st.sampled_from(
-        [
-            b"[console_scripts]",
-            b"[gui_scripts]",
-            b"a = b:c",
-            b"a=b",
-            b"%(x)s = y:z",
-            b"=:",
-            b" x",
-            b"[",
-            b"a = b:c [d]",
-        ]
-    )
-    | st.binary(max_size=20)
-).map(b"\n".join)
+DOCUMENTS = {
+    "entry_points.txt": [
+        *(b"[console_scripts]", b"[gui_scripts]", b"a = b:c", b"a=b", b"%(x)s = y:z", b"=:", b" x", b"["),
+        b"a = b:c [d]",
+    ],
+    "RECORD": [b"demo/__init__.py,sha256=x,1", b'"', b"a,b", b",,,", b"\r"],
+    "WHEEL": [b"Wheel-Version: 1.0", b"Wheel-Version:", b"\xff: 1", b" x"],
+}
 
 
-@fuzz(80)
-@given(LINES)
-@example(b"[console_scripts]\na = b:c\na = b:d\n")
-@example(b"[DEFAULT]\na = b\n[console_scripts]\n")
-@example(b"[console_scripts]\n\xc2\x85 = b:c\n")
-def test_entry_points(tmp_path: Path, text: bytes) -> None:
-    """Any entry_points.txt."""
-    build(wheels.fetched(wheel_of(info={"entry_points.txt": text})(tmp_path, "demo")), tmp_path)
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A file of a wheel's metadata, and lines that are nearly right."""
+    name = draw(st.sampled_from(sorted(DOCUMENTS)))
+    line = st.sampled_from(DOCUMENTS[name]) | st.binary(max_size=20)
+    return name, b"\n".join(draw(st.lists(line)))
 
 
-@fuzz(60)
-@given(
-    st.lists(
-        st.sampled_from([b"demo/__init__.py,sha256=x,1", b'"', b"a,b", b",,,", b"\r"])
-        | st.binary(max_size=20)
-    ).map(b"\n".join)
-)
-@example(b'"' + b"x" * 140_000)
-def test_record(tmp_path: Path, text: bytes) -> None:
-    """Any RECORD."""
-    build(wheels.fetched(wheel_of(info={"RECORD": text})(tmp_path, "demo")), tmp_path)
-
-
-@fuzz(50)
-@given(
-    st.lists(
-        st.sampled_from([b"Wheel-Version: 1.0", b"Wheel-Version:", b"\xff: 1", b" x"])
-        | st.binary(max_size=20)
-    ).map(b"\n".join)
-)
-@example(b"Wheel-Version: 1\xff\n")
-def test_wheel_file(tmp_path: Path, text: bytes) -> None:
-    """Any WHEEL."""
-    build(wheels.fetched(wheel_of(info={"WHEEL": text})(tmp_path, "demo")), tmp_path)
+@fuzz(150)
+@given(documents())
+@example(("entry_points.txt", b"[console_scripts]\na = b:c\na = b:d\n"))
+@example(("entry_points.txt", b"[DEFAULT]\na = b\n[console_scripts]\n"))
+@example(("entry_points.txt", b"[console_scripts]\n\xc2\x85 = b:c\n"))
+@example(("RECORD", b'"' + b"x" * 140_000))
+@example(("WHEEL", b"Wheel-Version: 1\xff\n"))
+def test_documents(tmp_path: Path, document: tuple[str, bytes]) -> None:
+    """Any metadata of a wheel."""
+    name, text = document
+    build(wheels.fetched(wheel_of(info={name: text})(tmp_path, "demo")), tmp_path)
 
 
 # conda packages ---------------------------------------------------------------------------------------------
@@ -212,15 +167,6 @@ def test_conda_tars(tmp_path: Path, data: st.DataObject, in_info: bool) -> None:
     else:
         pkg = data.draw(Sample(pkg).damaged())
     build_conda(info, pkg, tmp_path)
-
-
-@fuzz(60)
-@given(st.data(), st.sampled_from([".conda", ".tar.bz2"]))
-def test_conda(tmp_path: Path, data: st.DataObject, extension: Any) -> None:
-    """A damaged conda package."""
-    path = pack(tmp_path, "thing", MEMBERS, extension=extension)
-    path.write_bytes(data.draw(Sample(path.read_bytes()).damaged()))
-    build(condapackage.fetched(path), tmp_path)
 
 
 @cache

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import tarfile
 import tracemalloc
 from pathlib import Path
 
@@ -23,14 +20,11 @@ from tests.support.condapackage import (
     hardlink,
     pack,
     symlink,
-    tar_of,
-    write_conda,
 )
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-@pytest.mark.parametrize("old", [False, True])
-def test_index_matches_entries(tmp_path: Path, extension: Extension, old: bool) -> None:
+def test_index_matches_entries(tmp_path: Path, extension: Extension) -> None:
     """The index lists the paths of the entries in the same order, with the same kinds."""
     members = [
         Member("lib/z", b"12345"),
@@ -39,7 +33,7 @@ def test_index_matches_entries(tmp_path: Path, extension: Extension, old: bool) 
         hardlink("lib/again", "lib/z"),
         Member("etc/p", PLACEHOLDER.encode(), prefix="text"),
     ]
-    package = fetched(pack(tmp_path, "thing", members, extension=extension, old=old))
+    package = fetched(pack(tmp_path, "thing", members, extension=extension))
     index = CondaReader(tmp_path / "spool").index(package, CONTEXT)
     found = read(package, tmp_path)
     assert [e.path for e in index.entries] == list(found)
@@ -49,18 +43,6 @@ def test_index_matches_entries(tmp_path: Path, extension: Extension, old: bool) 
     assert found["opt/conda/lib/again"][0].target == "opt/conda/lib/z"
     assert found["opt/conda/etc/p"][1] == b"/opt/conda"
     assert index.unpacked >= 5
-
-
-def test_index_reads_info_only(tmp_path: Path) -> None:
-    """The index of a .conda does not read its content."""
-    path = pack(tmp_path, "thing", [Member("a", b"x" * 5000)])
-    whole = path.read_bytes()
-    at = whole.index(b"pkg-thing-1.0-0.tar.zst") + len(b"pkg-thing-1.0-0.tar.zst") + 10
-    path.write_bytes(whole[:at] + bytes(8) + whole[at + 8 :])
-    package = fetched(path)
-    assert [e.path for e in CondaReader(tmp_path).index(package, CONTEXT).entries][0] == "opt/conda/a"
-    with pytest.raises(LayerError, match="thing-1.0-0.conda: cannot be read"):
-        read(package, tmp_path)
 
 
 def test_hard_link_to_a_path_left_out(tmp_path: Path) -> None:
@@ -74,33 +56,6 @@ def test_hard_link_to_a_path_left_out(tmp_path: Path) -> None:
     ]
     assert found["opt/conda/c"][0].target == "opt/conda/b"
     assert record(found) == record(read(package, tmp_path))  # it goes by the package, not by who wins
-
-
-def test_hard_link_to_an_unlisted_member(tmp_path: Path) -> None:
-    """A hard link to a member that is not installed becomes a file."""
-    members = [Member("hidden", b"content", listed=False), hardlink("b", "./hidden")]
-    package = fetched(
-        pack(
-            tmp_path,
-            "thing",
-            members,
-            info={"paths.json": b'{"paths": [{"_path": "b", "path_type": "hardlink"}]}'},
-        )
-    )
-    entry, data = read(package, tmp_path)["opt/conda/b"]
-    assert (entry.kind, data) == ("file", b"content")
-
-
-def test_link_scripts_and_menus(tmp_path: Path) -> None:
-    """The index lists the package's own link scripts, and notes menu entries."""
-    members = [Member(f"bin/.thing-{a}.sh", b"") for a in ("post-link", "pre-link", "pre-unlink")] + [
-        Member("bin/.other-post-link.sh", b""),
-        Member("Menu/thing.json", b"{}"),
-        Member("Menu/thing.ico", b""),
-    ]
-    index = CondaReader(tmp_path).index(fetched(pack(tmp_path, "thing", members)), CONTEXT)
-    assert index.post_link == ("opt/conda/bin/.thing-post-link.sh", "opt/conda/bin/.thing-pre-link.sh")
-    assert index.notes == ("the menu entries of Menu/thing.json are not installed: an image has no desktop",)
 
 
 def test_generated_files_win(tmp_path: Path) -> None:
@@ -120,15 +75,6 @@ def test_generated_files_win(tmp_path: Path) -> None:
     found = read(package, tmp_path)
     assert list(found) == [e.path for e in index.entries]
     assert found["opt/conda/bin/tool"][1].startswith(b"#!/opt/conda/bin/python3.11\n")
-
-
-def test_entries_do_not_depend_on_the_folder(tmp_path: Path) -> None:
-    """The temporary folder does not change the entries."""
-    members = [Member("a", PLACEHOLDER.encode() * 5000, prefix="text"), Member("b", b"x" * 10_000)]
-    package = fetched(pack(tmp_path, "thing", members))
-    one, two = (read(package, tmp_path / name) for name in ("one", "two"))
-    assert {p: d for p, (_, d) in one.items()} == {p: d for p, (_, d) in two.items()}
-    assert [p for p in one] == [p for p in two]
 
 
 def test_memory(tmp_path: Path) -> None:
@@ -158,27 +104,3 @@ def test_prefix_longer_than_the_placeholder(tmp_path: Path) -> None:
     ) as e:
         read(package, tmp_path, LinkContext("/" + "x" * 300, "3.11", "lib/python3.11/site-packages"))
     assert "conda.prefix" in e.value.hint
-
-
-def test_duplicate_member(tmp_path: Path) -> None:
-    """Of two members with the same path the last one counts."""
-    package = fetched(pack(tmp_path, "thing", [Member("a", b"first", listed=False), Member("a", b"second")]))
-    assert read(package, tmp_path)["opt/conda/a"][1] == b"second"
-
-
-def test_long_names_and_leading_dot(tmp_path: Path) -> None:
-    """Members with long names, and with a leading ./, are found."""
-    name = "lib/" + "deep/" * 30 + "f\u00fc"
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in (".", f"./{name}"):
-            member = tarfile.TarInfo(path)
-            member.type, member.size = (tarfile.DIRTYPE, 0) if path == "." else (tarfile.REGTYPE, 1)
-            tar.addfile(member, io.BytesIO(b"x"))
-    path = pack(tmp_path, "thing", [Member(name, b"x")])
-    index = json.dumps({"name": "thing", "version": "1.0", "build": "0"}).encode()
-    paths = json.dumps({"paths": [{"_path": name, "path_type": "hardlink"}]}).encode()
-    write_conda(
-        path, tar_of([Member("./info/index.json", index), Member("./info/paths.json", paths)]), out.getvalue()
-    )
-    assert read(fetched(path), tmp_path)[f"opt/conda/{name}"][1] == b"x"

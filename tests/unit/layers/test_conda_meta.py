@@ -7,21 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.layers.conda_meta import history_entry, recorded_url
-from builder.layers.entry import LinkContext
-from builder.model import LockedPackage
+from builder.layers.conda_meta import recorded_url
 from tests.support.conda_reader import read, record
 from tests.support.condapackage import (
     Member,
-    data_of,
     fetched,
     pack,
 )
-
-
-def locked(name: str, subdir: str = "linux-64") -> LockedPackage:
-    url = f"https://conda.anaconda.org/conda-forge/{subdir}/{name}-1.0-0.conda"
-    return LockedPackage(name, "1.0", "conda", "linux-64", url, "0" * 64)
 
 
 def test_record_without_secrets(tmp_path: Path) -> None:
@@ -34,20 +26,6 @@ def test_record_without_secrets(tmp_path: Path) -> None:
     for word in ("secret", "to-ken", str(tmp_path), "/home/me", "evil"):
         assert word not in text
     assert "https://conda.example/chan/linux-64/thing-1.0-0.conda" in text
-
-
-def test_history(tmp_path: Path) -> None:
-    """The history lists channel and package of every package, and the requested names."""
-    context = LinkContext("/opt/conda", "3.11", "x", requested=frozenset({"b", "a"}))
-    entry = history_entry([locked("b"), locked("a", subdir="noarch")], context)
-    assert entry.path == "opt/conda/conda-meta/history"
-    assert data_of(entry).decode().splitlines() == [
-        "==> 1980-01-01 00:00:00 <==",
-        "# cmd: builder build",
-        "+conda-forge/noarch::a-1.0-0",
-        "+conda-forge/linux-64::b-1.0-0",
-        '# update specs: ["a", "b"]',
-    ]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ def resolve(
         got.conflicts,
         {name[k]: set(v) for k, v in got.leave_out.items()},
         {name[k]: dict(v) for k, v in got.moved.items()},
-        got.notes,
     )
 
 
@@ -48,17 +47,17 @@ A, B, C = package("a"), package("b"), package("c", "pip")
 
 def test_last_linked_wins() -> None:
     """The package that is linked last wins, and the others leave the file out."""
-    conflicts, leave_out, moved, notes = resolve(
+    conflicts, leave_out, moved = resolve(
         (A, index("x", "y", "only/a")), (B, index("x")), (C, index("x", "y"))
     )
     assert conflicts == (Conflict("x", "c", ("a", "b")), Conflict("y", "c", ("a",)))
     assert leave_out == {"a": {"x", "y"}, "b": {"x"}}
-    assert (moved, notes) == ({}, ())
+    assert moved == {}
 
 
 def test_link_loses_to_file() -> None:
     """A symlink can lose to a file; directories are no conflict."""
-    conflicts, leave_out, _, _ = resolve(
+    conflicts, leave_out, _ = resolve(
         (A, index(("d", "dir"), ("d/x", "symlink"))), (B, index(("d", "dir"), "d/x"))
     )
     assert conflicts == (Conflict("d/x", "b", ("a",)),) and leave_out == {"a": {"d/x"}}
@@ -72,7 +71,7 @@ def test_file_below_a_link() -> None:
         reads.append(f"{owner.name} {path}")
         return {"e/lib64": "lib", "e/abs": "/e/lib"}[path]
 
-    conflicts, leave_out, moved, _ = resolve(
+    conflicts, leave_out, moved = resolve(
         (A, index(("e/lib64", "symlink"), ("e/abs", "symlink"), "e/lib/x", "e/lib/z")),
         (B, index("e/lib64/x", "e/abs/sub/y", ("e/lib64", "dir"))),
         (C, index("e/lib/x", "e/lib64/z")),
@@ -85,20 +84,6 @@ def test_file_below_a_link() -> None:
     assert conflicts == (Conflict("e/lib/x", "c", ("a", "b")), Conflict("e/lib/z", "c", ("a",)))
     assert leave_out == {"a": {"e/lib/x", "e/lib/z"}, "b": {"e/lib64/x"}}
     assert sorted(reads) == ["a e/abs", "a e/lib64"], "every link is read once"
-
-
-def test_two_names_of_one_file() -> None:
-    """A package that brings both names of a file wins against itself, without a conflict."""
-    conflicts, leave_out, moved, _ = resolve(
-        (A, index(("lib64", "symlink"), "lib/a")), (B, index("lib/x", "lib64/x")), link=lambda p, path: "lib"
-    )
-    assert (conflicts, leave_out, moved) == ((), {"b": {"lib/x"}}, {"b": {"lib64/x": "lib/x"}})
-
-
-def test_losing_link_is_not_followed() -> None:
-    """A symlink that loses to a file is not followed."""
-    with pytest.raises(LayerError, match="c needs a folder at /d, where another package has a file"):
-        resolve((A, index(("d", "symlink"))), (B, index("d")), (C, index("d/x")))
 
 
 @pytest.mark.parametrize(
@@ -120,13 +105,6 @@ def test_incompatible_packages(brought: tuple[PackageIndex, PackageIndex], targe
     with pytest.raises(LayerError, match=message) as caught:
         resolve((A, brought[0]), (B, brought[1]), link=lambda p, path: target)
     assert caught.value.hint
-
-
-def test_names_differ_in_case() -> None:
-    """Names that differ in case only are noted."""
-    assert resolve((A, index("s/README", "s/x")), (B, index("s/readme")))[3] == (
-        "/s/README (a) and /s/readme (b) differ in case only",
-    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import zstandard
 
 from builder.errors import LayerError
 from builder.layers import conda, conda_prefix, limits
-from builder.layers.conda_archive import package_files
 from builder.store.blobs import Store
 from tests.support.channel import PLACEHOLDER
 from tests.support.condapackage import (
@@ -30,7 +29,7 @@ from tests.support.condapackage import (
     tar_of,
     write_conda,
 )
-from tests.support.hostile import CONDAS, Hostile, assert_handled, assert_inside, layer_of
+from tests.support.hostile import CONDAS, Hostile, assert_handled, layer_of
 
 
 @pytest.mark.parametrize("case", CONDAS, ids=lambda case: case.name)
@@ -66,13 +65,6 @@ def test_disk_bomb(tmp_path: Path, extension: Extension, monkeypatch: pytest.Mon
     refused(pack(tmp_path, "bomb", [big], extension=extension), tmp_path, "unpacks to more than")
 
 
-def test_disk_bomb_without_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package without paths.json has the bound of its archive's size."""
-    monkeypatch.setattr(limits, "RATIO_FROM", 1 << 20)
-    big = Member("share/big", bytes(3 << 20))
-    refused(pack(tmp_path, "bomb", [big], old=True), tmp_path, "unpacks to more than 1048576 bytes")
-
-
 def test_large_unlisted_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file that paths.json does not list is refused, unless a hard link repeats it."""
     monkeypatch.setattr(conda, "_MAX_UNLISTED", 1000)
@@ -94,26 +86,6 @@ def test_wrong_content(tmp_path: Path, prefix: Any, size: int) -> None:
         paths[0]["sha256"] = hashlib.sha256(b"other").hexdigest()
 
     refused(with_paths(path, lie), tmp_path, "lib/a.*sha256")
-
-
-def test_wrong_hard_link(tmp_path: Path) -> None:
-    """The sha256 of a hard link is compared too."""
-    path = pack(tmp_path, "thing", [Member("lib/a", b"x"), hardlink("lib/b", "lib/a")])
-
-    def lie(paths: list[dict[str, Any]]) -> None:
-        paths[1]["sha256"] = hashlib.sha256(b"other").hexdigest()
-
-    refused(with_paths(path, lie), tmp_path, "lib/b has the sha256")
-
-
-def test_no_hashes(tmp_path: Path) -> None:
-    """Old packages without hashes are accepted."""
-    path = pack(tmp_path, "thing", [Member("lib/a", b"x")])
-
-    def drop(paths: list[dict[str, Any]]) -> None:
-        del paths[0]["sha256"]
-
-    assert_inside(layer_of(fetched(with_paths(path, drop)), tmp_path, Store(tmp_path / "store")))
 
 
 def replaced_part(path: Path, data: bytes, method: int = zipfile.ZIP_STORED) -> Path:
@@ -169,10 +141,3 @@ def test_hard_link_chain(tmp_path: Path) -> None:
     """A long chain of hard links is refused: each is followed to its file."""
     links = [hardlink(f"lib/{i}", f"lib/{i + 1}", listed=not i) for i in range(60)]
     refused(pack(tmp_path, "thing", [*links, Member("lib/60", b"x")]), tmp_path, "is a hard link")
-
-
-def test_package_files_are_safe(tmp_path: Path) -> None:
-    """Small files are read through the same reader."""
-    path = pack(tmp_path, "thing", [Member("etc/x", b"1"), Member("dev/null", kind="device", listed=False)])
-    with pytest.raises(LayerError, match="not a file, a link or a folder"):
-        package_files(fetched(path), ["etc/y"])

@@ -12,9 +12,6 @@ from builder.layers.entry import IndexEntry, PackageIndex
 from builder.layers.plan import (
     MAX_UNPACKED,
     LayerPlan,
-    bucket,
-    likely_parts,
-    name_bucket,
     plan_lock,
     split_index,
 )
@@ -61,26 +58,6 @@ def test_each_package_is_in_one_layer(
         )
 
 
-def test_large_packages_are_alone() -> None:
-    """Packages from the recipe's threshold on have a layer of their own."""
-    packages = [package(n) for n in ("torch", "numpy", "small", "tiny")]
-    sizes = dict(zip((p.key for p in packages), (200 * MIB, 4 * MIB, 4 * MIB - 1, None), strict=True))
-    plans = plan_lock(packages, sizes, Layers(groups=1), budget=97)
-    assert [p.title for p in plans] == ["pip torch 1.0", "pip numpy 1.0", "pip group 1: small, tiny"]
-
-
-def test_large_packages_keep_their_place() -> None:
-    """A new version that is a little larger than its neighbour does not move: sizes are powers of two."""
-    before = [package("scipy"), package("numpy", manager="conda"), package("torch")]
-    after = [package("scipy", "2.0"), *before[1:]]
-    titles = []
-    for packages, scipy in ((before, 35), (after, 39)):
-        sizes = dict(zip((p.key for p in packages), (scipy * MIB, 37 * MIB, 200 * MIB), strict=True))
-        titles.append([plan.title for plan in plan_lock(packages, sizes, Layers(), budget=97)])
-    assert titles[0] == ["pip torch 1.0", "conda numpy 1.0", "pip scipy 1.0"]
-    assert titles[1] == ["pip torch 1.0", "conda numpy 1.0", "pip scipy 2.0"]
-
-
 def test_threshold_doubles() -> None:
     """The threshold doubles until the layers fit the budget."""
     packages = [package(f"p{i}") for i in range(100)]
@@ -115,20 +92,6 @@ def test_updates_move_no_package(pip: list[str], which: int, groups: int) -> Non
             assert without[key] == members - {pip[which]}
 
 
-def test_groups_depend_on_names() -> None:
-    """The group depends on the name, not on the version."""
-    assert bucket(package("six", "1.16"), 12) == bucket(package("six", "1.17"), 12)
-    # Another result here would move every small package of every published image to another layer.
-    assert [bucket(package(n), 12) for n in ("six", "idna", "attrs", "certifi")] == [4, 9, 10, 11]
-    assert len({bucket(package(f"p{i}"), 12) for i in range(200)}) == 12
-
-
-def test_name_bucket() -> None:
-    """The number of digest bytes is part of the result: layers use 8, SIF partitions 4."""
-    assert name_bucket("pip six", 12) == bucket(package("six"), 12) == 4
-    assert [name_bucket(n, 7, digest_bytes=4) for n in ("pip six", "conda group 3", "pip torch")] == [2, 6, 3]
-
-
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 100))
 def test_split_index(sizes: list[int], limit: int) -> None:
     """The parts have every path once, and no part is over the limit, unless a single file is."""
@@ -139,32 +102,6 @@ def test_split_index(sizes: list[int], limit: int) -> None:
     assert all(
         sum(by_path[p] for p in part) <= limit or len([p for p in part if by_path[p]]) == 1 for part in parts
     )
-
-
-def test_split_keeps_hard_links() -> None:
-    """A hard link is in the part of its file."""
-    given_index = PackageIndex(
-        (
-            IndexEntry("a", "file", 60),
-            IndexEntry("b", "file", 60),
-            IndexEntry("c", "hardlink", 0, "a"),
-            IndexEntry("d", "file", 60),
-        )
-    )
-    assert split_index(given_index, 100) == [{"a", "c"}, {"b"}, {"d"}]
-
-
-def test_package_in_parts() -> None:
-    """A package in parts has layers of its own, even if its archive is small."""
-    a, b = package("zeros"), package("b")
-    plans = plan_lock([a, b], {a.key: 10, b.key: 10}, Layers(groups=1), budget=10, parts={a.key: 3})
-    assert [(p.title, p.part, p.parts) for p in plans][:3] == [
-        ("pip zeros 1.0 (1/3)", 0, 3),
-        ("pip zeros 1.0 (2/3)", 1, 3),
-        ("pip zeros 1.0 (3/3)", 2, 3),
-    ]
-    with pytest.raises(LayerError, match="the packages need 4 layers, and 3 are left"):
-        plan_lock([a, b], {}, Layers(groups=1), budget=3, parts={a.key: 3})
 
 
 def test_group_over_the_limit() -> None:
@@ -178,15 +115,3 @@ def test_group_over_the_limit() -> None:
         unpacked=dict.fromkeys((p.key for p in packages), MAX_UNPACKED // 2),
     )
     assert [[p.name for p in plan.packages] for plan in plans] == [["a", "b"], ["c", "d"]]
-
-
-def test_likely_parts() -> None:
-    """Only packages that need more than one layer are listed; an unknown size counts as small."""
-    assert likely_parts({"a": 10, "b": None, "c": MAX_UNPACKED}) == {"c": 4}
-
-
-def test_archive_bytes() -> None:
-    """A plan sums the sizes that are known, counts the others, and divides by the parts."""
-    a, b = package("a"), package("b")
-    assert LayerPlan("x", (a, b)).archive_bytes({a.key: 5, b.key: None}) == (5, 1)
-    assert LayerPlan("x", (a,), 1, 3).archive_bytes({a.key: 9}) == (3, 0)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer
-from builder.sif.assign import LARGE, MIN_OVERLAYS, Assignment, assign_layers
+from builder.sif.assign import Assignment, assign_layers
 from builder.sif.partitions import MAX_OVERLAYS
 
 
@@ -42,12 +42,6 @@ def test_base_bottom_packages_top() -> None:
     assert [group.packages for group in assigned.overlays] == [False, True, False]
 
 
-def test_base_sif_has_no_base_layers() -> None:
-    """Above a base SIF, all layers are in overlay partitions."""
-    assigned = assign_layers(image(BUILT[2:]), base_is_sif=True, most=MAX_OVERLAYS)
-    assert numbers(assigned) == {"base": [], "bottom": [0], "packages-own-2": [1], "top": [2]}
-
-
 def test_new_version_stays_in_its_partition() -> None:
     """The partition of a package depends on its name and size, not on its version or on other packages."""
     for version, others in (
@@ -58,13 +52,6 @@ def test_new_version_stays_in_its_partition() -> None:
         titles = [*BUILT[:3], f"builder: pip numpy {version}", *others, BUILT[-1]]
         found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
         assert 3 in found["packages-own-2"]
-
-
-def test_large_packages_are_separate() -> None:
-    """A large package does not share a partition with small ones."""
-    sizes = [1, 1, 1, LARGE, 1]
-    found = numbers(assign_layers(image(BUILT, sizes), base_is_sif=False, most=MAX_OVERLAYS))
-    assert found["packages-large-2"] == [3]
 
 
 def test_compiled_modules_are_above_packages() -> None:
@@ -84,49 +71,3 @@ def test_compiled_modules_are_above_packages() -> None:
         names = [group.name for group in assigned.overlays]
         assert names == sorted(names, key=lambda name: ORDER.index(name.partition("-")[0]))
         assert all(group.packages for group in assigned.overlays[1:-1])
-
-
-def test_compiled_modules_without_packages() -> None:
-    """Layers that only look like those of builder keep their order, in the top partition."""
-    titles = [*BUILT[:3], "builder: bytecode of pip numpy 1.0", BUILT[-1]]
-    found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
-    assert found["top"] == [2, 3, 4]
-
-
-def test_as_many_partitions_as_there_may_be() -> None:
-    """Above a SIF with as many overlays as possible, all kinds of layers still have their partitions."""
-    titles = [f"builder: pip {name}" for n in range(20) for name in (f"p{n} 1", f"group {n + 1}: a")]
-    titles = ["builder: prefix", *titles, *(t.replace("pip", "bytecode of pip") for t in titles), BUILT[-1]]
-    sizes = [1, *([1, 1, LARGE, 1] * 10), *([1] * 41)]
-    for most in (MIN_OVERLAYS, MAX_OVERLAYS):
-        assigned = assign_layers(image(titles, sizes), base_is_sif=True, most=most)
-        assert len(assigned.overlays) == most
-
-
-def test_other_layers_between_packages() -> None:
-    """When other layers lie between packages, the order may matter: everything is in the top partition."""
-    titles = [*BUILT[:4], "builder: files", "builder: pip scipy 1.0"]
-    found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
-    assert found == {"base": [0, 1], "top": [2, 3, 4, 5]}
-
-
-def test_image_of_others() -> None:
-    """Of an image that builder did not build, the first layer is the base, the others are the top."""
-    found = numbers(assign_layers(image(["a", "b", "c"]), base_is_sif=False, most=MAX_OVERLAYS))
-    assert found == {"base": [0], "top": [1, 2]}
-
-
-def test_groups_of_small_packages_are_separate() -> None:
-    """A new version of a small package writes nothing of a package with a layer of its own again."""
-    titles = ["prefix", "pip numpy 1.0", "pip group 1: six", "bytecode of pip numpy 1.0"]
-    titles = [f"builder: {title}" for title in [*titles, "bytecode of pip group 4: idna, six"]]
-    assigned = assign_layers(image([*titles, BUILT[-1]]), base_is_sif=True, most=MIN_OVERLAYS)
-    assert numbers(assigned) == {
-        "base": [],
-        "bottom": [0],
-        "packages-groups-1": [2],
-        "packages-own-1": [1],
-        "bytecode-groups-1": [4],
-        "bytecode-own-1": [3],
-        "top": [5],
-    }

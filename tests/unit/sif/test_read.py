@@ -69,40 +69,16 @@ def test_hashed_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         open_sif(base.path, other)
 
 
-def test_missing(place: Place) -> None:
-    """A missing file and a folder are refused."""
-    assert "does not exist" in _refused(place, None).message
-    (place.folder / "base.sif").mkdir()
-    assert "is a folder" in _refused(place, None).message
-
-
 @pytest.mark.parametrize("length", [200, 5000, 40000])
 def test_truncated(place: Place, good: bytes, length: int) -> None:
     """A SIF that was cut is refused, wherever the cut is."""
     assert f"is cut short: it has {length} bytes" in _refused(place, good[:length]).message
 
 
-def test_not_a_sif(place: Place, good: bytes) -> None:
-    """Other files are refused, and common ones are recognized."""
+def test_not_a_sif(place: Place) -> None:
+    """Other files are refused."""
     assert "is not a SIF" in _refused(place, b"").message
-    assert "web page" in _refused(place, b"<!DOCTYPE html>" + bytes(500)).hint
-    assert (
-        "bare squashfs"
-        in _refused(place, good[struct.unpack_from("<q", good, _partition_at(good) + 17)[0] :]).hint
-    )
-
-
-def test_encrypted(place: Place, good: bytes) -> None:
-    """An encrypted SIF is refused."""
-    data = _with(good, _partition_at(good) + 201, struct.pack("<i", 5))
-    error = _refused(place, data)
-    assert "is encrypted" in error.message
-    assert "without encryption" in error.hint
-
-
-def test_other_architecture(place: Place, good: bytes) -> None:
-    """A SIF for another architecture is refused."""
-    assert "is for amd64, not for arm64" in _refused(place, good, "arm64").message
+    assert "is not a SIF" in _refused(place, b"<!DOCTYPE html>" + bytes(500)).message
 
 
 def test_not_squashfs(place: Place, good: bytes) -> None:
@@ -149,28 +125,6 @@ def _descriptor(data: bytes, number: int, *, offset: int | None = None, size: in
     return _with(data, at, struct.pack("<2q", *place))
 
 
-@pytest.mark.parametrize("value", [-1, -(1 << 63)])
-def test_negative_places(place: Place, good: bytes, value: int) -> None:
-    """Negative offsets and sizes are damage."""
-    assert "header of the SIF is damaged" in _refused(place, _descriptor(good, 1, offset=value)).message
-    assert "header of the SIF is damaged" in _refused(place, _descriptor(good, 1, size=value)).message
-    for at in (88, 96, 104):  # count, offset and size of the descriptors
-        assert (
-            "header of the SIF is damaged"
-            in _refused(place, _with(good, at, struct.pack("<q", value))).message
-        )
-
-
-def test_huge_places(place: Place, good: bytes) -> None:
-    """Numbers that are larger than the file mean that it was cut, however large they are."""
-    for value in (len(good) + 1, (1 << 63) - 1):
-        assert "is cut short" in _refused(place, _descriptor(good, 1, offset=value)).message
-        assert "is cut short" in _refused(place, _descriptor(good, 1, size=value)).message
-        assert "is cut short" in _refused(place, _with(good, 96, struct.pack("<q", value))).message
-    for count in (4097, (1 << 63) - 1):
-        assert "is damaged" in _refused(place, _with(good, 88, struct.pack("<q", count))).message
-
-
 def test_overlapping_objects(place: Place, good: bytes) -> None:
     """Objects do not share bytes with each other or with the header: a bomb of partitions is refused."""
     at = _partition_at(good)
@@ -181,20 +135,6 @@ def test_overlapping_objects(place: Place, good: bytes) -> None:
     again = _with(good, DESCRIPTORS + 47 * DESCRIPTOR, descriptor)
     assert "overlap each other" in _refused(place, again).message
     assert size
-
-
-def test_partition_that_is_too_small(place: Place, good: bytes) -> None:
-    """A squashfs does not reach beyond its partition."""
-    number = (_partition_at(good) - DESCRIPTORS) // DESCRIPTOR
-    (place.folder / "base.sif").write_bytes(_descriptor(good, number, size=300))
-    with pytest.raises(ImageError, match=r"partition 1\) is cut short: 300 bytes of a squashfs of"):
-        place.sif(place.image(), "b.sif", base=open_sif(place.folder / "base.sif", place.store))
-
-
-def test_large_config(place: Place, good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config in a SIF has a bound."""
-    monkeypatch.setattr("builder.sif.read.MAX_DOCUMENT", 100)
-    assert "oci-config.json has" in _refused_base(place, good).message
 
 
 @pytest.mark.parametrize(
@@ -228,17 +168,20 @@ def resolve_base_or_error(place: Place) -> object:
         return e
 
 
-@pytest.mark.parametrize("created", [-(1 << 63), (1 << 63) - 1])
-def test_impossible_time(place: Place, good: bytes, created: int) -> None:
-    """A time that no calendar has is not an error: nothing depends on it."""
-    data = _with(without_descriptors(good), 64, struct.pack("<q", created))
-    (place.folder / "base.sif").write_bytes(data)
-    locked = resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
-    base = open_base(locked, "amd64", place.settings, place.store, root=place.folder)
-    assert base.config["created"] in ("1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
-
-
 def test_pipe(place: Place) -> None:
     """Nothing waits for a pipe in the place of a SIF."""
     os.mkfifo(place.folder / "base.sif")
     assert "is not an ordinary file" in _refused(place, None).message
+
+
+def test_encrypted(place: Place, good: bytes) -> None:
+    """An encrypted SIF is refused."""
+    data = _with(good, _partition_at(good) + 201, struct.pack("<i", 5))
+    error = _refused(place, data)
+    assert "is encrypted" in error.message
+    assert "without encryption" in error.hint
+
+
+def test_other_architecture(place: Place, good: bytes) -> None:
+    """A SIF for another architecture is refused."""
+    assert "is for amd64, not for arm64" in _refused(place, good, "arm64").message

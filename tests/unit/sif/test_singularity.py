@@ -7,17 +7,12 @@ import subprocess
 
 import pytest
 
-from builder.errors import ImageError
-from builder.sif import singularity
 from builder.sif.singularity import (
     FOLDER,
     container_environment,
-    container_files,
     environment_script,
     run_script,
 )
-from builder.trees.member import Kind, Member
-from builder.trees.sources import listed_source
 
 
 def _shell(script: str, *args: str, env: dict[str, str] | None = None) -> str:
@@ -48,12 +43,6 @@ def test_environment_script() -> None:
     assert _shell(above + "\necho $PATH; echo $ODD", env={"PATH": base["PATH"]}) == (
         "/opt/conda/bin:/rocm:/bin:/usr/bin\n" + " ".join(values["ODD"].split()) + "\n"
     )
-
-
-def test_environment_is_read_back() -> None:
-    """The variables can be read from the script."""
-    values = {"PATH": "/opt/conda/bin:/bin", "ODD": "it's a $b", "EMPTY": "", "PYTHONNOUSERSITE": "1"}
-    assert container_environment({f"{FOLDER}/env/94-environment.sh": environment_script(values)}) == values
 
 
 def test_environment_of_apptainer() -> None:
@@ -95,12 +84,3 @@ def test_variables_that_double() -> None:
     many = "A=" + "x" * 100_000 + "\nB=" + "$A" * 60_000 + "\nC=a\0b\n"
     env = container_environment({f"{FOLDER}/env/94-environment.sh": many})
     assert set(env) == {"PATH", "A"}
-
-
-def test_texts_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts of a container have a bound together."""
-    monkeypatch.setattr(singularity, "_MOST_SCRIPTS", 2500)
-    files = [(Member(f"{FOLDER}/env/{i}.sh", Kind.FILE, size=1000), b"#" * 1000) for i in range(3)]
-    assert len(container_files([listed_source(files[:2])])) == 2
-    with pytest.raises(ImageError, match=r"the files in /\.singularity\.d have more than 2\.5 kB"):
-        container_files([listed_source(files)])

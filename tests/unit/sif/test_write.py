@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hashlib
-import json
 import os
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,24 +14,17 @@ import builder.sif.check
 import builder.sif.write
 from builder.config.recipe import Compression
 from builder.errors import ImageError
-from builder.image.convert import image_tree
-from builder.layers.compress import write_layer
+from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.settings import DEFAULT_EPOCH
-from builder.sif.digests import remembered_digest, sif_digest
-from builder.sif.format import HEADER
 from builder.sif.partitions import MAX_OVERLAYS
 from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.sif.write import Layout
 from builder.store.blobs import Store
-from builder.store.durable import durable_file
-from builder.store.files import write_atomic
-from builder.trees.compare import compare_trees
 from builder.trees.member import Kind
 from builder.trees.squashfs.reader import Squashfs
-from builder.trees.squashfs.writer import SquashfsWriter
 from tests.support import image_kit as kit
+from tests.support.compare import compare_trees, image_tree
 from tests.support.disk import flip
 from tests.support.layers import random_layers
 from tests.support.sif_place import Place, make_above, make_above_sif, partition_names
@@ -93,34 +80,6 @@ def test_reproducible(tmp_path: Path) -> None:
     assert other.sif(other.image(), settings=replace(other.settings, epoch=1)).digest not in digests
 
 
-@pytest.mark.parametrize(
-    ("created", "epoch", "expected"),
-    [
-        ("2026-11-01T00:00:00Z", DEFAULT_EPOCH, 1793491200),
-        ("2026-11-01T00:00:00.123456789Z", DEFAULT_EPOCH, 1793491200),
-        ("2026-11-01T00:00:00", DEFAULT_EPOCH, 1793491200),
-        ("2026-11-01T00:00:00Z", 1000, 1000),
-        ("9999-01-01T00:00:00Z", DEFAULT_EPOCH, DEFAULT_EPOCH),
-        ("soon", DEFAULT_EPOCH, DEFAULT_EPOCH),
-        (3, DEFAULT_EPOCH, DEFAULT_EPOCH),
-    ],
-)
-def test_time(created: object, epoch: int, expected: int) -> None:
-    """A SIF is as old as its image; SOURCE_DATE_EPOCH wins."""
-    assert builder.sif.write._created(json.dumps({"created": created}).encode(), epoch) == expected
-
-
-def test_time_of_header(place: Place) -> None:
-    """The time of header and descriptors is that of the image; the partitions do not change with it."""
-    image = place.image()
-    config = json.dumps({**json.loads(image.config), "created": "2026-11-01T00:00:00Z"}).encode()
-    dated = replace(image, config=config)
-    old, new = place.sif(image, "old.sif"), place.sif(dated, "new.sif")
-    times = HEADER.unpack(new.path.read_bytes()[: HEADER.size])
-    assert 1793491200 in times and 1793491200 not in HEADER.unpack(old.path.read_bytes()[: HEADER.size])
-    assert [p.size for p in read_sif(old.path).partitions] == [p.size for p in read_sif(new.path).partitions]
-
-
 def test_not_written_twice(place: Place) -> None:
     """A SIF that is there is left alone, unless somebody changed it."""
     image = place.image()
@@ -134,24 +93,6 @@ def test_not_written_twice(place: Place) -> None:
         f.write(b"x")
     assert place.sif(image) == sif
     assert sif.path.stat().st_ino != before.st_ino
-
-
-def test_replaced_by_another_build(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another build replaces the file at the moment it gets its name: it is not recorded as this one."""
-    sif = place.sif(place.image())
-
-    @contextmanager
-    def replaced(path: Path) -> Iterator[Path]:
-        with durable_file(path) as temporary:
-            yield temporary
-        write_atomic(path, b"the SIF of another build")
-
-    sif.path.unlink()
-    monkeypatch.setattr(builder.sif.write, "durable_file", replaced)
-    with contextlib.suppress(FileNotFoundError):
-        place.sif(place.image())
-    assert remembered_digest(sif.path, place.store) is None
-    assert sif_digest(sif.path, place.store) == f"sha256:{hashlib.sha256(sif.path.read_bytes()).hexdigest()}"
 
 
 def test_changed_package(place: Place, large: int) -> None:
@@ -217,95 +158,12 @@ def test_flipped_bit_in_a_partition(place: Place, layout: Layout) -> None:
         sif.path.unlink()
 
 
-def test_partition_that_stays_corrupt(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk damages what is written, no SIF appears."""
-    monkeypatch.setattr(builder.sif.check, "_digest_of_range", lambda *a: "sha256:" + "0" * 64)
-    monkeypatch.setattr(Store, "was_hashed", lambda *a: False)
-    with pytest.raises(ImageError, match="partition base does not match its digest"):
-        place.sif(place.image(), layout="layered")
-    assert [p.name for p in place.folder.iterdir()] == ["cache"]
-
-
-def test_flat_sif_in_the_cache(place: Place) -> None:
-    """The cache holds a flat SIF without a copy; another SIF of the image is a copy, not a link."""
-    image = place.image()
-    one = place.sif(image)
-    (record,) = place.partition_records().values()
-    assert place.store.path(record["digest"]).samefile(one.path)
-    data, made = one.path.read_bytes(), one.path.stat().st_ino
-    two = place.sif(image, "b.sif")
-    assert two.path.stat().st_ino != made and two.path.read_bytes() == data
-    assert two.digest == one.digest == sif_digest(two.path, place.store)
-
-
-def test_flat_sif_changed_in_place(place: Place) -> None:
-    """A SIF that another program has changed, as ``apptainer sign`` does, is not copied from the cache."""
-    image = place.image()
-    one = place.sif(image)
-    data = one.path.read_bytes()
-    with one.path.open("ab") as f:
-        f.write(b"signature")
-    assert place.sif(image, "b.sif").path.read_bytes() == data
-    assert one.path.read_bytes() == data + b"signature"
-    assert place.sif(image).path.read_bytes() == data
-
-
-def test_flat_sif_without_hard_links(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cache cannot link to the SIF, it does not hold it, and another one has the same bytes."""
-
-    def refuse(self: Path, target: Path) -> None:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    image = place.image()
-    data = place.sif(image).path.read_bytes()
-    assert place.partition_records() == {}
-    assert place.sif(image, "b.sif").path.read_bytes() == data
-
-
-def test_flat_sif_that_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When writing the squashfs fails, neither the SIF nor an entry of the cache appears."""
-
-    def fail(self: SquashfsWriter) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
-    image = place.image()
-    monkeypatch.setattr(SquashfsWriter, "finish", fail)
-    with pytest.raises(OSError, match="Input/output error"):
-        place.sif(image)
-    assert [p.name for p in place.folder.iterdir()] == ["cache"]
-    assert place.partition_records() == {}
-
-
-@pytest.mark.parametrize("layout", ["flat", "layered"])
-def test_flipped_bit_without_checksum(place: Place, layout: Layout) -> None:
-    """A flipped bit that no checksum of gzip covers (its time stamp) is refused too."""
-    content = bytes(range(256)) * 50
-    one = write_layer(
-        place.store,
-        [Entry("etc/file", "file", size=len(content), content=Inline(content))],
-        compression="gzip",
-        mtime=0,
-    )
-    image = place.image(one)
-    assert one.path is not None
-    looks = one.path.stat()
-    data = bytearray(one.path.read_bytes())
-    data[5] ^= 1
-    one.path.write_bytes(data)
-    os.utime(one.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
-    place.store = Store(place.store.root)
-    with pytest.raises(ImageError, match=f"{one.path.name} is corrupt"):
-        place.sif(image, layout=layout)
-    assert not one.path.exists() and not (place.folder / "a.sif").exists()
-
-
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_flipped_bit_in_a_layer(place: Place, compression: str) -> None:
     """A layer in which a bit has flipped goes into no partition, also where the format has no checksum."""
     content = bytes(range(256)) * 50
     entry = Entry("etc/file", "file", size=len(content), content=Inline(content))
-    one = write_layer(place.store, [entry], compression=compression, mtime=0)  # type: ignore[arg-type]
+    one = make_layer([entry], "", place.settings, place.store, compression=compression)  # type: ignore[arg-type]
     image = place.image(one)
     assert one.path is not None
     flip(one.path)
@@ -359,46 +217,6 @@ def test_compiled_modules_replace_records(place: Place) -> None:
     assert compare_trees(image_tree(older, place.store), found) != [], "the records differ"
 
 
-def test_overlay_limit(place: Place) -> None:
-    """Many packages share a limited number of partitions."""
-    more = [place.package(f"pip package{i} 1.0", f"p{i}") for i in range(40)]
-    sif = place.sif(place.image(*more), layout="layered")
-    assert 4 < len(partition_names(sif)) <= MAX_OVERLAYS + 1
-    assert len([o for o in read_sif(sif.path).objects if o.name]) < 48
-
-
-def test_inspect(place: Place) -> None:
-    """The JSON object for apptainer inspect says the same as the files."""
-    sif = place.sif(
-        place.image(cmd=("python", "-c", "print('a b')"), env={"WORDS": "a 'b' $c"}, labels={"x": "y"})
-    )
-    read = read_sif(sif.path)
-    data = json.loads(read.read("inspect-metadata.json") or b"")
-    attributes = data["data"]["attributes"]
-    assert data["type"] == "container"
-    assert attributes["labels"]["x"] == "y"
-    assert attributes["labels"]["org.builder.image"].startswith("sha256:")
-    assert "builder put this SIF together" in attributes["deffile"]
-    assert read.config()["config"]["Cmd"] == ["python", "-c", "print('a b')"]
-    files = container_files(read.sources(FOLDER))
-    assert files[f"{FOLDER}/runscript"] == attributes["runscript"]
-    assert json.loads(files[f"{FOLDER}/labels.json"]) == attributes["labels"]
-    assert list(attributes["environment"].values()) == [files[f"{FOLDER}/env/94-environment.sh"]]
-
-
-def test_impossible_places(place: Place) -> None:
-    """Folders as the target, and architectures that SIF does not know, are errors."""
-    (place.folder / "x").mkdir()
-    with pytest.raises(ImageError, match="x is a folder"):
-        place.sif(place.image(), "x")
-    image = place.image()
-    with pytest.raises(ImageError, match="SIF files do not support the architecture 'vax'"):
-        place.sif(replace(image, config=image.config.replace(b'"amd64"', b'"vax"')))
-    (place.folder / "file").write_text("")
-    with pytest.raises(ImageError, match="file is not a folder"):
-        place.sif(image, "file/a.sif")
-
-
 def test_sif_base(place: Place) -> None:
     """A SIF as a base: its files and variables stay, and a layered SIF copies its partition."""
     base = place.sif(place.image(env={"ROCM": "/opt/rocm", "PATH": "/opt/rocm/bin:/usr/bin"}), "base.sif")
@@ -424,20 +242,6 @@ def test_sif_base(place: Place) -> None:
         assert a.read(own.partitions[0].size) == b.read(own.partitions[0].size)
 
 
-def test_sif_base_environment(place: Place) -> None:
-    """The script of a base SIF stays; the image's script sets what differs."""
-    base = place.sif(place.image(env={"ROCM": "/opt/rocm", "SAME": "1"}), "base.sif")
-    sif = place.sif(
-        make_above_sif(place, base, env={"SAME": "1", "NEW": "it's"}), "b.sif", "layered", base=base
-    )
-    files = container_files(read_sif(sif.path).sources(FOLDER))
-    assert "ROCM" in files[f"{FOLDER}/env/94-environment.sh"]
-    script = files[f"{FOLDER}/env/95-environment.sh"]
-    assert "ROCM" not in script
-    assert "SAME" not in script
-    assert "NEW" in script
-
-
 def test_layered_sif_base(place: Place) -> None:
     """The overlay partitions of a base SIF stay below those of the image."""
     base = place.sif(place.image(), "base.sif", "layered")
@@ -448,12 +252,3 @@ def test_layered_sif_base(place: Place) -> None:
     assert len(partition_names(sif)) <= MAX_OVERLAYS + 1
     flat = place.sif(image, "c.sif", "flat", base=base)
     assert compare_trees(image_tree(flat, place.store), image_tree(sif, place.store)) == []
-
-
-def test_sif_base_with_too_many_overlays(place: Place, large: int) -> None:
-    """A base SIF with too many overlay partitions is refused in layout layered."""
-    more = [place.package(f"pip package{i} 1.0", f"p{i}", size=large if i < 4 else 0) for i in range(12)]
-    base = place.sif(place.image(*more), "base.sif", "layered")
-    with pytest.raises(ImageError, match=r"base\.sif has [5-8] overlay partitions;") as e:
-        place.sif(make_above_sif(place, base), "b.sif", "layered", base=base)
-    assert "layout: flat" in e.value.hint

@@ -11,11 +11,11 @@ from builder.errors import FetchError
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry
 from builder.model import Image, Layer
+from builder.oci.image import image_of
 from builder.run.base import Mount
 from builder.settings import Settings
 from builder.steps import cache
 from builder.steps.cache import cached_step
-from builder.steps.image import image_of
 from builder.steps.job import StepRun
 from builder.store.blobs import Store
 
@@ -82,15 +82,6 @@ def test_other_inputs(runs: Runs, tmp_path: Path) -> None:
     (source / "in" / "file").write_text("2")
     runs(mounts=[Mount(source, "/src")])
     assert runs.count == 8
-
-
-def test_lost_blob(runs: Runs) -> None:
-    """A record whose blob was pruned counts as missing."""
-    path = runs().path
-    assert path is not None
-    path.unlink()
-    runs()
-    assert runs.count == 2
 
 
 def test_offline(runs: Runs) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from builder.errors import ImageError, LayerError
 from builder.layers.entry import Entry
-from builder.steps import changes
 from builder.steps.changes import Changes, Node, nodes_of_layer, nodes_of_upper
 from builder.store.blobs import Store
 from tests.support.image_kit import layer, member
@@ -65,19 +64,6 @@ def test_new_and_changed(upper: Path, lower: Path) -> None:
     assert found[-1].target == "./a/"
 
 
-def test_mode_only(upper: Path, lower: Path) -> None:
-    """A mode is a change, of files and folders; a setuid bit too."""
-    put(upper, "etc/motd", "etc/motd", 0o4644)
-    (upper / "opt/a").mkdir(parents=True)
-    (upper / "opt/a").chmod(0o700)
-    assert shown(Changes(nodes_of_upper(upper), lower)) == [
-        "etc dir 755",
-        "etc/motd file 4644",
-        "opt dir 755",
-        "opt/a dir 700",
-    ]
-
-
 def test_hard_links(upper: Path, lower: Path) -> None:
     """The first name is the file; a name that is left out is no target."""
     first = put(upper, "opt/b", "text")
@@ -120,52 +106,6 @@ def test_whiteouts(lower: Path) -> None:
         "opt/deep dir 755",
         "opt/deep/er dir 755",
         "opt/deep/er/.wh.x file 644",
-    ]
-
-
-def test_folder_becomes_file(upper: Path, lower: Path) -> None:
-    put(upper, "opt/a", "file")
-    put(upper, "srv/file/x", "folder")
-    assert [e.split()[:2] for e in shown(Changes(nodes_of_upper(upper), lower))] == [
-        ["opt", "dir"],
-        ["opt/a", "file"],
-        ["srv", "dir"],
-        ["srv/file", "dir"],
-        ["srv/file/x", "file"],
-    ]
-
-
-def test_left_out(upper: Path, lower: Path) -> None:
-    """Nothing of the container's own: mount points, /tmp, /etc/hosts; not what is only in them."""
-    for name in ("tmp/x", "var/tmp/y", "run/z", "etc/hosts", "etc/resolv.conf", "proc/1"):
-        put(upper, name, "container")
-    put(upper, "data/in/file", "")
-    (upper / "root").mkdir()
-    (upper / "empty").mkdir()
-    found = Changes(nodes_of_upper(upper), lower, ["/root", "/data/in/file"])
-    assert shown(found) == ["empty dir 755"]
-
-
-def test_special_files(upper: Path, lower: Path) -> None:
-    (upper / "opt").mkdir()
-    os.mkfifo(upper / "opt/pipe")
-    found = Changes(nodes_of_upper(upper), lower)
-    assert shown(found) == [] and found.skipped == ["/opt/pipe"]
-
-
-def test_opaque_attribute(upper: Path, lower: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an overlay in a user namespace marks it."""
-
-    def getxattr(path: Path, name: str, *, follow_symlinks: bool) -> bytes:
-        if path.name != "a":
-            raise OSError(61, "no data")
-        assert name == "user.overlay.opaque"
-        return b"y"
-
-    monkeypatch.setattr(changes.os, "getxattr", getxattr)
-    put(upper, "opt/a/y", "y")
-    assert [e.split()[0] for e in shown(Changes(nodes_of_upper(upper), lower))] == [
-        *("opt", "opt/a", "opt/a/.wh.x", "opt/a/y", "opt/a/.wh.z"),
     ]
 
 
@@ -227,10 +167,3 @@ def test_impossible_paths(upper: Path, name: str, message: str) -> None:
     with pytest.raises(LayerError, match=message) as caught:
         nodes_of_upper(upper)
     assert caught.value.hint == "rename it in the step, or delete it there"
-
-
-def test_impossible_symlink(upper: Path) -> None:
-    (upper / "link").symlink_to(os.fsdecode(b"caf\xe9"))
-    with pytest.raises(LayerError, match="the step left the symlink 'link' to .* is not UTF-8") as caught:
-        nodes_of_upper(upper)
-    assert "package" not in caught.value.hint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from builder.errors import ImageError
 from builder.progress import QUIET
 from builder.run.process import Completed
+from builder.run.task import TaskLog
 from builder.settings import Settings
-from builder.steps.job import StepLog, StepRun
+from builder.steps.job import StepRun, check_step
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def settings(tmp_path: Path) -> Settings:
 def test_failure(settings: Settings) -> None:
     """The message has place, command, exit code and the last 30 lines; the file has all, for this user."""
     step = StepRun(("make", "make test"), title="tests", where="recipes/a.yaml:9: steps[0]")
-    with StepLog(settings, "step tests", QUIET) as output:
+    with TaskLog(settings, "step tests", QUIET, "step") as output:
         for line in ("+ make", "ok", "+ make test", *(f"line {n}" for n in range(40))):
             output.add(line)
-    output.check(Completed(0, "", ""), step)
+    check_step(Completed(0, "", ""), step, output)
     with pytest.raises(ImageError) as caught:
-        output.check(Completed(2, "", ""), step)
+        check_step(Completed(2, "", ""), step, output)
     assert caught.value.message.startswith(
         "recipes/a.yaml:9: steps[0]: the step 'tests' failed with exit code 2 at 'make test':\n    line 10\n"
     )
@@ -41,25 +41,8 @@ def test_failure(settings: Settings) -> None:
 def test_credentials(settings: Settings) -> None:
     """They are in no log, title or message."""
     url = "https://me:secret@host.example/x"
-    with StepLog(settings, "step", QUIET) as output:
+    with TaskLog(settings, "step", QUIET, "step") as output:
         output.add(f"cloning {url}")
     assert output.lines == ["cloning https://host.example/x"]
     assert "secret" not in output.path.read_text()
     assert StepRun((f"git clone {url}",)).name == "git clone https://host.example/x"
-
-
-def test_name() -> None:
-    """The title, else the first command, on one short line."""
-    assert StepRun(("make\nmake install",)).name == "make make install"
-    assert StepRun(("x" * 100,)).name == "x" * 57 + "..."
-    assert StepRun(("make",), title="build").name == "build"
-
-
-def test_script() -> None:
-    """Commands run in order, each in a shell of its own, until one fails; all output is on stderr."""
-    step = StepRun(("cd /; x=1; echo out", "echo x=$x; exit 3", "echo never"))
-    done = subprocess.run(step.arguments, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (3, "")
-    wanted = ["+ cd /; x=1; echo out", "out", "+ echo x=$x; exit 3", "x="]
-    assert done.stderr.splitlines() == wanted
-    assert subprocess.run(StepRun(("true",)).arguments, capture_output=True).returncode == 0

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.pack import pack_tar
 from builder.errors import ImageError
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.trees import bounds
-from builder.trees.bounds import MAX_FOLDERS, MAX_PATH, Tally, check_path
-from builder.trees.member import Kind, Member
+from builder.trees.bounds import MAX_FOLDERS, MAX_PATH
 from builder.trees.rootfs import unpack
 from tests.support.image_kit import image, layer, member, settings
 
@@ -46,19 +44,10 @@ def refused(store: Store, folder: Path, *members: tuple[tarfile.TarInfo, bytes])
     ("key", "value", "message"),
     [
         ("mtime", "inf", "impossible time"),
-        ("mtime", "-inf", "impossible time"),
-        ("mtime", "nan", "impossible time"),
-        ("mtime", "1e300", "impossible time"),
-        ("mtime", "soon", "damaged header"),
-        ("uid", "root", "damaged header"),
         ("uid", "-5", "damaged header"),
-        ("gid", "-1", "damaged header"),
         ("uid", str(1 << 40), "impossible owner"),
-        ("uid", str((1 << 32) - 1), "impossible owner"),
-        ("gid", "9" * 4000, "damaged header"),
         ("size", str(1 << 62), "more than 1099.5 GB"),
         ("linkpath", "a\0b", "a path with a NUL"),
-        ("path", "a\0b", "a path with a NUL"),
     ],
 )
 def test_impossible_headers(store: Store, tmp_path: Path, key: str, value: str, message: str) -> None:
@@ -67,24 +56,6 @@ def test_impossible_headers(store: Store, tmp_path: Path, key: str, value: str, 
     info.pax_headers = {key: value}
     both = refused(store, tmp_path, (info, data))
     assert re.search(message, both), both
-
-
-def test_base_256(store: Store, tmp_path: Path) -> None:
-    """Numbers in base 256 (GNU) may be larger than any file system can store."""
-    header = bytearray(member("file", b"")[0].tobuf(tarfile.GNU_FORMAT))
-    header[108:116] = b"\x80" + b"\xff" * 7  # uid
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    with pytest.raises(ImageError, match="impossible owner"):
-        unpack(image(store, pack_tar([bytes(header) + bytes(1024)], store, 1, "x")), tmp_path / "r", store)
-
-
-@pytest.mark.parametrize("path", ["d/" * (MAX_FOLDERS + 1) + "f", "d/" * 1500 + "f", "d" * (MAX_PATH + 1)])
-def test_deep_paths(store: Store, tmp_path: Path, path: str) -> None:
-    """A path that is too deep or too long is refused, so nothing that walks a tree can recurse for ever."""
-    both = refused(store, tmp_path, member(path, b"x"))
-    assert "folders deep, at most 256 are allowed" in both or "at most 4095 are allowed" in both
-    assert "d" * 150 not in both
 
 
 def test_deepest_path(store: Store, tmp_path: Path) -> None:
@@ -120,15 +91,6 @@ def test_size_of_a_tree(store: Store, tmp_path: Path, monkeypatch: pytest.Monkey
     assert both.count("its files have more than 5.0 kB") == 2
 
 
-def test_paths() -> None:
-    check_path("d/" * MAX_FOLDERS + "x", "x")
-    check_path("d" * MAX_PATH, "x")
-    tally = Tally("x")
-    tally.add(Member("a", Kind.FILE, size=bounds.MAX_CONTENT))
-    with pytest.raises(ImageError, match="x: its files have more than 1099.5 GB"):
-        tally.add(Member("b", Kind.FILE, size=1))
-
-
 def test_setuid_pipe(store: Store, tmp_path: Path) -> None:
     """Without root no file is setuid or setgid, pipes neither; a folder stays setgid."""
     pipe = member("pipe", kind=tarfile.FIFOTYPE, mode=0o6666)
@@ -136,3 +98,11 @@ def test_setuid_pipe(store: Store, tmp_path: Path) -> None:
     unpack(image(store, layer(store, pipe, folder)), tmp_path / "r", store)
     assert stat.S_IMODE((tmp_path / "r/pipe").stat().st_mode) == 0o666
     assert stat.S_IMODE((tmp_path / "r/folder").stat().st_mode) == 0o2755
+
+
+@pytest.mark.parametrize("path", ["d/" * (MAX_FOLDERS + 1) + "f", "d/" * 1500 + "f", "d" * (MAX_PATH + 1)])
+def test_deep_paths(store: Store, tmp_path: Path, path: str) -> None:
+    """A path that is too deep or too long is refused, so nothing that walks a tree can recurse for ever."""
+    both = refused(store, tmp_path, member(path, b"x"))
+    assert "folders deep, at most 256 are allowed" in both or "at most 4095 are allowed" in both
+    assert "d" * 150 not in both

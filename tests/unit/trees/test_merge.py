@@ -14,10 +14,10 @@ import pytest
 from builder.errors import ImageError
 from builder.model import Layer
 from builder.store.blobs import Store
-from builder.trees.compare import Tree, read_tree
 from builder.trees.merge import Merge
 from builder.trees.rootfs import unpack
 from builder.trees.sources import layer_source
+from tests.support.compare import Tree, read_tree
 from tests.support.image_kit import layer, member
 from tests.support.images import make_test_image
 from tests.support.layers import random_layers

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.trees import project
 from builder.trees.project import project_tree
 from tests.support.gitserver import Repo
 
@@ -49,7 +48,7 @@ def test_files_without_git(tmp_path: Path) -> None:
 
 
 def test_files_of_a_checkout(tmp_path: Path) -> None:
-    """Those of git and new ones, without ignored ones; a file that was removed is none."""
+    """All but those that a .gitignore names; git is not run, so no setting of the checkout has an effect."""
     repo = Repo(tmp_path / "repo")
     repo.write(".gitignore", "*.log\nout/\n")
     write(repo.folder, "setup.py", "gone.py", "lib/a.py", "lib/data/x.csv")
@@ -59,6 +58,9 @@ def test_files_of_a_checkout(tmp_path: Path) -> None:
     (repo.folder / ".builderignore").write_text("data/\n")
     assert project_tree(repo.folder, repo.folder).files == (".gitignore", "lib/a.py", "new.py", "setup.py")
     assert project_tree(repo.folder / "lib", repo.folder).files == ("a.py",)
+    write(repo.folder, "lib/.gitignore", "lib/a.log", "lib/b.tmp")
+    (repo.folder / "lib/.gitignore").write_text("!a.log\n*.tmp\n")
+    assert project_tree(repo.folder / "lib", repo.folder).files == (".gitignore", "a.log", "a.py")
     write(repo.folder, "out/setup.py")
     assert project_tree(repo.folder / "out", repo.folder).files == ("setup.py", "y")  # ignored as a whole
 
@@ -103,11 +105,3 @@ def test_copy(tmp_path: Path) -> None:
     (tmp_path / "p/setup.py").write_text("changed")
     with pytest.raises(ConfigError, match="files were changed while they were copied"):
         tree.copy_to(tmp_path / "again")
-
-
-def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "setup.py", "data")
-    monkeypatch.setattr(project, "MAX_FILES", 1)
-    with pytest.raises(ConfigError, match="2 files with 12 B") as caught:
-        project_tree(tmp_path, tmp_path)
-    assert ".builderignore" in caught.value.hint

@@ -54,16 +54,6 @@ def test_more_requirements(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "made").exists()
 
 
-def test_no_isolation(tmp_path: Path) -> None:
-    """As with pip, a build without isolation has what the image has."""
-    assert run(tmp_path, requires=[], no_isolation=True) == 0
-
-
-@pytest.mark.parametrize("backend", ["absent", "own:nothing", "own"])
-def test_failed(tmp_path: Path, backend: str) -> None:
-    assert run(tmp_path, backend=backend) == 1
-
-
 def test_packages_of_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment made from a virtual environment sees the packages of that one."""
     folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
@@ -76,3 +66,8 @@ def test_packages_of_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "base_prefix", "/elsewhere")
     driver._add_packages_of_image()
     assert added.read_text() == f"{Path(sys.prefix) / folder}\n"
+
+
+def test_no_isolation(tmp_path: Path) -> None:
+    """As with pip, a build without isolation has what the image has."""
+    assert run(tmp_path, requires=[], no_isolation=True) == 0

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import HashMismatch
 from builder.lock.environment import find_links
 from builder.model import WHEELS, Lock, LockedPackage, LockedSource
 from builder.progress import QUIET
@@ -45,13 +43,6 @@ def test_placed(tmp_path: Path) -> None:
     assert [Path(place).name for place in find_links(recipe)] == ["wheels", str(two.sha256)[:12]]
 
 
-def test_other_packages(tmp_path: Path) -> None:
-    """Wheels of an index are not copied into the project."""
-    store = Store(tmp_path / "cache")
-    lock = Lock((replace(package(store, b"one"), source=None),), ("linux-64",))
-    assert place_wheels(lock, tmp_path, store) == [] and not (tmp_path / "wheels").exists()
-
-
 def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "cache")
     built: list[str] = []
@@ -81,27 +72,6 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "wheels" / NAME).write_bytes(b"two")
     assert missing(b"two", stored=False) == []
     assert missing(b"three", stored=False) == [NAME]
-
-
-def test_source_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has the folder wheels/ does not need the server."""
-
-    class Builder:
-        def __init__(self, *_: object) -> None: ...
-
-        def rebuild(self, package: LockedPackage, packages: list[LockedPackage]) -> None:
-            raise HashMismatch("the server does not answer", "check the address")
-
-    monkeypatch.setattr(builder, "ImageWheelBuilder", Builder)
-    settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
-    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
-    recipe = Recipe.model_validate(
-        {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
-    )
-    store = Store(tmp_path / "cache")
-    with pytest.raises(HashMismatch, match="does not answer") as caught:
-        build_missing_wheels(recipe, Lock((package(None, b"x"),), ("linux-64",)), settings, store, QUIET)
-    assert caught.value.hint == f"copy wheels/{NAME} from the machine that locked; or check the address"
 
 
 class _Nothing:
