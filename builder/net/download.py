@@ -108,8 +108,26 @@ class PartialFile:
             value.update(data)
 
 
+class HashedBytes:
+    """Bytes that are hashed and not stored, for :func:`resume`."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes received."""
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        """Counts and hashes bytes."""
+        self.size += len(data)
+        self._hash.update(data)
+
+    def digest(self) -> str:
+        """Return the digest of the bytes, as ``sha256:<hex>``."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+
 def resume(
-    part: PartialFile,
+    part: PartialFile | HashedBytes,
     source: Source,
     retry: Retry,
     *,
@@ -137,16 +155,11 @@ def resume(
                 if size is not None and part.size > size:
                     return  # longer than expected: the digest will not match
         except httpx.HTTPError as e:
-            failures = count_failure(failures, part.size - before)
+            failures = 1 if part.size - before >= MIN_GAIN else failures + 1
             retry(e, failures)
             continue
         if size is None or part.size == before:
             return
-
-
-def count_failure(failures: int, gained: int) -> int:
-    """The failures in a row, after one more; an attempt that gained :data:`MIN_GAIN` begins a new row."""
-    return 1 if gained >= MIN_GAIN else failures + 1
 
 
 def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ _LINK = re.compile(r"""<a\s[^<>]*?href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 
 
 class FindLinks:
-    """Folders, files, HTML pages and simple indexes (PEP 503), on this disk and on the web.
+    """Folders and files on this disk; HTML pages and simple indexes (PEP 503) on the web.
 
     ``places`` come first, then those of pip's configuration. Each web page is requested once.
     """
@@ -42,9 +42,6 @@ class FindLinks:
             path = as_path(place)
             if path is None:
                 continue
-            for target in self._targets_on_disk(path):
-                if target.name == filename and target.is_file():
-                    yield target
             candidate = path if path.name == filename else path / filename
             if candidate.is_file():
                 yield candidate
@@ -61,20 +58,6 @@ class FindLinks:
     def _project_pages(self, filename: str) -> list[str]:
         name = canonicalize_name(filename.split("-", 1)[0])
         return [f"{index.rstrip('/')}/{name}/" for index in self._indexes]
-
-    def _targets_on_disk(self, path: Path) -> list[Path]:
-        """The files on this disk that an HTML page on this disk (or ``index.html`` of a folder) links to."""
-        page = path / "index.html" if path.is_dir() else path
-        if page.suffix not in (".html", ".htm") or not page.is_file():
-            return []
-        url = page.as_uri()
-        if url not in self._pages:
-            try:
-                self._pages[url] = _links(url, page.read_text(errors="replace"))
-            except OSError:
-                self._pages[url] = []
-        targets = [as_path(link) for link in self._pages[url]]
-        return [target for target in targets if target is not None]
 
     def _links_on_web(self, page: str, client: httpx.Client) -> list[str]:
         import httpx  # slow: not for folders

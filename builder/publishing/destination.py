@@ -9,7 +9,6 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
 from builder.oci.reference import TAG_RULE, Reference, is_tag
-from builder.redact import redact
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")
@@ -40,13 +39,7 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
         repository = recipe.registry.repository or recipe.name
         raise UsageError(
             f"{option} {text}: a registry without a repository",
-            f"write {option} {plain.rstrip('/')}/{repository}, or --registry {plain.rstrip('/')}",
-        )
-    if "://" in plain:
-        shown = redact(text)
-        rest = shown.rpartition("://")[2]
-        raise UsageError(
-            f"{option} {shown}: a URL, not a repository", f"write it without scheme: {option} {rest}"
+            f"write {option} {plain.rstrip('/')}/{repository}",
         )
     reference = Reference.parse(text)
     if reference.tag or reference.digest:

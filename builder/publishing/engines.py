@@ -15,17 +15,16 @@ from typing import Any, Literal
 from builder.errors import RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
-from builder.publishing.places import RegistryPlace
+from builder.publishing.places import Place, RegistryPlace
 from builder.publishing.pull import Pulled, Wanted, reference_of, resolve_published
 from builder.registry.credentials import Credentials
-from builder.run.docker import docker_client, docker_errors
 from builder.run.podman import migrated_ids
 from builder.run.process import execute
 from builder.settings import Settings
 from builder.site.pulled import EnginePull, record_pull
 from builder.store.files import space_errors, write_atomic
 
-EngineName = Literal["podman-hpc", "podman", "docker"]
+EngineName = Literal["podman-hpc", "podman"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +52,11 @@ class Engine:
         if wanted.format == "sif":
             raise UsageError(
                 f"target {wanted.name} runs a SIF, which {self.name} does not",
-                "leave out --into: the SIF is a file",
+                "leave out --load: the SIF is a file",
             )
-        if self.name != "docker" and shutil.which(self.name) is None:
+        if shutil.which(self.name) is None:
             raise RunnerError(
-                f"{self.name} is not installed here", "pull on a machine that has it, or leave out --into"
+                f"{self.name} is not installed here", "pull on a machine that has it, or leave out --load"
             )
 
     def has(self, name: str, image_id: str, digest: str) -> bool:
@@ -72,19 +71,16 @@ class Engine:
             return image_id in migrated_ids(self.name)
         return bool(_digests(self.name, name) & {image_id, digest})
 
-    def pull(self, place: RegistryPlace, name: str, tag: str) -> None:
-        """Pulls an image by its name, for docker by its tag."""
+    def pull(self, place: RegistryPlace, name: str) -> None:
+        """Pulls an image by its name."""
         with working(self.reporter, f"{self.name} pulls {name}"):
-            if self.name == "docker":
-                _docker_pull(place, tag)
-            else:
-                _podman_pull(self.name, place, name, self.settings)
+            _podman_pull(self.name, place, name, self.settings)
 
 
 def pull_into(
     engine: Engine,
     wanted: Wanted,
-    place: RegistryPlace,
+    place: Place,
     tag: str,
     *,
     if_changed: bool = False,
@@ -102,21 +98,26 @@ def pull_into(
 
     Raises:
         RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
-        UsageError: the target runs a SIF.
+        UsageError: the place is an OCI layout, or the target runs a SIF.
         RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
     """
+    if not isinstance(place, RegistryPlace):
+        raise UsageError(
+            f"--load {engine.name} needs a registry, not {place.name}",
+            "leave out --load: the image goes into dist/",
+        )
     where = reference_of(place, tag)
     engine.check(wanted)
     described, layer = resolve_published(wanted, place, tag)
     if layer is not None:
-        raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --into")
+        raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --load")
     manifest = parse_manifest(place.manifest(described), described, where)
     image_id = str(manifest["config"]["digest"])
     image = reference_of(place, described.digest)
     name = image if engine.migrates else where
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
-        engine.pull(place, name, tag)
+        engine.pull(place, name)
         if not engine.has(name, image_id, described.digest):
             raise _not_migrated(name, image_id) if engine.migrates else _moved(place, where, described.digest)
     if record is not None:
@@ -142,16 +143,13 @@ def _moved(place: RegistryPlace, where: str, digest: str) -> RegistryError:
 
 def _digests(engine: EngineName, name: str) -> set[str]:
     """The id and the digests of an engine's image; empty if it has no image of this name."""
-    value = _docker_inspect(name) if engine == "docker" else _podman_inspect(engine, name)
+    value = _podman_inspect(engine, name)
     if value is None:
         return set()
     image_id = str(value.get("Id", ""))
     if ":" not in image_id:
         image_id = f"sha256:{image_id}"
     return {image_id, *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ())}
-
-
-# podman -----------------------------------------------------------------------------------------------------
 
 
 def _podman_inspect(engine: EngineName, name: str) -> dict[str, Any] | None:
@@ -192,31 +190,3 @@ def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Itera
         auth = credentials.basic.removeprefix("Basic ")
         write_atomic(path, json.dumps({"auths": {host: {"auth": auth}}}).encode(), 0o600)
         yield {"REGISTRY_AUTH_FILE": str(path)}
-
-
-# docker -----------------------------------------------------------------------------------------------------
-
-
-def _docker_inspect(name: str) -> dict[str, Any] | None:
-    import docker
-
-    with docker_errors(_pull_error), docker_client() as client:
-        try:
-            attributes: dict[str, Any] = client.images.get(name).attrs
-        except docker.errors.ImageNotFound:
-            return None
-    return attributes
-
-
-def _docker_pull(place: RegistryPlace, tag: str) -> None:
-    credentials = place.client.credentials(place.repository)
-    auth = None
-    if credentials.username:
-        auth = {"username": credentials.username, "password": credentials.password}
-    with docker_errors(_pull_error), docker_client() as client:
-        client.images.pull(place.name, tag, auth_config=auth)
-
-
-def _pull_error(message: str) -> RunnerError:
-    hint = "is the Docker daemon running, and may this user use it?"
-    return RunnerError(f"docker could not pull the image: {message}", hint)

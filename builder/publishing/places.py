@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, Layer
@@ -21,103 +20,21 @@ from builder.oci.layout import (
     read_layout,
     write_layout,
 )
-from builder.oci.manifest import INDEXES, choose
+from builder.oci.manifest import choose
 from builder.oci.reference import TAG_RULE, Reference, is_tag
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
-from builder.registry.credentials import Credentials
 from builder.registry.known import KnownBlobs
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
 from builder.registry.profile import named_credentials
 from builder.registry.pull import fetch_layers, pull_image
-from builder.registry.push import CHECKS, TRANSFERS, PushReport, move_tag, push_image
-from builder.registry.referrers import AttachedFile, attach, attach_in_layout, restore_attached
+from builder.registry.push import CHECKS, TRANSFERS, PushReport, push_image
+from builder.registry.referrers import Artifact, attach, attach_in_layout
 from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-
-
-class Place(Protocol):
-    """A place that holds images by digest, and tags that name them."""
-
-    @property
-    def name(self) -> str:
-        """``host/repository`` or ``oci:DIR``."""
-
-    def close(self) -> None:
-        """Closes connections."""
-
-    # pulling
-
-    def prepare_pull(self) -> None:
-        """Raises ImageError when nothing can be pulled from here."""
-
-    def resolve(self, ref: str) -> Descriptor | None:
-        """The manifest or index of a tag or digest; None when it does not exist."""
-
-    def manifest(self, descriptor: Descriptor) -> bytes:
-        """A manifest or index, verified."""
-
-    def image(self, digest: str, architecture: str) -> Image:
-        """An image with all its layers on this machine, verified."""
-
-    def sif(self, layer: Descriptor, output: Path) -> bool:
-        """Brings a SIF to ``output``; returns whether anything was transferred."""
-
-    # publishing
-
-    def prepare_push(self) -> None:
-        """Announces a push before the first request, so that one token is enough for all requests."""
-
-    def has_base(self, image: Image) -> bool:
-        """Whether the image can be pushed although some base layers are not on this machine."""
-
-    def push(self, image: Image) -> PushReport:
-        """Adds everything except the tags: afterwards the image can be pulled by its digest."""
-
-    def attach(
-        self,
-        subject: Descriptor,
-        artifact_type: str,
-        files: Sequence[AttachedFile],
-        annotations: Mapping[str, str],
-    ) -> str:
-        """Attaches files to an image that was pushed; returns the artifact's digest.
-
-        Args:
-            subject: the image's manifest.
-            artifact_type: the media type that states what the files are.
-            files: small files.
-            annotations: of the artifact's manifest.
-
-        Raises:
-            ArtifactRefused: the registry accepts container images only.
-        """
-
-    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
-        """Reads the manifest and some blobs of an image that was pushed, every byte, and stores nothing.
-
-        Raises:
-            RegistryError, ImageError, HashMismatch: something is missing, or is not what its digest says.
-        """
-
-    def tags(self) -> list[str]:
-        """All tags; empty when there is no such place yet."""
-
-    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
-        """Points a tag at an image that was pushed, unless the tag is not as expected.
-
-        Args:
-            tag: the tag.
-            image: the image.
-            expected: the digest that the tag must name before; None: the tag must not exist; ``ANY``: it is
-                moved in any case.
-        """
-
-    def restore_attached(self, image: Image, attached: Collection[str]) -> Collection[str]:
-        """Lists attached artifacts again that another client's write removed; returns their digests."""
 
 
 class RegistryPlace:
@@ -127,7 +44,6 @@ class RegistryPlace:
         client: the registry.
         repository: in that registry.
         store: receives what is pulled.
-        mount_from: repositories of the same registry that may have some of the blobs.
         known: where blobs are that this command has pushed; receives those of further pushes.
         reporter: receives progress.
     """
@@ -138,14 +54,12 @@ class RegistryPlace:
         repository: str,
         store: Store,
         *,
-        mount_from: Sequence[str] = (),
         known: KnownBlobs | None = None,
         reporter: Reporter = QUIET,
     ) -> None:
         self.client = client
         self.repository = repository
         self._store = store
-        self._mount_from = tuple(mount_from)
         self._known = KnownBlobs() if known is None else known
         self._reporter = reporter
 
@@ -162,35 +76,35 @@ class RegistryPlace:
         """Does nothing: the first request shows whether the registry can be reached."""
 
     def prepare_push(self) -> None:
-        """See :class:`Place`."""
+        """Announce a push before the first request: one token is enough for all requests."""
         self.client.expect_push(self.repository)
 
     def resolve(self, ref: str) -> Descriptor | None:
-        """See :class:`Place`."""
-        return self.client.head_manifest(self.repository, ref)
+        """Return the manifest or index of a tag or digest; None when it does not exist."""
+        return self.client.manifests.head(self.repository, ref)
 
     def manifest(self, descriptor: Descriptor) -> bytes:
-        """See :class:`Place`."""
+        """Return a manifest or index, verified."""
         path = self._store.get(descriptor.digest)
         if path is not None:
             return read_file(path, str(path))
-        data, _, _ = self.client.get_manifest(self.repository, descriptor.digest)
+        data, _, _ = self.client.manifests.get(self.repository, descriptor.digest)
         self._store.add(data)
         return data
 
     def image(self, digest: str, architecture: str) -> Image:
-        """See :class:`Place`."""
+        """Return an image with all its layers on this machine, verified."""
         return pull_image(self.client, self.repository, digest, architecture, self._store, self._reporter)
 
     def sif(self, layer: Descriptor, output: Path) -> bool:
-        """See :class:`Place`."""
+        """Bring a SIF to ``output``; returns whether anything was transferred."""
         return pull_sif(self.client, self.repository, layer, output, self._store, self._reporter)
 
     def has_base(self, image: Image) -> bool:
         """Whether this user can read all base layers that are not on this machine in the registry.
 
-        They are in this repository, in one that this command has pushed them to, in one of ``mount_from``, or
-        in the base's repository of the same registry; the push mounts them. A repository that this user
+        They are in this repository, in one that this command has pushed them to, or in the base's
+        repository of the same registry; the push mounts them. A repository that this user
         cannot read (401, 403) does not count.
         """
         missing = [layer for layer in image.layers if layer.path is None]
@@ -202,41 +116,37 @@ class RegistryPlace:
         digest = layer.descriptor.digest
         known = self._known.repositories(self.client.host, digest)
         return any(
-            self._has_blob(repository, digest)
-            for repository in (self.repository, *known, *same_registry, *self._mount_from)
+            self._has_blob(repository, digest) for repository in (self.repository, *known, *same_registry)
         )
 
     def _has_blob(self, repository: str, digest: str) -> bool:
         try:
-            return self.client.head_blob(repository, digest) is not None
+            return self.client.blobs.head(repository, digest) is not None
         except RegistryError as e:
             if e.status in (401, 403):
                 return False
             raise
 
     def push(self, image: Image) -> PushReport:
-        """See :class:`Place`."""
+        """Add everything except the tags: afterwards the image can be pulled by its digest."""
         return push_image(
             image,
             self.client,
             self.repository,
-            mount_from=self._mount_from,
             known=self._known,
             reporter=self._reporter,
         )
 
-    def attach(
-        self,
-        subject: Descriptor,
-        artifact_type: str,
-        files: Sequence[AttachedFile],
-        annotations: Mapping[str, str],
-    ) -> str:
-        """See :class:`Place`."""
-        return attach(self.client, self.repository, subject, artifact_type, files, annotations=annotations)
+    def attach(self, subject: Descriptor, artifact: Artifact) -> str:
+        """Attach files to an image that was pushed; returns the artifact's digest.
+
+        Raises:
+            ArtifactRefused: the registry accepts container images only.
+        """
+        return attach(self.client, self.repository, subject, artifact)
 
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
-        """See :class:`Place`."""
+        """Read the manifest and some blobs of a pushed image, every byte; nothing is stored."""
         task = f"reading back {self.name}"
         stop = threading.Event()
 
@@ -246,7 +156,7 @@ class RegistryPlace:
             self._reporter.advance(task, amount)
 
         def check(blob: Descriptor) -> None:
-            digest, size = self.client.hash_blob(self.repository, blob, advance)
+            digest, size = self.client.blobs.hash(self.repository, blob, advance)
             if digest != blob.digest:
                 raise RegistryError(
                     f"{self.name} returned {size} bytes with the digest {digest} for the blob {blob.digest} "
@@ -257,20 +167,22 @@ class RegistryPlace:
                 )
 
         with working(self._reporter, task, sum(blob.size for blob in blobs)):
-            self.client.get_manifest(self.repository, image.digest)
+            self.client.manifests.get(self.repository, image.digest)
             in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
 
-    def tags(self) -> list[str]:
-        """See :class:`Place`."""
-        return self.client.list_tags(self.repository)
-
     def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
-        """See :class:`Place`."""
-        return move_tag(image, self.client, self.repository, tag, expected=expected)
+        """Point a tag at an image that was pushed, unless the tag is not as expected.
 
-    def restore_attached(self, image: Image, attached: Collection[str]) -> Collection[str]:
-        """See :class:`Place`."""
-        return restore_attached(self.client, self.repository, image.digest, attached)
+        Args:
+            tag: the tag.
+            image: the image.
+            expected: the digest that the tag must name before; None: the tag must not exist; ``ANY``:
+                it is moved in any case.
+        """
+        media_type = image.manifest_descriptor.media_type
+        return self.client.manifests.move_tag(
+            self.repository, tag, image.manifest, media_type, expected=expected
+        )
 
 
 class LayoutPlace:
@@ -307,7 +219,7 @@ class LayoutPlace:
         """Does nothing."""
 
     def resolve(self, ref: str) -> Descriptor | None:
-        """See :class:`Place`. A layout that does not exist yet has no images."""
+        """Return the manifest or index of a tag or digest; None when there is none."""
         if not (self.folder / "index.json").exists():
             return None
         entries = read_index(self.folder)["manifests"]
@@ -315,18 +227,18 @@ class LayoutPlace:
         return choose(entries, ref, str(self.folder)) if ref in known else None
 
     def manifest(self, descriptor: Descriptor) -> bytes:
-        """See :class:`Place`."""
+        """Return a manifest or index, verified."""
         return read_blob(self.folder, descriptor)
 
     def image(self, digest: str, architecture: str) -> Image:
-        """See :class:`Place`."""
+        """Return an image with all its layers on this machine, verified."""
         image = read_layout(self.folder, digest, architecture)
         with working(self._reporter, f"verifying {self.name}"):
             verify_layers(image, self.folder, self._store)
         return image
 
     def sif(self, layer: Descriptor, output: Path) -> bool:
-        """See :class:`Place`."""
+        """Bring a SIF to ``output``; returns whether anything was transferred."""
         with working(self._reporter, f"copying {output.name}"):
             return copy_sif(blob_path(self.folder, layer.digest), layer, output, self._store)
 
@@ -335,7 +247,7 @@ class LayoutPlace:
         return all(layer.path is not None or self._has(layer.descriptor) for layer in image.layers)
 
     def push(self, image: Image) -> PushReport:
-        """See :class:`Place`."""
+        """Add everything except the tags: afterwards the image can be pulled by its digest."""
         started = time.monotonic()
         blobs = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
         blobs[image.config_descriptor.digest] = image.config_descriptor
@@ -351,20 +263,12 @@ class LayoutPlace:
             seconds=time.monotonic() - started,
         )
 
-    def attach(
-        self,
-        subject: Descriptor,
-        artifact_type: str,
-        files: Sequence[AttachedFile],
-        annotations: Mapping[str, str],
-    ) -> str:
-        """See :class:`Place`."""
-        return attach_in_layout(
-            self.folder, self._store, subject, artifact_type, files, annotations=annotations
-        )
+    def attach(self, subject: Descriptor, artifact: Artifact) -> str:
+        """Attach files to an image of the layout; returns the artifact's digest."""
+        return attach_in_layout(self.folder, self._store, subject, artifact)
 
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
-        """See :class:`Place`."""
+        """Read the manifest and some blobs of a pushed image, every byte; nothing is stored."""
         read_blob(self.folder, image.manifest_descriptor)
         task = f"reading back {self.name}"
 
@@ -381,12 +285,8 @@ class LayoutPlace:
         with working(self._reporter, task, sum(blob.size for blob in blobs)):
             in_parallel(check, blobs, TRANSFERS)
 
-    def tags(self) -> list[str]:
-        """See :class:`Place`."""
-        return sorted(list_tags(self.folder)) if (self.folder / "index.json").exists() else []
-
     def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
-        """See :class:`Place`."""
+        """Point a tag at an image of the layout, unless the tag is not as expected."""
         if not is_tag(tag):
             raise UsageError(f"{tag!r} is not a tag", TAG_RULE)
         before, now = move_layout_tag(
@@ -394,13 +294,8 @@ class LayoutPlace:
             tag,
             image.manifest_descriptor,
             lambda found: expected in (ANY, found),
-            index=image.manifest if image.manifest_descriptor.media_type in INDEXES else None,
         )
         return TagMove(before, now, written=before != now)
-
-    def restore_attached(self, image: Image, attached: Collection[str]) -> Collection[str]:
-        """Does nothing: the index of a layout is changed by one writer at a time."""
-        return ()
 
     def _complete(self, image: Image) -> Image:
         """The image with all its layers as files: those of the layout, the store, and the rest downloaded."""
@@ -427,6 +322,10 @@ class LayoutPlace:
         return path.is_file() and path.stat().st_size == blob.size
 
 
+#: A place that holds images by digest, and tags that name them.
+Place = RegistryPlace | LayoutPlace
+
+
 def verify_layers(image: Image, folder: Path, store: Store) -> None:
     """Raises ImageError unless every layer of an image in a layout matches its digest."""
     for layer in image.layers:
@@ -443,8 +342,6 @@ def open_place(
     settings: Settings,
     store: Store,
     *,
-    credentials: Credentials | None = None,
-    mount_from: Sequence[str] = (),
     known: KnownBlobs | None = None,
     option: str = "--to",
     reporter: Reporter = QUIET,
@@ -455,16 +352,13 @@ def open_place(
         text: the place, without a tag.
         settings: its ``offline`` forbids registries on other machines.
         store: of this machine.
-        credentials: for the registry; None: those that the user chose (:func:`named_credentials`), else what
-            docker and podman know.
-        mount_from: repositories of the same registry that may have some of the blobs.
         known: see :class:`RegistryPlace`.
         option: the command-line option that ``text`` comes from, for messages.
         reporter: receives progress and warnings.
 
     Raises:
         RegistryError: not a reference, only half of the credentials, or forbidden by ``offline``.
-        UsageError: ``text`` contains a tag or digest, or no folder after ``oci:``.
+        UsageError: no folder follows ``oci:``.
     """
     if text.startswith("oci:"):
         folder = text.removeprefix("oci:")
@@ -472,17 +366,10 @@ def open_place(
             raise UsageError(f"{option} oci: names no folder", "write oci:DIR")
         return LayoutPlace(expand_home(folder), store, settings, reporter)
     reference = Reference.parse(text)
-    if reference.tag or reference.digest:
-        raise UsageError(
-            f"{text} contains a tag or digest, but must be a repository",
-            f"write {reference.name}, and the tag as --tag",
-        )
     client = RegistryClient(
         reference.host,
-        credentials or named_credentials(warn=reporter.warn),
+        named_credentials(warn=reporter.warn),
         settings=settings,
         reporter=reporter,
     )
-    return RegistryPlace(
-        client, reference.repository, store, mount_from=mount_from, known=known, reporter=reporter
-    )
+    return RegistryPlace(client, reference.repository, store, known=known, reporter=reporter)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
@@ -25,7 +25,6 @@ from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
 from builder.publishing.destination import check_destination
 from builder.publishing.places import Place, open_place
-from builder.publishing.platforms import PlatformPlace
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
 from builder.publishing.smoke_gate import SmokeGate, SmokePolicy
 from builder.publishing.tag_check import check_tags
@@ -35,7 +34,7 @@ from builder.registry.known import KnownBlobs
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
-from builder.registry.referrers import CREATED, AttachedFile
+from builder.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 
 #: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
@@ -47,9 +46,7 @@ class PublishOptions:
     """The options of publishing; the same for all targets of one command."""
 
     to: str | None = None
-    """The complete destination: ``HOST/REPOSITORY`` or ``oci:DIR``. None: ``registry``, or the recipe's."""
-    registry: str | None = None
-    """``HOST`` or ``HOST/PROJECT``, before the recipe's repository. None: the recipe's host."""
+    """The destination, see :func:`destination_text`. None: the recipe's."""
     month: str | None = None
     """A tag that replaces the recipe's dated ones. None: the current month's."""
     only: tuple[str, ...] = ()
@@ -66,8 +63,6 @@ class PublishOptions:
     """Whether no tag moves if the image is slower than the published one, see :meth:`SmokeGate.compare`."""
     job: SlurmOptions | None = None
     """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before the push."""
-    mount_from: tuple[str, ...] = ()
-    """Repositories of the same registry that may have some of the blobs."""
     verify: VerifyMode = "sent"
     """What is read back before a tag moves: the blobs that were sent, ``all`` of the image, or ``none``."""
     dry_run: bool = False
@@ -79,7 +74,7 @@ class PublishOptions:
 
     def place_of(self, recipe: Recipe) -> str:
         """Where a target is published. Raises UsageError: see :func:`destination_text`."""
-        return destination_text(recipe, self.to, self.registry)
+        return destination_text(recipe, self.to)
 
     def tags_of(self, recipe: Recipe) -> TagPlan:
         """The tags of a target. Raises UsageError: ``only`` names a tag that it does not have."""
@@ -110,43 +105,40 @@ class Published:
     """What was read back before a tag moved. None: nothing was sent (``dry_run``)."""
     untested: str = ""
     """Why there is no smoke test, from the recipe; empty: there is one."""
-    indexes: Mapping[str, str] = field(default_factory=dict)
-    """With ``registry: {index: true}``: the indexes that tags were moved to, as digests. ``before`` has the
-    indexes that they named before."""
 
 
-def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
-    """The place of a target: ``oci:DIR`` or ``host/repository``.
+def destination_text(recipe: Recipe, to: str | None = None, option: str = "--to") -> str:
+    """Return the place of a target: ``oci:DIR`` or ``host/repository``.
 
     Args:
         recipe: its ``registry`` is the default.
-        to: the complete destination.
-        registry: the host, or host and project, before the recipe's repository.
+        to: ``HOST/REPOSITORY`` or ``oci:DIR``; one that ends with a slash, ``HOST/`` or
+            ``HOST/PROJECT/``, is continued by the recipe's repository.
         option: the name of ``to`` on the command line, for messages.
 
     Raises:
         UsageError: neither the recipe nor the command line names a registry, or it is not a destination.
         RegistryError: it breaks a rule of references.
     """
-    if to:
+    to = to or ""
+    is_prefix = to.endswith("/") and "://" not in to and not to.startswith(("oci:", ".", "/", "~"))
+    if to and not is_prefix:
         check_destination(to, recipe, option)
         return to
-    host = registry or recipe.registry.host
+    host = to or recipe.registry.host
     if not host:
         raise UsageError(
-            f"{recipe.source}: registry.host is not set, and no --registry or {option} was given",
+            f"{recipe.source}: registry.host is not set, and no {option} was given",
             f"pass {option} HOST/REPOSITORY or {option} oci:DIR; or write into the recipe: "
             f"registry: {{host: HOST, repository: {recipe.registry.repository or recipe.name}}}",
         )
     where = f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
-    check_destination(where, recipe, "--registry" if registry else "registry.host")
+    check_destination(where, recipe, option if to else "registry.host")
     return where
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:
     """Refuses targets that would be published under the same tag, before anything is built.
-
-    Targets of different platforms may share the tags of an index.
 
     Raises:
         UsageError: two targets share a tag; the message names both and the tag.
@@ -158,15 +150,12 @@ def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> No
         except UsageError:
             continue  # reported when this target is published
         for tag in options.tags_of(recipe).tags:
-            in_index = f" for {recipe.architecture}" if recipe.registry.index else ""
-            other = taken.setdefault(f"{where}:{tag}{in_index}", recipe)
+            other = taken.setdefault(f"{where}:{tag}", recipe)
             if other.name != recipe.name:
-                ways = "give each its own registry.repository or registry.tags"
-                if other.architecture != recipe.architecture:
-                    ways = f"registry: {{index: true}} in both makes one index of them; or {ways}"
                 raise UsageError(
                     f"{other.name} and {recipe.name} would both be published as {where}:{tag}",
-                    f"{ways}, and name only the host with --registry; or publish them one by one",
+                    "give each its own registry.repository or registry.tags, and name only the host: "
+                    "--to HOST/; or publish them one by one",
                 )
 
 
@@ -213,7 +202,6 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         options.place_of(result.recipe),
         project.settings,
         project.store,
-        mount_from=options.mount_from,
         known=options.known,
         reporter=project.reporter,
     )
@@ -228,12 +216,8 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     tags = plan.tags if options.move_tags else ()
     place.prepare_push()
     named: dict[str, str | None] = {}
-    indexed = PlatformPlace(place, recipe, force=options.force) if recipe.registry.index else None
-    tagged = place if indexed is None else cast(Place, indexed)
     if options.move_tags:
-        if indexed is not None:
-            indexed.require_indexes(tags)
-        named = check_tags(tagged, plan, image, force=options.force, reporter=project.reporter)
+        named = check_tags(place, plan, image, force=options.force, reporter=project.reporter)
     done = Published(recipe.name, place.name, image.digest, tags, None, "not run", options.dry_run)
     if options.dry_run:
         return replace(done, before=named)
@@ -260,13 +244,8 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     attached = attach_all(place, result, image, report, project)
     must_move = any(digest != image.digest for digest in named.values())
     if must_move:
-        named = _move_tags(tagged, plan, image, named, force=options.force)
-    if must_move or pushed.sent:  # another publish may have moved the tags and sent the blobs meanwhile
-        _restore_attached(place, image, attached, project)
-    moved = indexed.moved if indexed is not None else {}
-    named |= {tag: before for tag, (before, _) in moved.items()}
+        named = _move_tags(place, plan, image, named, force=options.force)
     done = replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
-    done = replace(done, indexes={tag: now for tag, (_, now) in moved.items()})
     return replace(done, untested=recipe.smoke.none or "") if verdict == "none" else done
 
 
@@ -310,16 +289,6 @@ def _move_tags(
     raise AssertionError("unreachable")
 
 
-def _restore_attached(place: Place, image: Image, attached: Mapping[str, str], project: Project) -> None:
-    """Lists attached artifacts again that another publish of the image removed from the list meanwhile."""
-    restored = place.restore_attached(image, list(attached.values()))
-    if restored:
-        project.reporter.note(
-            f"{place.name}: another publish had removed {len(restored)} attached artifacts from the list; "
-            "they are listed again"
-        )
-
-
 def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = None) -> Image:
     """What is published of a build: its image, or the artifact that contains its SIF.
 
@@ -361,9 +330,8 @@ def attach_all(
         if report and file.media_type == SMOKE_REPORT and report.get("started"):
             annotations = {CREATED: str(report["started"])}
         try:
-            done[file.media_type] = place.attach(
-                image.manifest_descriptor, file.media_type, [file], annotations
-            )
+            artifact = Artifact(file.media_type, [file], annotations)
+            done[file.media_type] = place.attach(image.manifest_descriptor, artifact)
         except ArtifactRefused as e:
             project.reporter.warn(
                 f"{e.message}: {file.name} is not attached to the image; this registry accepts images only"

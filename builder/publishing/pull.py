@@ -19,12 +19,11 @@ from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, SifImage
 from builder.oci.config import host_architecture
 from builder.oci.layout import list_tags, read_layout, tag_annotations, write_layout
-from builder.oci.manifest import INDEXES, MAX_INDEX_DEPTH, choose_platform, parse_index
+from builder.oci.manifest import through_indexes
 from builder.oci.reference import Reference, is_digest, is_tag
 from builder.progress import QUIET, Reporter, working
 from builder.project import PULLED_FROM
 from builder.publishing.places import Place, open_place, verify_layers
-from builder.registry.credentials import Credentials
 from builder.registry.oras import sif_layer
 from builder.settings import Settings
 from builder.site.images import image_reference
@@ -157,8 +156,6 @@ def pull_reference(
     text: str,
     settings: Settings,
     store: Store,
-    *,
-    credentials: Credentials | None = None,
     reporter: Reporter = QUIET,
 ) -> PulledReference:
     """Downloads an image or a SIF into the cache, as far as it is not there.
@@ -167,7 +164,6 @@ def pull_reference(
         text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
         settings: its ``offline`` forbids registries on other machines.
         store: receives the blobs.
-        credentials: see :func:`builder.publishing.places.open_place`.
         reporter: receives progress.
 
     Raises:
@@ -176,7 +172,7 @@ def pull_reference(
     """
     where, tag = split_image(text)
     wanted = AnyImage(text)
-    place = open_place(where, settings, store, credentials=credentials, option="", reporter=reporter)
+    place = open_place(where, settings, store, reporter=reporter)
     with closing(place):
         place.prepare_pull()
         described, layer = resolve_published(wanted, place, tag)
@@ -259,13 +255,7 @@ def _image_manifest(wanted: Wanted, place: Place, tag: str, where: str) -> Descr
     if described is None:
         publish = "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
         raise RegistryError(f"there is no {where}", f"{publish}name another tag", status=404)
-    for _ in range(MAX_INDEX_DEPTH):
-        if described.media_type not in INDEXES:
-            return described
-        what = f"the image index {where}"
-        index = parse_index(place.manifest(described), what, described.media_type)
-        described = choose_platform(index, wanted.architecture, where)
-    raise ImageError(f"{where}: image indexes refer to each other", "the image is damaged: publish it again")
+    return through_indexes(described, place.manifest, wanted.architecture, where)
 
 
 def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:

@@ -69,7 +69,7 @@ class SmokeGate:
         if not isinstance(place, RegistryPlace) and not runtime.takes_sif and runtime.kind != "userns":
             raise UsageError(
                 f"the nodes run {runtime.kind}, which runs no image from {place.name}",
-                "publish to a registry: --registry HOST[/PROJECT] or --to HOST/REPOSITORY",
+                "publish to a registry: --to HOST/ or --to HOST/REPOSITORY",
             )
         is_file = result.sif is not None or runtime.kind == "userns"
         folder = self.project.place(result) if is_file else Path()
@@ -144,9 +144,8 @@ class SmokeGate:
     def _run(self, result: BuildResult, job: SlurmOptions | None, hint: str) -> Passed:
         report = self.project.smoke(result, self.options, job)
         name = result.recipe.name
-        record = SmokeRecord(self.project.settings.cache)
-        if report.verdict == "fail":
-            record.drop(report.image_digest)
+        plan = self.project.smoke_plan(result)
+        SmokeRecord(self.project.settings.cache).update(report, plan)
         if report.verdict not in PASSED:
             on = " --on slurm" if job else ""
             reasons = "".join(f"\n  {reason}" for reason in _found(report.report, "fail"))
@@ -157,8 +156,6 @@ class SmokeGate:
             )
         for warning in _found(report.report, "warn"):
             self.project.reporter.note(f"smoke test: {warning}")
-        plan = self.project.smoke_plan(result)
-        record.store(report.image_digest, report.verdict, report.runner, report.path, plan)
         return report.verdict, report.report
 
 

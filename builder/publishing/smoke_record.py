@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from builder.config.recipe import Recipe
 from builder.project import Project
 from builder.smoke.plan import TORCH, SmokePlan, plan_of
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
+
+if TYPE_CHECKING:
+    from builder.smoke.run import SmokeReport
 
 #: Verdicts with which an image may be published.
 PASSED = ("pass", "warn")
@@ -19,7 +22,7 @@ _RECORD_FORMAT = 2
 
 
 class SmokeRecord:
-    """Records which images passed on this machine, so that an unchanged one is not tested again.
+    """Records of images that passed on this machine, so that an unchanged one is not tested again.
 
     Args:
         folder: the cache.
@@ -29,7 +32,7 @@ class SmokeRecord:
         self._folder = CacheFolders(folder).smoke
 
     def passed(self, digest: str, plan: SmokePlan = TORCH) -> str | None:
-        """The recorded verdict (``pass`` or ``warn``) of an image; None: it has not passed this test.
+        """Return the recorded verdict (``pass`` or ``warn``) of an image; None: it has not passed this test.
 
         Args:
             digest: of the image.
@@ -40,12 +43,19 @@ class SmokeRecord:
         return str(verdict) if verdict in PASSED and plan_of(record) == plan.to_json() else None
 
     def report(self, digest: str, plan: SmokePlan = TORCH) -> dict[str, Any] | None:
-        """The report of that test; None when the file was removed."""
+        """Return the report of that test; None when the file was removed."""
         try:
             found = json.loads(Path(str(self._read(digest)["report"])).read_text())
         except (OSError, ValueError, KeyError):
             return None
         return found if _is_report(found, digest, plan) else None
+
+    def update(self, run: SmokeReport, plan: SmokePlan = TORCH) -> None:
+        """Record a test that passed; forget an earlier pass of an image that failed."""
+        if run.verdict == "fail":
+            self._path(run.image_digest).unlink(missing_ok=True)
+        elif run.verdict in PASSED:
+            self.store(run.image_digest, run.verdict, run.runner, run.path, plan)
 
     def store(
         self,
@@ -55,7 +65,7 @@ class SmokeRecord:
         report: Path | None = None,
         plan: SmokePlan = TORCH,
     ) -> None:
-        """Records a test that passed.
+        """Record a test that passed.
 
         Args:
             digest: of the image.
@@ -70,10 +80,6 @@ class SmokeRecord:
             data["report"] = str(report.absolute())
         write_record(self._path(digest), data)
 
-    def drop(self, digest: str) -> None:
-        """Forgets that an image passed: a later test of it failed."""
-        self._path(digest).unlink(missing_ok=True)
-
     def _read(self, digest: str) -> dict[str, Any]:
         record = read_record(self._path(digest))
         if not isinstance(record, dict) or record.get("format") != _RECORD_FORMAT:
@@ -85,7 +91,7 @@ class SmokeRecord:
 
 
 def _is_report(value: Any, digest: str, plan: SmokePlan) -> bool:
-    """Whether this is the report of a passed test of an image, and of this test."""
+    """Return whether this is the report of a passed test of an image, and of this test."""
     if not isinstance(value, dict) or value.get("verdict") not in PASSED:
         return False
     image = value.get("image")
@@ -96,7 +102,7 @@ def _is_report(value: Any, digest: str, plan: SmokePlan) -> bool:
 def last_report(
     project: Project, recipe: Recipe, digest: str, plan: SmokePlan = TORCH
 ) -> dict[str, Any] | None:
-    """The report of the last pass of an image, from this machine's record or from ``reports/``."""
+    """Return the report of the last pass of an image, from this machine's record or from ``reports/``."""
     recorded = SmokeRecord(project.settings.cache).report(digest, plan)
     if recorded is not None:
         return recorded

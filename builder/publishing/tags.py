@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from builder.config.recipe import Recipe
 from builder.errors import TagExistsError, UsageError
@@ -43,9 +43,7 @@ class TagPlan:
     """In the order in which they are set. Fixed ones come first: ``latest`` never names an image that the
     month's tag could not be set to."""
     fixed: frozenset[str]
-    """The recipe's tags that do not move once they are set; they also tell the month of the image."""
-    patterns: tuple[str, ...] = field(default=())
-    """Those that fixed tags are made from."""
+    """The recipe's tags that do not move once they are set."""
 
     @classmethod
     def of(
@@ -84,22 +82,7 @@ class TagPlan:
                 f"--only {wrong[0]}: {recipe.name} has no such tag", f"its tags are {', '.join(tags)}"
             )
         chosen = tuple(tag for tag in tags if tag in only) if only else tags
-        return cls(chosen, frozenset(fixed), dated)
-
-    def date_of(self, tag: str) -> datetime.datetime | None:
-        """The time that a dated tag is for; None if no pattern of the recipe makes such a tag."""
-        for pattern in self.patterns:
-            try:
-                return datetime.datetime.strptime(tag, pattern)
-            except ValueError:
-                continue
-        return None
-
-    @property
-    def date(self) -> datetime.datetime | None:
-        """The newest time that the plan's own tags are for; None if none of them is dated."""
-        dates = [date for tag in self.fixed if (date := self.date_of(tag))]
-        return max(dates, default=None)
+        return cls(chosen, frozenset(fixed))
 
 
 def move_all(place: Place, tags: Sequence[str], image: Image, named: Mapping[str, str | None]) -> list[str]:

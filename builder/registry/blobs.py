@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import httpx
 
 from builder.errors import HashMismatch, RegistryError
 from builder.model import Descriptor
-from builder.net.download import PartialFile, body_from, count_failure, range_header, resume
+from builder.net.download import HashedBytes, PartialFile, body_from, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
 from builder.registry.answer import MAX_SMALL_BLOB, Answer, Request, content_length, read_answer
@@ -188,25 +187,20 @@ class Blobs:
         Raises:
             RegistryError: the registry does not have it, or refuses.
         """
-        digest, size, failures = hashlib.sha256(), 0, 0
-        meter = Meter(progress, descriptor.size)
-        while size < descriptor.size:
-            before = size
-            try:
-                for data in self.read(repository, descriptor.digest, size):
-                    digest.update(data)
-                    size += len(data)
-                    meter.at(size)
-                    if size > descriptor.size:
-                        break
-            except httpx.HTTPError as e:
-                failures = count_failure(failures, size - before)
-                self._retry(repository, e, failures)
-                continue
-            failures = count_failure(failures, size - before)
-            if size == before or failures >= TRIES:
-                break  # what the registry returns ends here: the caller finds another digest
-        return f"sha256:{digest.hexdigest()}", size
+        found = HashedBytes()
+        self._resume(repository, descriptor, found, Meter(progress, descriptor.size))
+        return found.digest(), found.size
+
+    def _resume(
+        self, repository: str, descriptor: Descriptor, part: PartialFile | HashedBytes, meter: Meter
+    ) -> None:
+        resume(
+            part,
+            lambda offset: self.read(repository, descriptor.digest, offset),
+            lambda error, failures: self._retry(repository, error, failures),
+            size=descriptor.size,
+            position=meter.at,
+        )
 
     def _retry(self, repository: str, error: httpx.HTTPError, failures: int) -> None:
         """Waits before the next attempt; raises RegistryError instead of the last one."""
@@ -218,13 +212,7 @@ class Blobs:
         # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
         for _ in range(2):
             with PartialFile(partial) as part:
-                resume(
-                    part,
-                    lambda offset: self.read(repository, descriptor.digest, offset),
-                    lambda error, failures: self._retry(repository, error, failures),
-                    size=descriptor.size,
-                    position=meter.at,
-                )
+                self._resume(repository, descriptor, part, meter)
                 if part.digest() == descriptor.digest:
                     return
             partial.unlink()

@@ -258,14 +258,9 @@ def _ask_helper(helper: str, host: str, path: Path, env: Mapping[str, str], warn
             env=dict(env),
             check=False,
         )
-    except FileNotFoundError:
-        warn(f"{path} names the credential helper {program}, which is not on PATH; continuing without it")
-        return None
-    except subprocess.TimeoutExpired:
-        warn(f"{program} (named in {path}) did not answer in {HELPER_TIMEOUT_S} s; continuing without it")
-        return None
-    except OSError as e:
-        warn(f"{program} (named in {path}) cannot be run: {e.strerror}; continuing without it")
+    except (OSError, subprocess.TimeoutExpired) as e:
+        reason = e.strerror if isinstance(e, OSError) else f"no answer in {HELPER_TIMEOUT_S} s"
+        warn(f"the credential helper {program} (named in {path}): {reason}; continuing without it")
         return None
     if done.returncode != 0:
         message = (done.stdout + done.stderr).decode(errors="replace").strip()

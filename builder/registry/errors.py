@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
 
 import httpx
 
@@ -46,52 +45,44 @@ def error_of_answer(
     return kind(text, hint, status=answer.status, codes=answer.codes(), host=host)
 
 
-#: Hints by status and codes; the first rule that applies counts. Statuses 401 and 403 are handled apart.
-_HINTS: tuple[tuple[Callable[[int, set[str]], bool], str], ...] = (
-    (
-        lambda status, codes: status == 405 or "UNSUPPORTED" in codes,
-        "the registry is read-only, or does not allow this: publish to another one, or ask its owner",
+_NOT_FOUND = "correct the repository and the tag; in some registries the project must exist first"
+_REFUSED = "the registry is read-only, or does not allow this: publish to another one, or ask its owner"
+_BLOB_GONE = "the registry deleted a blob in the meantime (garbage collection?): publish again"
+_DAMAGED = "the blob was damaged on its way: publish again"
+_HINTS: dict[str | int, str] = {
+    "UNSUPPORTED": _REFUSED,
+    "NAME_INVALID": "the registry does not allow this repository name: some require PROJECT/NAME, "
+    "others a single word",
+    "NAME_UNKNOWN": _NOT_FOUND,
+    "MANIFEST_UNKNOWN": _NOT_FOUND,
+    "MANIFEST_BLOB_UNKNOWN": _BLOB_GONE,
+    "BLOB_UNKNOWN": _BLOB_GONE,
+    "DIGEST_INVALID": _DAMAGED,
+    "SIZE_INVALID": _DAMAGED,
+    404: _NOT_FOUND,
+    405: _REFUSED,
+    429: "too many requests: wait, or log in for a higher limit",
+    **dict.fromkeys(
+        REDIRECTS, "this address is not the registry itself: use the address that it redirects to"
     ),
-    (
-        lambda status, codes: "NAME_INVALID" in codes,
-        "the registry does not allow this repository name: some require PROJECT/NAME, others a single word",
-    ),
-    (
-        lambda status, codes: status == 404 or bool(codes & {"NAME_UNKNOWN", "MANIFEST_UNKNOWN"}),
-        "correct the repository and the tag; some registries require that the repository or project "
-        "is created first",
-    ),
-    (
-        lambda status, codes: bool(codes & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}),
-        "the registry deleted a blob in the meantime (garbage collection?): publish again",
-    ),
-    (
-        lambda status, codes: bool(codes & {"DIGEST_INVALID", "SIZE_INVALID"}),
-        "the blob was damaged on its way: publish again",
-    ),
-    (lambda status, codes: status == 429, "too many requests: wait, or log in for a higher limit"),
-    (lambda status, codes: status >= 500, "this is a fault of the registry: try again later"),
-    (
-        lambda status, codes: status in REDIRECTS,
-        "this address is not the registry itself: use the address that it redirects to",
-    ),
-)
+}
+"""By error code, and by status; codes count first. Statuses 401, 403 and 413 are handled apart."""
 
 
 def _hint(answer: Answer, host: str, used: Credentials) -> str:
-    status, codes = answer.status, set(answer.codes())
+    status, codes = answer.status, answer.codes()
     details = " ".join(f"{code} {message}" for code, message in answer.errors()).lower()
     if status == 413 or "quota" in details or "SIZE_LIMIT_EXCEEDED" in codes:
         return (
             "the registry does not accept blobs of this size, or the quota is used up: "
             "ask its owner, or delete old images there"
         )
-    if status in (401, 403) or codes & {"UNAUTHORIZED", "DENIED"}:
+    if status in (401, 403) or {"UNAUTHORIZED", "DENIED"} & set(codes):
         return credentials_hint(host, used)
-    for applies, hint in _HINTS:
-        if applies(status, codes):
-            return hint
-    return "is this the address of a registry?"
+    known = [_HINTS[key] for key in (*codes, status) if key in _HINTS]
+    if status >= 500:
+        known.append("this is a fault of the registry: try again later")
+    return known[0] if known else "is this the address of a registry?"
 
 
 def credentials_hint(host: str, used: Credentials) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from builder.oci.digest import sha256
 from builder.oci.manifest import parse_index, parse_json, stated_media_type
 from builder.oci.reference import check_repository, is_digest
-from builder.registry.answer import BUSY, Answer, Request, load_json, printable
+from builder.registry.answer import BUSY, Answer, Request, printable
 from builder.registry.errors import ArtifactRefused
 from builder.registry.transport import Transport, push_scopes
 
@@ -24,7 +23,6 @@ ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
 MAX_PAGES = 1000
 #: In bytes, all pages of a list together: enough for 100,000 of the longest tags.
 MAX_LIST = 32 << 20
-_REFERRERS_TAG = re.compile(r"sha256-[0-9a-f]{64}")
 #: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a registry.
 READ_BACKS = 4
 #: Attempts to store a manifest that the registry finds damaged although it is not.
@@ -152,19 +150,6 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses, changes the manifest, or cannot be reached.
         """
-        for failures in range(1, _PUTS):
-            try:
-                return self._move_tag(repository, tag, data, media_type, expected)
-            except RegistryError as e:
-                if e.status != 400 or "DIGEST_INVALID" not in e.codes:
-                    raise
-            self._transport.pause(failures)  # see _put; the tag may have moved meanwhile
-        return self._move_tag(repository, tag, data, media_type, expected)
-
-    def _move_tag(
-        self, repository: str, tag: str, data: bytes, media_type: str, expected: str | None
-    ) -> TagMove:
-        """One attempt of :meth:`move_tag`."""
         digest = sha256(data)
         found = self._head(repository, tag)
         before = found[0].digest if found else None
@@ -201,25 +186,6 @@ class Manifests:
         self._check_stored(answer, repository, digest, data)
         return "OCI-Subject" in answer.headers
 
-    def delete(self, repository: str, digest: str) -> None:
-        """Deletes a manifest, with all tags that name it. One that does not exist is no error.
-
-        Raises:
-            RegistryError: the registry does not delete manifests, refuses, or cannot be reached.
-        """
-        scopes = frozenset({f"repository:{repository}:delete,pull"})
-        answer = self._transport.ask(Request("DELETE", self._url(repository, digest), scopes, repository))
-        if answer.status in (200, 202, 204, 404):
-            return
-        refused = self._transport.refusal(answer, f"delete {self._name(repository, digest)}")
-        if answer.status == 405 or "UNSUPPORTED" in answer.codes():
-            refused.hint = (
-                "this registry deletes nothing by the OCI API, or its owner has disabled that: set a "
-                "retention rule there (GitHub, GitLab, Amazon ECR, Docker Hub), or enable deletion "
-                "(distribution: storage.delete.enabled)"
-            )
-        raise refused
-
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
         """The artifacts attached to a manifest (listing referrers); None when the registry has no such list.
 
@@ -239,27 +205,6 @@ class Manifests:
                 return None
             found += parse_referrers(answer.body, self._transport.host)
         return found
-
-    def list_tags(self, repository: str) -> list[str]:
-        """All tags of a repository, sorted, without the lists of attached artifacts (``sha256-<hex>``).
-
-        Raises:
-            RegistryError: there is no such repository, or the registry refuses or cannot be reached.
-        """
-        check_repository(repository)
-        tags: set[str] = set()
-        for answer in self._pages(repository, f"/v2/{repository}/tags/list?n=1000", {}):
-            if answer.status != 200:
-                raise self._transport.refusal(answer, f"list the tags of {self._transport.host}/{repository}")
-            try:
-                tags.update(str(tag) for tag in load_json(answer.body).get("tags") or [])
-            except (ValueError, AttributeError, TypeError):
-                raise RegistryError(
-                    f"{self._transport.host} did not answer with a list of tags",
-                    "is this the address of a registry?",
-                    host=self._transport.host,
-                ) from None
-        return sorted(tag for tag in tags if not _REFERRERS_TAG.fullmatch(tag))
 
     def _pages(self, repository: str, path: str, headers: dict[str, str]) -> Iterator[Answer]:
         """The responses of a list that may have several pages."""

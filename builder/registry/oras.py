@@ -7,13 +7,8 @@ digest, and is not uploaded again.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import glob
-import os
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +22,8 @@ from builder.registry.source import file_source
 from builder.store.blobs import Store
 from builder.store.durable import sync_file, sync_folder
 from builder.store.files import require_space, space_errors
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import claimed
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -35,8 +32,6 @@ SIF_LAYER_PROTOTYPE = "appliciation/vnd.sylabs.sif.layer.tar"
 #: The annotation for a layer's file name. Apptainer 1.x refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
 _EMPTY = b"{}"
-#: A partial download of another host that has not grown for so long is deleted, in seconds.
-_STALE_S = 24 * 3600
 #: A SIF begins with a line for the kernel of 32 bytes, and these bytes (SIF specification, global header).
 _MAGIC = b"SIF_MAGIC\0"
 _MAGIC_AT = 32
@@ -140,7 +135,7 @@ def pull_sif(
         require_space(output.parent, layer.size - present, output.name)
         task = f"pulling {output.name}"
         with working(reporter, task, layer.size):
-            client.get_blob_file(repository, layer, partial, lambda n: reporter.advance(task, n))
+            client.blobs.download_to_file(repository, layer, partial, lambda n: reporter.advance(task, n))
 
     return _place(layer, output, store, fetch)
 
@@ -185,25 +180,22 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
 
 
 def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
-    """Makes ``output`` the SIF; ``fetch`` fills the partial file. Returns whether that was necessary.
+    """Make ``output`` the SIF; ``fetch`` fills the partial file. Return whether it was needed.
 
-    The nodes of a job may pull into one shared folder at the same time, each with its own cache, and file
-    locks may not work across nodes. So every host has its own partial file, and a lock for the processes of
-    one host.
+    The nodes of a job may pull into one shared folder at the same time, each with its own cache, and
+    file locks may not work across nodes. So every process claims a partial file of its own; those that
+    share a cache wait for each other.
     """
     if output.is_dir():
         raise ImageError(f"{output} is a folder", "name the file for the SIF")
     if store.verify(output, layer.digest):
         return False
     digits = store.path(layer.digest).name[:16]
-    partial = output.with_name(f".{output.name}.{digits}{_host_suffix()}")
-    with space_errors(output.parent):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(partial):
-            if store.verify(output, layer.digest):
-                partial.unlink()
-                return False
-            _remove_stale(output, partial)
+    with space_errors(output.parent), store.lock(f"sif {output.absolute()}"):
+        if store.verify(output, layer.digest):
+            return False
+        with claimed(output.with_name(f".{output.name}.{digits}.part")) as partial:
+            _remove_stale(output)
             fetch(partial)
             try:
                 check_sif(partial)
@@ -218,36 +210,8 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
     return True
 
 
-def _host_suffix() -> str:
-    return f".{socket.gethostname()}.part"
-
-
-def _remove_stale(output: Path, partial: Path) -> None:
-    """Deletes partial files of other versions by this host, and forgotten ones by any host."""
-    for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.*.part"):
-        if other == partial:
-            continue
-        with contextlib.suppress(OSError):
-            is_ours = other.name.endswith(_host_suffix())
-            if is_ours or time.time() - other.stat().st_mtime > _STALE_S:
-                other.unlink()
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Creates a file when it does not exist, and holds its lock; other processes of this host wait.
-
-    The process that held the lock before may have renamed the file: then the lock is of a file that is gone
-    from ``path``, and the loop starts again with a new one.
-    """
-    while True:
-        with path.open("ab") as f:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(f, fcntl.LOCK_EX)
-            try:
-                still_there = os.path.samestat(os.fstat(f.fileno()), path.stat())
-            except FileNotFoundError:
-                still_there = False
-            if still_there:
-                yield
-                return
+def _remove_stale(output: Path) -> None:
+    """Delete incomplete downloads of other versions, and those of processes that were killed."""
+    for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.part"):
+        other.unlink(missing_ok=True)
+    remove_left_behind(output.parent)

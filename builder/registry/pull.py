@@ -11,14 +11,12 @@ from builder.errors import RegistryError
 from builder.model import Descriptor, Image, Layer
 from builder.oci.documents import check_size
 from builder.oci.manifest import (
-    INDEXES,
     MANIFESTS,
-    MAX_INDEX_DEPTH,
-    choose_platform,
     image_layers,
     parse_config,
-    parse_index,
     parse_manifest,
+    stated_media_type,
+    through_indexes,
 )
 from builder.oci.reference import Reference, is_digest
 from builder.parallel import Stopped, in_parallel
@@ -47,25 +45,26 @@ def resolve_manifest(
     """
     by_digest = is_digest(ref)
     where = str(Reference(client.host, repository, None if by_digest else ref, ref if by_digest else None))
-    for _ in range(MAX_INDEX_DEPTH):
-        data, media_type, digest = client.get_manifest(repository, ref)
-        if media_type in MANIFESTS:
-            return data, Descriptor(media_type, digest, len(data))
-        if media_type not in INDEXES:
-            raise RegistryError(
-                f"{where} is not an image; its media type is {media_type or 'not stated'}",
-                "builder reads OCI images and Docker images of schema 2: "
-                "push an older one again with a current Docker",
-                host=client.host,
-            )
-        wanted = choose_platform(
-            parse_index(data, f"the image index {where}", media_type), architecture, where
+    data, media_type, digest = client.manifests.get(repository, ref)
+
+    def read(descriptor: Descriptor) -> bytes:
+        if descriptor.digest == digest:
+            return data
+        check_size(descriptor, f"the manifest {descriptor.digest} of {where}")
+        return client.manifests.get(repository, descriptor.digest)[0]
+
+    first = Descriptor(media_type, digest, len(data))
+    found = through_indexes(first, read, architecture, where)
+    manifest = read(found)
+    media_type = stated_media_type(manifest, found.media_type, where)
+    if media_type not in MANIFESTS:
+        raise RegistryError(
+            f"{where} is not an image; its media type is {media_type or 'not stated'}",
+            "builder reads OCI images and Docker images of schema 2: "
+            "push an older one again with a current Docker",
+            host=client.host,
         )
-        check_size(wanted, f"the manifest {wanted.digest} of {where}")
-        ref = wanted.digest
-    raise RegistryError(
-        f"{where}: image indexes refer to each other", "the image is damaged: push it again", host=client.host
-    )
+    return manifest, Descriptor(media_type, found.digest, len(manifest))
 
 
 def pull_image(
@@ -94,7 +93,7 @@ def pull_image(
     data = parse_manifest(manifest, descriptor, where)
     config_descriptor = Descriptor.from_json(data["config"])
     check_size(config_descriptor, f"the config of {where}")
-    config = client.get_blob_to(repository, config_descriptor, store).read_bytes()
+    config = client.blobs.download_to_store(repository, config_descriptor, store).read_bytes()
     layers = image_layers(data, parse_config(config, where), where)
     remote = tuple(replace(layer, origin=where) for layer in layers)
     image = Image(remote, config, config_descriptor, manifest, descriptor)
@@ -149,7 +148,7 @@ def _download(
 
     def download(layer: Layer) -> Path:
         client, repository = origins.client_of(layer)
-        return client.get_blob_to(repository, layer.descriptor, store, advance)
+        return client.blobs.download_to_store(repository, layer.descriptor, store, advance)
 
     with working(reporter, task, sum(layer.descriptor.size for layer in layers)):
         done = in_parallel(download, layers, TRANSFERS, stop)

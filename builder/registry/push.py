@@ -3,7 +3,7 @@
 1. Ask for the manifest by its digest, and for every blob, 16 requests at a time. Only missing blobs, and
    those of another size, continue: a registry may have lost one although it has the manifest.
 2. Mount missing blobs from other repositories of the same registry where possible: those that this command
-   has pushed them to, that of the base, and those that the user names.
+   has pushed them to, and that of the base.
 3. Upload the rest, eight at a time, the largest first: from the store, or from the registry that a layer of
    the base image comes from, without a copy on this machine. A layer of the store that turns out to be
    damaged is removed there.
@@ -24,7 +24,6 @@ from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.known import KnownBlobs
-from builder.registry.manifests import ANY, TagMove
 from builder.registry.origins import Origins
 from builder.registry.source import DamagedSource, bytes_source
 from builder.store.blobs import Store
@@ -58,7 +57,6 @@ def push_image(
     client: RegistryClient,
     repository: str,
     *,
-    mount_from: Sequence[str] = (),
     known: KnownBlobs | None = None,
     reporter: Reporter = QUIET,
 ) -> PushReport:
@@ -68,7 +66,6 @@ def push_image(
         image: the image.
         client: the registry.
         repository: in that registry.
-        mount_from: repositories of the same registry that may have some of the blobs.
         known: where blobs are that were pushed before; receives those of this image.
         reporter: receives progress.
 
@@ -76,40 +73,10 @@ def push_image(
         RegistryError: the registry refuses, or cannot be reached; then it does not have the image.
     """
     known = KnownBlobs() if known is None else known
-    report = _Push(image, client, repository, mount_from, known, reporter).run()
+    report = _Push(image, client, repository, known, reporter).run()
     digests = [layer.descriptor.digest for layer in image.layers]
     known.add(client.host, repository, [*digests, image.config_descriptor.digest])
     return report
-
-
-def move_tag(
-    image: Image, client: RegistryClient, repository: str, tag: str, *, expected: str | None = ANY
-) -> TagMove:
-    """Points a tag at an image that the repository has. See :meth:`Manifests.move_tag`.
-
-    Args:
-        image: the image.
-        client: the registry.
-        repository: in that registry.
-        tag: the tag.
-        expected: the digest that the tag must name before; None: it must not exist; :data:`ANY`: it is moved
-            in any case.
-
-    Raises:
-        RegistryError: the registry refuses, or cannot be reached.
-    """
-    media_type = image.manifest_descriptor.media_type
-    return client.move_tag(repository, tag, image.manifest, media_type, expected=expected)
-
-
-def move_tags(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> None:
-    """Points tags at an image that the repository has, whatever they name now.
-
-    Raises:
-        RegistryError: the registry refuses, or cannot be reached.
-    """
-    for tag in tags:
-        move_tag(image, client, repository, tag)
 
 
 class _Push:
@@ -120,14 +87,12 @@ class _Push:
         image: Image,
         client: RegistryClient,
         repository: str,
-        mount_from: Sequence[str],
         known: KnownBlobs,
         reporter: Reporter,
     ) -> None:
         self._image = image
         self._client = client
         self._repository = repository
-        self._mount_from = mount_from
         self._known = known
         self._reporter = reporter
         self._task = f"pushing to {client.host}/{repository}"
@@ -139,7 +104,7 @@ class _Push:
         client.expect_push(self._repository)
         layers = {layer.descriptor.digest: layer for layer in image.layers}
         blobs = len(layers) + 1
-        has_manifest = client.head_manifest(self._repository, image.digest) is not None
+        has_manifest = client.manifests.head(self._repository, image.digest) is not None
 
         with working(self._reporter, f"asking {client.host} for layers"):
             missing = self._missing(layers.values())
@@ -147,7 +112,7 @@ class _Push:
         config_sent, config_mounted = self._upload(to_send)
         if not has_manifest or missing or config_sent or config_mounted:
             media_type = image.manifest_descriptor.media_type
-            client.put_manifest(self._repository, image.digest, image.manifest, media_type)
+            client.manifests.put(self._repository, image.digest, image.manifest, media_type)
 
         sent = [layer.descriptor for layer in to_send]
         if config_sent:
@@ -167,7 +132,7 @@ class _Push:
         """The layers that the repository lacks, or has with another size."""
 
         def is_there(layer: Layer) -> bool:
-            return self._client.has_blob(self._repository, layer.descriptor)
+            return self._client.blobs.has(self._repository, layer.descriptor)
 
         return [layer for layer, there in in_parallel(is_there, layers, CHECKS) if not there]
 
@@ -189,10 +154,10 @@ class _Push:
             first: repositories to try before those that may have it.
         """
         known = self._known.repositories(self._client.host, blob.digest)
-        sources = dict.fromkeys([*known, *first, *self._mount_from])
+        sources = dict.fromkeys([*known, *first])
         others = [source for source in sources if source != self._repository]
-        mounted = any(self._client.mount_blob(self._repository, blob.digest, source) for source in others)
-        return mounted and self._client.has_blob(self._repository, blob)
+        mounted = any(self._client.blobs.mount(self._repository, blob.digest, source) for source in others)
+        return mounted and self._client.blobs.has(self._repository, blob)
 
     def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
         """Uploads layers and the config; returns how many configs (0 or 1) were sent and mounted."""
@@ -219,10 +184,10 @@ class _Push:
             return
         origin, source = origins.client_of(layer)
         try:
-            self._client.upload_stream(
+            self._client.blobs.upload(
                 self._repository,
                 blob,
-                lambda offset: origin.read_blob(source, blob.digest, offset),
+                lambda offset: origin.blobs.read(source, blob.digest, offset),
                 self._advance,
             )
         except DamagedSource:
@@ -234,7 +199,7 @@ class _Push:
 
     def _upload_file(self, blob: Descriptor, path: Path) -> None:
         try:
-            self._client.upload_blob(self._repository, blob, path, self._advance)
+            self._client.blobs.upload_file(self._repository, blob, path, self._advance)
         except RegistryError as e:
             may_be_damaged = isinstance(e, DamagedSource) or "DIGEST_INVALID" in e.codes
             if may_be_damaged and not _is_intact(path, blob):
@@ -262,11 +227,11 @@ class _Push:
 
     def _upload_config(self) -> tuple[int, int]:
         config = self._image.config_descriptor
-        if self._client.has_blob(self._repository, config):
+        if self._client.blobs.has(self._repository, config):
             return 0, 0
         if self._mount(config):
             return 0, 1
-        self._client.upload_stream(self._repository, config, bytes_source(self._image.config))
+        self._client.blobs.upload(self._repository, config, bytes_source(self._image.config))
         return 1, 0
 
     def _advance(self, amount: int) -> None:

@@ -8,7 +8,7 @@ schema. OCI layouts list such manifests in ``index.json``, without a tag.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,7 @@ _EMPTY_CONFIG = b"{}"
 #: In bytes: all files of all artifacts of one type together, which are read into memory.
 MAX_ATTACHED = 256 << 20
 #: The list of an old registry is read, extended and written, and others may do the same at the same time:
-#: each writer checks afterwards whether its entry is still there, this many times, and once more at the end
-#: of publishing (:func:`restore_attached`).
+#: each writer checks afterwards whether its entry is still there, this many times.
 _TRIES = 5
 
 
@@ -67,13 +66,14 @@ class Attached:
 
 
 @dataclass(frozen=True, slots=True)
-class _Artifact:
+class Artifact:
     """An artifact to attach."""
 
     artifact_type: str
     """The media type that states what the files are."""
     files: Sequence[AttachedFile]
-    annotations: Mapping[str, str]
+    """Small files."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     """Of its manifest."""
 
     def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
@@ -107,16 +107,8 @@ class _Artifact:
 # registries: writing ----------------------------------------------------------------------------------------
 
 
-def attach(
-    client: RegistryClient,
-    repository: str,
-    subject: Descriptor,
-    artifact_type: str,
-    files: Sequence[AttachedFile],
-    *,
-    annotations: Mapping[str, str] | None = None,
-) -> str:
-    """Attaches files to an image that the repository has; returns the artifact's digest.
+def attach(client: RegistryClient, repository: str, subject: Descriptor, artifact: Artifact) -> str:
+    """Attach files to an image that the repository has; returns the artifact's digest.
 
     The same files attached again are the same artifact, which is not uploaded or listed again.
 
@@ -124,68 +116,27 @@ def attach(
         client: the registry.
         repository: of the image.
         subject: the image's manifest.
-        artifact_type: the media type that states what the files are.
-        files: small files.
-        annotations: of the artifact's manifest.
+        artifact: the files.
 
     Raises:
         ArtifactRefused: the registry accepts container images only.
         RegistryError: it refuses, or cannot be reached.
     """
     client.expect_push(repository)
-    artifact = _Artifact(artifact_type, files, annotations or {})
     manifest, entry = artifact.manifest(subject)
     if _is_listed(entry.digest, referrers(client, repository, subject.digest)):
         return entry.digest
     config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
     for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
-        if not client.has_blob(repository, descriptor):
-            client.upload_stream(repository, descriptor, bytes_source(data))
-    listed = client.put_referrer(repository, manifest, OCI_MANIFEST)
+        if not client.blobs.has(repository, descriptor):
+            client.blobs.upload(repository, descriptor, bytes_source(data))
+    listed = client.manifests.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
-        listed = _is_listed(entry.digest, client.get_referrers(repository, subject.digest) or [])
+        listed = _is_listed(entry.digest, client.manifests.get_referrers(repository, subject.digest) or [])
     if not listed:
         _list_by_tag(client, repository, subject.digest, entry)
     return entry.digest
-
-
-def restore_attached(
-    client: RegistryClient, repository: str, subject: str, digests: Collection[str]
-) -> list[str]:
-    """Looks again whether artifacts that were attached are listed, and lists those again that are not.
-
-    On a registry without the referrers API the list is a tag: a client that attaches at the same time may
-    have replaced it after :func:`attach` looked. Publishing calls this once more after the tags have moved.
-
-    Args:
-        client: the registry.
-        repository: of the image.
-        subject: the digest of the image.
-        digests: what :func:`attach` returned.
-
-    Returns:
-        The digests that were not listed, and are listed now.
-
-    Raises:
-        RegistryError: the registry refuses, lacks one of the artifacts, or cannot be reached.
-    """
-    listed = client.get_referrers(repository, subject) or []
-    missing = [digest for digest in digests if not _is_listed(digest, listed)]
-    if missing:
-        listed, _ = _listed_by_tag(client, repository, subject)
-        missing = [digest for digest in missing if not _is_listed(digest, listed)]
-    for digest in missing:
-        _list_by_tag(client, repository, subject, _entry_of(client, repository, digest))
-    return missing
-
-
-def _entry_of(client: RegistryClient, repository: str, digest: str) -> Descriptor:
-    """The descriptor of an artifact as lists of referrers contain it, from its manifest."""
-    manifest, media_type, _ = client.get_manifest(repository, digest, [OCI_MANIFEST])
-    descriptor = Descriptor(media_type, digest, len(manifest))
-    attached = _attached(parse_manifest(manifest, descriptor, f"{client.host}/{repository}"), digest, [])
-    return replace(descriptor, artifact_type=attached.artifact_type, annotations=attached.annotations)
 
 
 def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
@@ -201,7 +152,7 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
             return
         manifests = [descriptor.to_json() for descriptor in (*listed, entry)]
         index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-        client.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
+        client.manifests.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
     listed, _ = _listed_by_tag(client, repository, subject)
     if not _is_listed(entry.digest, listed):
         raise RegistryError(
@@ -228,7 +179,7 @@ def referrers(
     Raises:
         RegistryError: the registry refuses, or cannot be reached.
     """
-    found = client.get_referrers(repository, subject)
+    found = client.manifests.get_referrers(repository, subject)
     if found is None:
         found, _ = _listed_by_tag(client, repository, subject)
     return [d for d in found if artifact_type in (None, d.artifact_type)]
@@ -244,11 +195,11 @@ def _listed_by_tag(
 ) -> tuple[list[Descriptor], str | None]:
     """The list under the tag, and its digest; None: there is no such tag."""
     tag = referrers_tag(subject)
-    current = client.head_manifest(repository, tag)
+    current = client.manifests.head(repository, tag)
     if current is None:
         return [], None
     name = f"{client.host}/{repository}:{tag}"
-    data, media_type, _ = client.get_manifest(repository, current.digest, [OCI_INDEX])
+    data, media_type, _ = client.manifests.get(repository, current.digest, [OCI_INDEX])
     if media_type != OCI_INDEX:
         raise RegistryError(
             f"{name} is not a list of attached artifacts but {media_type}",
@@ -288,7 +239,7 @@ def _fetch_from_registry(
     credentials = named_credentials(warn=reporter.warn)
     repository = reference.repository
     with RegistryClient(reference.host, credentials, settings=settings, reporter=reporter) as client:
-        image = client.head_manifest(repository, reference.ref)
+        image = client.manifests.head(repository, reference.ref)
         if image is None:
             raise RegistryError(
                 f"{client.host} has no {reference}",
@@ -328,11 +279,11 @@ def _too_much(where: str, most: int) -> RegistryError:
 
 
 def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> Attached:
-    manifest, _, digest = client.get_manifest(repository, descriptor.digest, [OCI_MANIFEST])
+    manifest, _, digest = client.manifests.get(repository, descriptor.digest, [OCI_MANIFEST])
     where = f"{client.host}/{repository}"
     data = parse_manifest(manifest, descriptor, where)
     files = _small_files(data, where)
-    return _attached(data, digest, [(d, client.get_blob(repository, d)) for d in files])
+    return _attached(data, digest, [(d, client.blobs.get(repository, d)) for d in files])
 
 
 def _attached(
@@ -351,26 +302,17 @@ def _attached(
 # OCI layouts ------------------------------------------------------------------------------------------------
 
 
-def attach_in_layout(
-    folder: Path,
-    store: Store,
-    subject: Descriptor,
-    artifact_type: str,
-    files: Sequence[AttachedFile],
-    *,
-    annotations: Mapping[str, str] | None = None,
-) -> str:
-    """Attaches files to an image in an OCI layout; returns the artifact's digest.
+def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: Artifact) -> str:
+    """Attach files to an image in an OCI layout; returns the artifact's digest.
 
     Args:
         folder: the layout.
         store: receives the files.
-        subject, artifact_type, files, annotations: see :func:`attach`.
+        subject, artifact: see :func:`attach`.
 
     Raises:
         ImageError, SpaceError: see :func:`builder.oci.layout.write_layout`.
     """
-    artifact = _Artifact(artifact_type, files, annotations or {})
     manifest, entry = artifact.manifest(subject)
     layers = tuple(
         Layer(descriptor, descriptor.digest, store.path(store.add(data)))

@@ -6,15 +6,13 @@ import contextlib
 import random
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import httpx
 
 from builder.errors import RegistryError
 from builder.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
-from builder.progress import QUIET, Reporter
+from builder.progress import Reporter
 from builder.registry.answer import (
     BUSY,
     REDIRECTS,
@@ -44,22 +42,8 @@ _CONNECTIONS = 32
 _TIMEOUT = httpx.Timeout(300, connect=15, write=120, pool=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Who uses a registry, and how."""
-
-    credentials: Credentials | None = None
-    """None, or for another registry: looked up (:func:`find_credentials`) when the registry asks for them."""
-    settings: Settings | None = None
-    """Its ``offline`` forbids registries on other machines. None: nothing is forbidden."""
-    reporter: Reporter = QUIET
-    """Receives warnings."""
-    sleep: Callable[[float], None] = time.sleep
-    """Waits between attempts, in seconds."""
-
-
 class Transport:
-    """Sends requests to one registry.
+    """Sends requests to one registry; the arguments are those of the client.
 
     Plain http is used only for registries on this machine (Docker's rule).
 
@@ -67,19 +51,28 @@ class Transport:
         RegistryError: ``offline`` forbids this registry, or a certificate file cannot be read.
     """
 
-    def __init__(self, host: str, access: Access) -> None:
+    def __init__(
+        self,
+        host: str,
+        credentials: Credentials | None,
+        settings: Settings | None,
+        reporter: Reporter,
+        sleep: Callable[[float], None],
+    ) -> None:
         self.host = DOCKER_IO if host in DOCKER_ALIASES else host
         #: Docker Hub's API has another name than its images.
         self._api_host = "registry-1.docker.io" if host in DOCKER_ALIASES else host
         self._loopback = is_loopback(self._api_host)
-        offline = access.settings is not None and access.settings.offline
+        offline = settings is not None and settings.offline
         if offline and not self._loopback:
             raise RegistryError(
                 f"builder is offline, so {self.host} is not contacted",
                 "leave out --offline and unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
                 host=self.host,
             )
-        self._access = access
+        self._named = credentials
+        self._reporter = reporter
+        self._sleep = sleep
         self._lock = threading.Lock()
         self._scheme = ""
         self._reached = False
@@ -111,7 +104,7 @@ class Transport:
 
     def credentials(self, repository: str) -> Credentials:
         """The credentials that are used when the registry asks for them; ANONYMOUS when none are known."""
-        named = self._access.credentials
+        named = self._named
         if named is not None and are_for(named, self.host):
             return named
         if named is not None:
@@ -138,7 +131,7 @@ class Transport:
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            self._access.reporter.warn(message)
+            self._reporter.warn(message)
 
     def _send_token_request(self, request: httpx.Request) -> Answer:
         for attempt in range(1, TRIES + 1):
@@ -244,7 +237,7 @@ class Transport:
         if wait is None:
             jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret depends on it
             wait = min(0.5 * 2 ** (failures - 1), 30.0) * jitter
-        self._access.sleep(min(wait, MAX_WAIT_S))
+        self._sleep(min(wait, MAX_WAIT_S))
 
     # addresses ----------------------------------------------------------------------------------------------
 

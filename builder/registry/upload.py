@@ -22,9 +22,7 @@ is not defined: it is never continued. Example, 20 MiB::
 
 The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off, without a look
 at the digest. A session that the registry has forgotten (404) is replaced by a new one, with ``offset`` 0.
-Six failures in a row without a new byte end the upload, and so does sending ten times the blob's bytes. When
-a registry answers a PATCH in a way that is not defined, or finds the digest wrong although the bytes were
-right when they were sent, a new session with one PUT is tried once.
+Six failures in a row without a new byte end the upload, and so does sending ten times the blob's bytes.
 """
 
 from __future__ import annotations
@@ -32,9 +30,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 import httpx
 
@@ -43,32 +39,16 @@ from builder.net.pace import Pace
 from builder.registry.answer import BUSY, Answer, Request, number, read_answer
 from builder.registry.meter import Meter
 from builder.registry.source import BlobSource, HashedSource
-from builder.registry.transport import TRIES, push_scopes
+from builder.registry.transport import TRIES, Transport, push_scopes
 
 #: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by one of a
 #: quarter.
 FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
-#: In bytes: the first chunk for registries with a known limit. ghcr.io refuses larger PATCH bodies with 413.
-CHUNKS = {"ghcr.io": 4 << 20}
 #: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections may each
 #: cost some; a registry that takes one byte of each chunk does not hold an upload for ever.
 MOST_SENT = 10
 #: The size of a blob whose registry does not state it.
 UNKNOWN = -1
-
-
-class UploadTransport(Protocol):
-    """What an upload needs of :class:`builder.registry.transport.Transport`."""
-
-    host: str
-
-    def url(self, path: str) -> httpx.URL: ...
-    def location(self, url: httpx.URL, location: str) -> httpx.URL: ...
-    def ask(self, request: Request) -> Answer: ...
-    def open(self, request: Request) -> AbstractContextManager[httpx.Response]: ...
-    def pause(self, failures: int, answer: Answer | None = None) -> None: ...
-    def refusal(self, answer: Answer, action: str) -> RegistryError: ...
-    def unreachable(self, error: Exception, where: str) -> RegistryError: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +84,7 @@ class Upload:
 
     def __init__(
         self,
-        transport: UploadTransport,
+        transport: Transport,
         blob: Blob,
         stored: Callable[[], int | None],
         shared: ChunkSize,
@@ -127,8 +107,6 @@ class Upload:
         """Bytes in the body of the last request."""
         self._sent = 0
         """Bytes that were sent, each time counted."""
-        self._started_over = False
-        """Whether an odd answer was followed by a new session with one PUT."""
 
     def run(self) -> None:
         """Uploads the blob.
@@ -156,8 +134,6 @@ class Upload:
                 failures = 0
                 continue
             failures += 1
-            if self._starts_over(answer):
-                continue
             if failures >= TRIES or too_much or self._is_final(answer):
                 raise self._failure(answer, error)
             if self._recover(answer, failures):
@@ -235,16 +211,6 @@ class Upload:
 
     # after a failure ----------------------------------------------------------------------------------------
 
-    def _starts_over(self, answer: Answer | None) -> bool:
-        """Prepares a new session with one PUT after an odd answer, once; returns whether it did."""
-        if answer is None or self._started_over or not self._is_final(answer):
-            return False
-        if self._method != "PATCH" and "DIGEST_INVALID" not in answer.codes():
-            return False
-        self._started_over = True
-        self._session, self._offset, self._chunk = None, 0, 0
-        return True
-
     def _is_final(self, answer: Answer | None) -> bool:
         """Whether another attempt, from another offset or in a new session, cannot succeed."""
         if answer is None:
@@ -274,8 +240,7 @@ class Upload:
 
     def _reduce_chunk(self) -> None:
         """A quarter of the last chunk, or of what was attempted; at least the registry's minimum."""
-        first = CHUNKS.get(self._transport.host, FIRST_CHUNK)
-        smaller = self._chunk // 4 if self._chunk else first
+        smaller = self._chunk // 4 if self._chunk else FIRST_CHUNK
         self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
 
     def _find_offset(self) -> None:

@@ -7,7 +7,6 @@ module              what it holds
 ``blobs``           :class:`Store`: packages, layers and images by digest, and locks between builds
 ``fingerprints``    which files were hashed, so that they are hashed again only after a change
 ``records``         small JSON files that carry their own hash
-``shared``          the lookup of records, also in a cache that machines share
 ``files``           atomic writes, digests of files, checks for free space
 ``durable``         files that survive a power loss
 ``temporary``       names of files that are being written

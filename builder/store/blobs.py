@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 from builder.errors import BuilderError, ImageError
 from builder.store.durable import durable_file, start_writing, sync_files
@@ -26,8 +26,6 @@ from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
 from builder.store.locks import file_lock
-from builder.store.records import read_record
-from builder.store.shared import SharedCache
 from builder.store.temporary import temporary_name
 from builder.store.walk import Stuck
 
@@ -91,8 +89,6 @@ class Store:
         self.folders = CacheFolders(root)
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
-        self.shared: SharedCache | None = None
-        """Where :meth:`recall` looks for records that this cache lacks."""
         self._hashed: dict[_Identity, str] = {}
         """The digests of files that this object has written or hashed: a command hashes no file twice."""
 
@@ -176,20 +172,6 @@ class Store:
         _seen_beside(path).unlink(missing_ok=True)
 
     # records
-
-    def recall(self, record: Path) -> Any:
-        """The value of a record as :func:`builder.store.records.read_record` returns it.
-
-        One that this cache lacks comes from the shared cache, with its blobs, if there is a shared cache and
-        it has the record.
-        """
-        self.prefetch([record])
-        return read_record(record)
-
-    def prefetch(self, records: Sequence[Path]) -> None:
-        """Looks up many records in the shared cache at once, before each is read with :meth:`recall`."""
-        if self.shared is not None:
-            self.shared.find(records)
 
     # files that are published
 

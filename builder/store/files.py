@@ -19,7 +19,7 @@ from builder.text import human_bytes
 #: Bytes read or written at once.
 CHUNK = 1 << 20
 #: The hint for what a user keeps: layouts, archives, SIFs.
-OUTPUT_HINT = "free some space there, or choose another folder: --layout DIR, --output FILE or --to oci:DIR"
+OUTPUT_HINT = "free some space there, or choose another folder: --output FILE or --to oci:DIR"
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 

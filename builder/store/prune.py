@@ -1,24 +1,37 @@
-"""The size of the cache (``builder cache info``), and the removal of what is old (``builder cache prune``).
+"""The size of the cache (``builder cache info``), and what ``builder cache prune`` removes from it.
 
-:data:`builder.store.folders.FOLDERS` lists the folders and their rules. "Last used" is the modification time:
-reading a record or a fingerprint sets it.
+What takes space is removed item by item, the least recently used first: blobs, SIFs, unpacked images,
+incomplete downloads, git repositories, tools, and uv's cache. All of them are made or downloaded again when
+they are needed. The time of last use is the modification time of a blob's fingerprint, which each use sets
+(:mod:`builder.store.fingerprints`), of the record of a SIF's digest, and of an unpacked image's folder
+(:mod:`builder.store.unpacked`). For the others it is the time when they were written. Access times are not
+used: most file systems do not keep them. :data:`builder.store.folders.FOLDERS` has a rule for each folder.
+
+Three things stay:
+
+- a file with a second name, because its removal frees nothing: ``dist/`` and other layouts hold hard links
+- an unpacked image that a process uses, which holds its lock
+- below a size, what was used after the oldest running command began (:mod:`builder.store.running`)
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
+import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.store.blobs import Store
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
-from builder.store.shared import blobs_in
-from builder.store.unpacked import KEPT_DAYS, prune_unpacked
+from builder.store.running import oldest_running
+from builder.store.unpacked import KEPT_DAYS, TreeName, prune_unpacked, remove_unless_used
 from builder.store.walk import Stuck, bottom_up, try_to_remove
 
 
@@ -45,6 +58,11 @@ def usage(cache: Path) -> list[Usage]:
     return found
 
 
+def cache_size(cache: Path) -> int:
+    """Return the bytes of all files of a cache."""
+    return sum(folder.size for folder in usage(cache))
+
+
 def files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
     """Everything in a tree that is no folder: the open folder that it is in, its name, and its properties."""
     for level in bottom_up(folder):
@@ -53,110 +71,214 @@ def files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
                 yield level.fd, name, os.stat(name, dir_fd=level.fd, follow_symlinks=False)
 
 
-def prune(cache: Path, days: float | None, stuck: Stuck = bool) -> int:
-    """Removes files that were not used recently, and temporary files of killed builds.
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that can be removed alone."""
 
-    Unpacked images that no process uses are removed after a day already (:mod:`builder.store.unpacked`). Lock
-    files stay, because another build may hold one, and so do the records of what was published and not
+    kind: str
+    """The folder of the cache: ``blobs``."""
+    paths: tuple[Path, ...]
+    size: int
+    """Bytes that its removal frees."""
+    last_used: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What is removed so that a cache has a size."""
+
+    items: tuple[Item, ...]
+    """The least recently used one first."""
+    before: int
+    """Bytes of the cache before."""
+
+    @property
+    def freed(self) -> int:
+        """Bytes that are freed."""
+        return sum(item.size for item in self.items)
+
+    @property
+    def left(self) -> int:
+        """Bytes of the cache after it."""
+        return self.before - self.freed
+
+
+def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> Removal:
+    """Return what has to be removed so that the cache has ``max_size`` bytes at most; removes nothing.
+
+    The rest may be larger: then everything else is in use. Without a size: what was not used for some days,
+    and unpacked images that were not used for a day.
+    """
+    before, now = cache_size(cache), time.time()
+    if max_size is None:
+        oldest = {"rootfs": now - min(days, KEPT_DAYS) * 86400}
+        old = (i for i in _items(cache) if i.last_used < oldest.get(i.kind, now - days * 86400))
+        return Removal(tuple(old), before)
+    removed: list[Item] = []
+    too_many = before - max_size
+    if too_many > 0:
+        began = oldest_running(cache)
+        items = (item for item in _items(cache) if began is None or item.last_used < began)
+        for item in sorted(items, key=lambda item: (item.last_used, item.paths)):
+            if too_many <= 0:
+                break
+            removed.append(item)
+            too_many -= item.size
+    return Removal(tuple(removed), before)
+
+
+def prune(cache: Path, tmpdir: Path, days: float | None, limit: int | None, stuck: Stuck = bool) -> int:
+    """Remove what killed builds left, and what was not used recently; return the bytes freed.
+
+    Lock files stay, because another build may hold one, and so do the records of what was published and not
     read back: without them a later publish would take it for verified.
 
     Args:
         cache: the cache folder.
+        tmpdir: the folder for temporary files.
         days: remove what was last used more than this many days ago; None removes everything else.
+        limit: instead, the bytes that the cache may have.
         stuck: receives each path that cannot be removed.
-
-    Returns:
-        The bytes freed.
     """
+    freed = Store(cache).sweep(tmpdir, CacheFolders(cache).rootfs, stuck=stuck)
     if not cache.is_dir():
-        return 0
-    before = sum(u.size for u in usage(cache))
-    Store(cache).sweep(stuck=stuck)
+        return freed
+    if limit is not None:
+        return freed + remove_items(cache, plan_removal(cache, limit), stuck)
     if days is None:
+        before = cache_size(cache)
         _prune_everything(cache, stuck)
-    else:
-        _prune_old(cache, time.time() - days * 86400, stuck)
-    return before - sum(u.size for u in usage(cache))
+        return freed + before - cache_size(cache)
+    removal = plan_removal(cache, None, days)
+    for folder in FOLDERS:
+        if folder.rule == PruneRule.FILES:
+            _prune_files(cache / folder.name, time.time() - days * 86400)
+    return freed + remove_items(cache, removal, stuck)
+
+
+def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
+    """Removes what :func:`plan_removal` found; returns the bytes freed, without what is in use by now."""
+    for item in removal.items:
+        if item.kind == "blobs" and _was_used_since(item):
+            continue
+        for path in item.paths:
+            if item.kind == "rootfs":
+                remove_unless_used(path, stuck)
+            elif item.kind == "uv":
+                _prune_uv(path, stuck)
+            else:
+                try_to_remove(path, stuck)
+    for folder in FOLDERS:
+        if folder.rule == PruneRule.RECORDS:
+            _prune_records(cache / folder.name)
+    return removal.before - cache_size(cache)
+
+
+def _was_used_since(blob: Item) -> bool:
+    """Whether a command that began in the meantime has used a blob, or removed it."""
+    try:
+        return _last_used(blob.paths[0]) > blob.last_used
+    except (OSError, ValueError):
+        return True
+
+
+def _items(cache: Path) -> Iterator[Item]:
+    folders = CacheFolders(cache)
+    for path in folders.blobs.glob("*"):
+        if path.suffix != ".seen":
+            with contextlib.suppress(OSError):  # another process removed it
+                yield from _item("blobs", path, _last_used(path), _seen(path))
+    for folder in FOLDERS:
+        if folder.rule == PruneRule.ENTRIES:
+            for path in (cache / folder.name).glob("*"):
+                with contextlib.suppress(OSError):
+                    times = [p.lstat().st_mtime for p in (path, folders.sif_record(path)) if p.exists()]
+                    yield from _item(folder.name, path, max(times, default=0.0))
+    with contextlib.suppress(OSError):  # as a whole: its files refer to each other
+        yield from _item("uv", folders.uv, (folders.uv / "CACHEDIR.TAG").stat().st_mtime)
+    yield from _unpacked(folders.rootfs)
+
+
+def _item(kind: str, path: Path, used: float, *more: Path) -> Iterator[Item]:
+    """Yield a folder, or a file that no other name refers to, with files that belong to it."""
+    info = path.lstat()
+    if stat.S_ISDIR(info.st_mode):
+        yield Item(kind, (path,), _freed((path,)), used)
+    elif stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
+        yield Item(kind, (path, *more), info.st_size, used)
+
+
+def _unpacked(rootfs: Path) -> Iterator[Item]:
+    """The unpacked images, each with those that share its layers below the topmost."""
+    groups: dict[object, list[Path]] = {}
+    for path in sorted(rootfs.glob("[!.]*")):
+        name = TreeName.parse(path.name)
+        groups.setdefault((name.target, name.lower, name.uid) if name else path, []).append(path)
+    for paths in groups.values():
+        with contextlib.suppress(OSError):
+            yield Item("rootfs", tuple(paths), _freed(paths), max(path.stat().st_mtime for path in paths))
+
+
+def _freed(trees: Sequence[Path]) -> int:
+    """The bytes of files all of whose names are in these trees."""
+    names: Counter[tuple[int, int]] = Counter()
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for tree in trees:
+        for _, _, info in files_below(tree):
+            inode = info.st_dev, info.st_ino
+            names[inode] += 1
+            found[inode] = info.st_nlink, info.st_size
+    return sum(size for inode, (links, size) in found.items() if names[inode] >= links)
 
 
 def _prune_everything(cache: Path, stuck: Stuck) -> None:
     folders = CacheFolders(cache)
     for folder in cache.iterdir():
         if folder == folders.rootfs:
-            prune_unpacked(folder, None, stuck)
+            prune_unpacked(folder, stuck)
             with contextlib.suppress(OSError):  # images that are in use stay
                 folder.rmdir()
         elif folder.is_dir() and folder not in (folders.locks, folders.unverified):
             try_to_remove(folder, stuck)
 
 
-def _prune_old(cache: Path, oldest: float, stuck: Stuck) -> None:
-    for folder in FOLDERS:
-        remove_old = _RULES.get(folder.rule)
-        if remove_old is not None:
-            remove_old(cache / folder.name, oldest, stuck)
+def _seen(blob: Path) -> Path:
+    """Return the fingerprint file of a blob."""
+    return blob.with_name(blob.name + ".seen")
 
 
-def _prune_blobs(folder: Path, oldest: float, _: Stuck) -> None:
-    for blob in folder.glob("*/*"):
-        if blob.suffix != ".seen" and last_used(blob) < oldest:
-            blob.unlink(missing_ok=True)
-            blob.with_name(blob.name + ".seen").unlink(missing_ok=True)
+def _last_used(blob: Path) -> float:
+    """Return when a blob was last used, in seconds since 1970."""
+    return max(p.stat().st_mtime for p in (blob, _seen(blob)) if p.exists())
 
 
-def last_used(blob: Path) -> float:
-    """When a blob was last used, in seconds since 1970."""
-    seen = blob.with_name(blob.name + ".seen")
-    return max(p.stat().st_mtime for p in (blob, seen) if p.exists())
+#: In canonical JSON. A text of the record cannot match, because its quotes are escaped.
+_BLOB = re.compile(rb'"(?:digest|wheel)":"(sha256:[0-9a-f]{64})"')
 
 
-def prune_records(folder: Path, *_: object) -> None:
+def _prune_records(folder: Path) -> None:
     """Removes the records that name a blob which the cache does not have."""
     store = Store(folder.parent)
     for record in folder.glob("*.json"):
         with contextlib.suppress(FileNotFoundError):  # another process removed it
-            if not all(store.path(digest).exists() for digest in blobs_in(record.read_bytes())):
+            digests = _BLOB.findall(record.read_bytes())
+            if not all(store.path(digest.decode()).exists() for digest in digests):
                 record.unlink()
 
 
-def _prune_files(folder: Path, oldest: float, _: Stuck) -> None:
+def _prune_files(folder: Path, oldest: float) -> None:
     for fd, name, info in files_below(folder):
         if stat.S_ISREG(info.st_mode) and info.st_mtime < oldest:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=fd)
 
 
-def _prune_entries(folder: Path, oldest: float, stuck: Stuck) -> None:
-    for path in folder.glob("*"):
-        if path.lstat().st_mtime >= oldest:
-            continue
-        try_to_remove(path, stuck)
-
-
-def _prune_unpacked(folder: Path, oldest: float, stuck: Stuck) -> None:
-    prune_unpacked(folder, max(oldest, time.time() - KEPT_DAYS * 86400), stuck)
-
-
-def prune_uv(folder: Path, oldest: float, stuck: Stuck = bool) -> None:
-    """Empties uv's cache unless uv runs now, that is, holds the lock of its cache."""
-    try:
-        if (folder / "CACHEDIR.TAG").stat().st_mtime >= oldest:
-            return
-        with (folder / ".lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for path in folder.iterdir():
-                if path.is_dir():
-                    try_to_remove(path, stuck)
-            (folder / "CACHEDIR.TAG").unlink()  # last: after an interruption the cache still counts as old
-    except OSError:
-        return  # uv has no cache, or uses it now
-
-
-_RULES: dict[PruneRule, Callable[[Path, float, Stuck], None]] = {
-    PruneRule.BLOBS: _prune_blobs,
-    PruneRule.RECORDS: prune_records,
-    PruneRule.FILES: _prune_files,
-    PruneRule.ENTRIES: _prune_entries,
-    PruneRule.UNPACKED: _prune_unpacked,
-    PruneRule.UV: prune_uv,
-}
+def _prune_uv(folder: Path, stuck: Stuck) -> None:
+    """Empty uv's cache unless uv runs now, that is, holds the lock of its cache."""
+    with contextlib.suppress(OSError), (folder / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in folder.iterdir():
+            if path.is_dir():
+                try_to_remove(path, stuck)
+        (folder / "CACHEDIR.TAG").unlink()  # last: after an interruption the cache still counts as old

@@ -20,7 +20,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.store.leftovers import remove_left_behind
 from builder.store.temporary import temporary_beside
 from builder.store.walk import Stuck, try_to_remove
 
@@ -130,19 +129,12 @@ def keep_last(rootfs: Path, target: str, uid: int) -> None:
             remove_unless_used(path)
 
 
-def prune_unpacked(rootfs: Path, oldest: float | None, stuck: Stuck = bool) -> None:
-    """Removes unpacked images that no process uses.
-
-    Args:
-        rootfs: their folder.
-        oldest: keep those that were used after this time, in seconds since 1970; None removes all.
-        stuck: receives what cannot be removed.
-    """
-    remove_left_behind(rootfs, stuck)
+def prune_unpacked(rootfs: Path, stuck: Stuck) -> None:
+    """Remove all unpacked images that no process uses; ``stuck`` receives what cannot be removed."""
     for path in rootfs.glob("[!.]*"):  # a process that runs writes what is hidden
         if not path.is_dir() or path.is_symlink():
             path.unlink(missing_ok=True)
-        elif oldest is None or path.stat().st_mtime < oldest:
+        else:
             remove_unless_used(path, stuck)
 
 

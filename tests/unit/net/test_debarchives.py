@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from builder.net.debarchives import host_mirrors, is_public, mirrored_archive, public_archive, snapshot
+from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive, snapshot
 
 DEBIAN = "http://deb.debian.org/debian"
 FILE = "/pool/main/h/hello/hello_2.10-3_amd64.deb"
@@ -46,31 +44,6 @@ def test_mirrors_of_the_host(tmp_path: Path) -> None:
     assert mirrored_archive(f"{security}{FILE}", found) == f"http://mirror.example/sec{FILE}"
     other = "https://tool.example/pool/x.deb"
     assert mirrored_archive(other, found) == public_archive(other, found) == other
-
-
-@pytest.mark.parametrize(
-    ("text", "release"),
-    [
-        (
-            f"Types: deb\nURIs: {DEBIAN}\nSuites: bookworm\nComponents: main\n",
-            "ID=debian\nVERSION_CODENAME=bookworm",
-        ),
-        (SOURCES, "ID=rocky\n"),
-        (SOURCES, "ID=debian\nVERSION_CODENAME=trixie\n"),
-    ],
-)
-def test_no_mirrors(tmp_path: Path, text: str, release: str) -> None:
-    """Public sources, another distribution and another suite name no mirror."""
-    assert mirrors(tmp_path, text, release) == ()
-
-
-def test_ubuntu(tmp_path: Path) -> None:
-    """Ubuntu's archives have mirrors in the same way."""
-    text = "Types: deb\nURIs: http://mirror.example/ubuntu\nSuites: noble noble-security\nComponents: main\n"
-    found = mirrors(tmp_path, text, "ID=ubuntu\nVERSION_CODENAME=noble\n")
-    assert mirrored_archive("http://archive.ubuntu.com/ubuntu/pool/a.deb", found).startswith("http://mirror")
-    assert mirrored_archive("http://security.ubuntu.com/ubuntu/pool/a.deb", found).startswith("http://mirror")
-    assert is_public("http://archive.ubuntu.com/ubuntu/")
 
 
 def test_snapshots() -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from builder.net import download
-from builder.net.download import PartialFile, body_from, range_header, resume
+from builder.net.download import PartialFile, body_from, resume
 
 DATA = bytes(range(256)) * 40
 
@@ -77,15 +77,6 @@ def test_retry_decides(tmp_path: Path) -> None:
     assert (tmp_path / "part").read_bytes() == DATA[:500]
 
 
-@pytest.mark.parametrize(("size", "attempts"), [(None, 1), (len(DATA) + 5, 2), (len(DATA), 1), (50, 1)])
-def test_end(tmp_path: Path, size: int | None, attempts: int) -> None:
-    """Without a size one attempt is enough; with one, an attempt without bytes is the last."""
-    asked, source = source_of()
-    with PartialFile(tmp_path / "part") as part:
-        resume(part, source, lambda error, n: None, size=size)  # type: ignore[arg-type]
-    assert len(asked) == attempts
-
-
 @pytest.mark.parametrize(
     ("status", "headers", "body"),
     [(206, {"Content-Range": "bytes 100-"}, DATA[100:]), (200, {}, DATA)],
@@ -95,16 +86,3 @@ def test_body_from(status: int, headers: dict[str, str], body: bytes) -> None:
     """The bytes from the offset on, whether the server supports ranges or not."""
     response = httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
     assert b"".join(body_from(response, 100)) == DATA[100:]
-
-
-@pytest.mark.parametrize("content_range", ["bytes 0-99/100", "", "items 100-"])
-def test_wrong_range(content_range: str) -> None:
-    """Another range than the requested one is an error."""
-    response = httpx.Response(206, headers={"Content-Range": content_range}, stream=httpx.ByteStream(b"x"))
-    with pytest.raises(httpx.RemoteProtocolError, match="requested bytes from 100"):
-        list(body_from(response, 100))
-
-
-def test_range_header() -> None:
-    """The whole file is requested without a range."""
-    assert range_header(0) == {} and range_header(7) == {"Range": "bytes=7-"}

@@ -48,14 +48,3 @@ def test_trickling_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with PartialFile(tmp_path / "part") as part, pytest.raises(TooSlow):
         resume(part, source, retry, size=1000)
     assert (tmp_path / "part").stat().st_size == 3
-
-
-def test_slow_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time that the receiver spends does not count."""
-    clock = [0.0]
-    monkeypatch.setattr(pace.time, "monotonic", lambda: clock[0])
-    received = 0
-    for data in Pace.of([b"x"] * 10):
-        received += len(data)
-        clock[0] += 1000
-    assert received == 10

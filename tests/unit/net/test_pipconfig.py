@@ -34,31 +34,6 @@ def read(home: Path, **variables: str) -> PipConfiguration:
     return pip_configuration({"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), **variables})
 
 
-def test_nothing_is_configured(home):
-    assert read(home, PIP_CONFIG_FILE=os.devnull) == PipConfiguration()
-
-
-def test_files_and_sections_and_variables_in_their_order(home):
-    system = (
-        "[global]\nindex-url = https://one/\nfind-links = /a /b\n   https://c/\n[install]\nno_index = yes\n"
-    )
-    write(home / "xdg/pip/pip.conf", system)
-    assert read(home) == PipConfiguration("https://one/", (), ("/a", "/b", "https://c/"), None, True)
-    user = "[global]\nindex-url = https://two/\nextra-index-url = https://x/%(y)s\ncert = ~/ca.pem\n"
-    write(home / ".config/pip/pip.conf", user)
-    assert read(home).index_url == "https://two/" and read(home).extra_index_urls == ("https://x/%(y)s",)
-    write(home / "venv/pip.conf", "[install]\nindex-url = https://three/\n[global]\nno-index = 0\n")
-    assert (
-        read(home).index_url == "https://three/" and read(home).no_index
-    )  # a file's [install] over any file's [global]
-    own = write(home / "own.conf", "[global]\nindex-url = https://four/\n[install]\nno-index = false\n")
-    with_own = read(home, PIP_CONFIG_FILE=str(own))
-    assert with_own.index_url == "https://three/" and with_own.cert is None and not with_own.no_index
-    assert read(home, PIP_INDEX_URL="https://five/", PIP_FIND_LINKS="/d  /e").index_url == "https://five/"
-    assert read(home, PIP_FIND_LINKS="/d  /e").find_links == ("/d", "/e")
-    assert read(home, PIP_CONFIG_FILE=os.devnull) == PipConfiguration()
-
-
 @pytest.mark.parametrize("text", ["index-url = x\n", "[global\n", "[global]\nindex-url\n"])
 def test_a_damaged_file_is_named(home, text):
     path = write(home / ".pip/pip.conf", text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,50 +118,6 @@ def test_dependencies() -> None:
     python, zlib, foo, numpy = (package_url(p) for p in PACKAGES[:4])
     assert found[python] == [zlib] and found[foo] == sorted([numpy, python]) and found[zlib] == []
     assert set(found["builder:site"]) == {python, zlib, foo, numpy, f"base:{BASE.digest}"}
-
-
-@pytest.mark.parametrize(
-    ("package", "expected"),
-    [
-        (
-            PACKAGES[0],
-            "pkg:conda/python@3.11.9?build=hb806964_0_cpython&channel=conda-forge&subdir=linux-64&type=conda",
-        ),
-        (
-            PACKAGES[1],
-            "pkg:conda/libzlib@1.3.1?build=h4ab18f5_1&channel=conda-forge&subdir=linux-64&type=tar.bz2",
-        ),
-        (PACKAGES[2], "pkg:pypi/foo-bar-baz@1.0%2Bcu124"),
-        (PACKAGES[3], "pkg:pypi/numpy@2.0.0"),
-        (
-            replace(
-                PACKAGES[0],
-                version="1!2.0",
-                url="https://host.example/t/$TOKEN/ours/linux-64/python-1!2.0-h1_0.conda",
-            ),
-            "pkg:conda/python@1%212.0?build=h1_0&channel=t/%24TOKEN/ours&subdir=linux-64&type=conda",
-        ),
-        (
-            replace(PACKAGES[0], url="builder://debian/linux-64/python-3.11.2-1_cpython.conda"),
-            "pkg:conda/python@3.11.9?build=1_cpython&channel=debian&subdir=linux-64&type=conda",
-        ),
-    ],
-)
-def test_purls(package: LockedPackage, expected: str) -> None:
-    """Other tools can read the purls."""
-    assert package_url(package) == expected
-    parsed = PackageURL.from_string(expected)
-    assert (
-        parsed.type == {"conda": "conda", "pip": "pypi"}[package.manager]
-        and parsed.version == package.version
-    )
-
-
-def test_reproducible() -> None:
-    """The same lock has the same SBOM, and another lock another one."""
-    one = sbom(recipe(), LOCK, BASE)
-    assert sbom(recipe(), replace(LOCK, packages=tuple(reversed(PACKAGES))), BASE) == one
-    assert sbom(recipe(), replace(LOCK, digest="sha256:" + "f" * 64), BASE) != one
 
 
 def test_provenance() -> None:

@@ -29,10 +29,10 @@ def recipe(**registry: object) -> Recipe:
         (
             "localhost:15055",
             "--to localhost:15055: a registry without a repository",
-            "write --to localhost:15055/mine, or --registry localhost:15055",
+            "write --to localhost:15055/mine",
         ),
-        ("ghcr.io", "a registry without a repository", "write --to ghcr.io/mine, or"),
-        ("docker://ghcr.io/", "a registry without a repository", "write --to ghcr.io/mine, or"),
+        ("ghcr.io", "a registry without a repository", "write --to ghcr.io/mine"),
+        ("docker://ghcr.io/", "a registry without a repository", "write --to ghcr.io/mine"),
         (
             "/tmp/regz",
             "--to /tmp/regz: a folder",
@@ -42,17 +42,17 @@ def recipe(**registry: object) -> Recipe:
         (".", "a folder, not a repository", "write --to oci:."),
         (
             "https://ghcr.io/me/mine",
-            "a URL, not a repository",
-            "write it without scheme: --to ghcr.io/me/mine",
+            "is a URL, not an image reference",
+            "leave out the scheme",
         ),
-        ("https://me:hunter2@a.example/x", "--to https://", "without scheme: --to "),
+        ("https://me:hunter2@a.example/x", "is a URL", "leave out the scheme"),
         ("ghcr.io/me/mine:1.0", "contains a tag or digest", "write --to ghcr.io/me/mine --tag 1.0"),
         ("ghcr.io/Me/mine", "'Me' cannot be part of a repository name", "write it in lower case: me/mine"),
     ],
 )
 def test_destination(text: str, message: str, hint: str) -> None:
     with pytest.raises(BuilderError) as caught:
-        destination_text(recipe(), text, None)
+        destination_text(recipe(), text)
     assert message in caught.value.message and hint in caught.value.hint
     assert "hunter2" not in str(caught.value)
 
@@ -66,7 +66,7 @@ def test_accepted(text: str) -> None:
 
 def test_no_registry() -> None:
     with pytest.raises(UsageError) as caught:
-        destination_text(recipe(repository="me/mine"), None, None)
+        destination_text(recipe(repository="me/mine"))
     assert caught.value.message.startswith("recipes/mine.yaml: registry.host is not set")
     assert "registry: {host: HOST, repository: me/mine}" in caught.value.hint
 

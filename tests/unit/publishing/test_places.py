@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from builder.errors import ImageError, RegistryError, UsageError
+from builder.errors import ImageError
 from builder.model import OCI_INDEX, Descriptor, Image
 from builder.oci.documents import MAX_DOCUMENT
-from builder.publishing.places import LayoutPlace, Place, RegistryPlace, open_place
+from builder.publishing.places import LayoutPlace, Place, RegistryPlace
 from builder.registry.client import RegistryClient
+from builder.registry.known import KnownBlobs
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply
@@ -61,20 +62,6 @@ def test_large_manifest_in_the_store(client: RegistryClient, tmp_path: Path) -> 
         RegistryPlace(client, "a/b", store).manifest(Descriptor(OCI_INDEX, digest, 10))
 
 
-def test_names_of_places(tmp_path: Path) -> None:
-    """Which texts name a place, and what is wrong with others."""
-    store = Store(tmp_path / "cache")
-    assert open_place(f"oci:{tmp_path}/x", settings(tmp_path), store).name == f"oci:{tmp_path}/x"
-    assert open_place("127.0.0.1:5000/a/b", settings(tmp_path), store).name == "127.0.0.1:5000/a/b"
-    for text, message in (("oci:", "names no folder"), ("127.0.0.1:5000/a:tag", "write 127.0.0.1:5000/a")):
-        with pytest.raises(UsageError, match=message):
-            open_place(text, settings(tmp_path), store)
-    with pytest.raises(RegistryError, match="BUILDER_OFFLINE"):
-        open_place("ghcr.io/a/b", settings(tmp_path, offline=True), store)
-    with pytest.raises(UsageError, match="is not a tag"):
-        LayoutPlace(tmp_path / "x", store).move_tag("a b", make_test_image([]))
-
-
 @pytest.mark.parametrize(
     ("status", "expected"), [(200, True), (401, False), (403, False), (404, False)], ids=str
 )
@@ -89,7 +76,7 @@ def test_has_base(
 
 
 def test_has_base_elsewhere(fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path) -> None:
-    """A base of another registry counts when this repository, or one to mount from, has its layers."""
+    """A base of another registry counts when this repository, or one that was pushed to, has its layers."""
     base = image.layers[0]
     assert base.path is not None
     left = replace(image, layers=(replace(base, path=None, origin="ghcr.io/bases/os"), *image.layers[1:]))
@@ -98,7 +85,9 @@ def test_has_base_elsewhere(fake: FakeRegistry, client: RegistryClient, image: I
     assert not RegistryPlace(client, "a/b", store).has_base(left)
     fake.put("c/d", base.path.read_bytes())
     assert not RegistryPlace(client, "a/b", store).has_base(left)
-    assert RegistryPlace(client, "a/b", store, mount_from=["c/d"]).has_base(left)
+    known = KnownBlobs()
+    known.add(client.host, "c/d", [base.descriptor.digest])
+    assert RegistryPlace(client, "a/b", store, known=known).has_base(left)
     assert RegistryPlace(client, "c/d", store).has_base(left)
     layout = LayoutPlace(tmp_path / "layout", store)
     assert not layout.has_base(left)

@@ -10,24 +10,20 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe, Registry
+from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.errors import LockError, RegistryError, SmokeError, TagExistsError, UsageError
-from builder.model import OCI_INDEX, Image, Lock, LockedBase, LockedPackage, canonical_json
+from builder.errors import LockError, RegistryError, SmokeError, TagExistsError
+from builder.model import Image, Lock, LockedBase, LockedPackage
 from builder.oci.digest import sha256
-from builder.oci.layout import list_tags, write_layout
 from builder.progress import NullReporter
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
-from builder.publishing.places import LayoutPlace
 from builder.publishing.publish import (
     Published,
     PublishOptions,
-    destination_text,
     publish,
 )
 from builder.publishing.smoke_record import SmokeRecord
-from builder.registry.push import PushReport
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
@@ -119,15 +115,6 @@ def test_md5(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     assert not fake.requests
 
 
-def test_fixed_tag(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """Nothing is sent when a tag may not move."""
-    other = make_test_image(list(result.image.layers), "other")  # type: ignore[union-attr]
-    fake.manifests["a/b"] = {"26.11": (other.manifest, other.manifest_descriptor.media_type)}
-    with pytest.raises(TagExistsError):
-        send(project, result, fake)
-    assert fake.count("PUT") == fake.count("POST") == 0
-
-
 def other_image(result: BuildResult) -> Image:
     assert result.image is not None
     return make_test_image(list(result.image.layers), "other")
@@ -173,37 +160,16 @@ def test_race(
         assert (method, conditions) == ("PUT", False) or seen[0] < nth
 
 
-def test_winner_moves_latest_again(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """The publish whose month's tag stays moves ``latest`` too, although the loser was there in between."""
-    fake.honours_conditions = True
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
-    other, seen = other_image(result), []
-
-    def fault(request: Request) -> None:
-        if request.method == "PUT" and request.path.endswith("/latest") and not seen:
-            seen.append(request)
-            name(fake, "latest", other)
-
-    fake.fault = fault
-    assert send(project, result, fake).before == {"26.11": None, "latest": other.digest}
-    assert {sha256(fake.manifests["a/b"][tag][0]) for tag in TAGS} == {result.digest}
-
-
-def test_back_in_time(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """``latest`` of a later month stays, and nothing is sent; with ``force`` it moves, and what it named is
-    reported.
-    """
+def test_tag_of_another_image(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """A dated tag stays, and nothing is sent; with ``force`` it moves, and what it named is reported."""
     other = other_image(result)
-    name(fake, "26.12", other)
-    name(fake, "latest", other)
+    name(fake, "26.11", other)
     SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
-    with pytest.raises(
-        TagExistsError, match=r"latest would go back to an older image: .* the image of 26\.12"
-    ):
+    with pytest.raises(TagExistsError, match=r"26\.11 exists"):
         send(project, result, fake)
     assert fake.count("PUT") == fake.count("POST") == 0
     done = send(project, result, fake, force=True)
-    assert done.before == {"26.11": None, "latest": other.digest}
+    assert done.before == {"26.11": other.digest, "latest": None}
 
 
 def test_read_back_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
@@ -236,76 +202,6 @@ def test_unchanged(project: Project, result: BuildResult, fake: FakeRegistry) ->
     assert {r.method for r in again} == {"HEAD", "GET"}
     assert not any("/blobs/" in r.path for r in again if r.method == "GET")
     assert sum(r.path.endswith(TAGS) for r in again) == 2
-
-
-def test_attachments_of_a_race(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """What another publish removed from the list of attached artifacts is listed again after the tags."""
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
-    fake.lists_referrers = False
-    listing = result.digest.replace(":", "-")
-    empty = canonical_json({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []})
-
-    def fault(request: Request) -> None:
-        if request.method == "PUT" and request.path.endswith("/latest"):
-            there = fake.manifests["a/b"]
-            there[listing] = there[sha256(empty)] = (empty, OCI_INDEX)
-
-    fake.fault = fault
-    done = send(project, result, fake)
-    listed = json.loads(fake.manifests["a/b"][listing][0])["manifests"]
-    assert {entry["digest"] for entry in listed} == set(done.attached.values())
-
-
-def test_race_in_layout(project: Project, result: BuildResult, tmp_path: Path) -> None:
-    """A layout's tag that another publish sets between the check and the move stays."""
-    folder = tmp_path / "there"
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
-    other = other_image(result)
-    push = LayoutPlace.push
-
-    def slow_push(place: LayoutPlace, image: Image) -> PushReport:
-        report = push(place, image)
-        write_layout(other, folder, "26.11", project.store)
-        return report
-
-    options = PublishOptions(to=f"oci:{folder}", month="26.11")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(LayoutPlace, "push", slow_push)
-        with pytest.raises(TagExistsError, match=r"26\.11 exists and is"):
-            publish(project, result, options)
-    assert list_tags(folder) == {"26.11": other.digest}
-    place = LayoutPlace(folder, project.store)
-    assert result.image is not None
-    assert place.move_tag("26.11", result.image, None).now == other.digest
-    assert place.move_tag("26.11", result.image, other.digest).now == result.digest
-
-
-def test_password_for_another_registry(
-    project: Project, result: BuildResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With REGISTRY_HOST a registry that a recipe names instead does not get the password."""
-    for name_, value in (("USER", "robot"), ("PASSWORD", "s3cret"), ("HOST", "registry.example")):
-        monkeypatch.setenv(f"REGISTRY_{name_}", value)
-    with FakeRegistry(token_user=("robot", "s3cret")) as closed:
-        with pytest.raises(RegistryError) as e:
-            send(project, result, closed, move_tags=False)
-        assert e.value.status == 401
-        sent = [r.headers.get("authorization", "") for r in (*closed.requests, *closed.tokens)]
-        assert not any(header.startswith("Basic") for header in sent)
-        monkeypatch.setenv("REGISTRY_HOST", closed.host)
-        assert send(project, result, closed, move_tags=False).push is not None
-
-
-def test_no_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """Without tags SBOM and provenance are attached, but no report."""
-    done = send(project, result, fake, move_tags=False)
-    assert list(done.attached) == [SBOM, PROVENANCE] and done.tags == () and done.smoke == "not run"
-
-
-def test_dry_run(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """A dry run sends nothing."""
-    assert send(project, result, fake, dry_run=True).attached == {}
-    assert fake.count("PUT") == fake.count("POST") == 0
 
 
 def test_images_only(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
@@ -349,55 +245,3 @@ def test_fail_after_a_pass(
         with pytest.raises(SmokeError, match="no tag was moved"):
             send(project, result, fake, policy=policy)
     assert not fake.manifests.get("a/b")
-
-
-def recipe(**registry: object) -> Recipe:
-    return Recipe(
-        name="t",
-        base="oci:b",
-        environment="e.yml",
-        registry=Registry(**registry),
-        source=Path("recipes/t.yaml"),
-    )
-
-
-def test_destination() -> None:
-    """--to counts before --registry, and that before the recipe."""
-    there = recipe(host="registry.example", repository="a/b")
-    assert destination_text(there, None, None) == "registry.example/a/b"
-    assert destination_text(there, None, "other:5000/p") == "other:5000/p/a/b"
-    assert destination_text(there, "oci:dir", "other") == "oci:dir"
-    with pytest.raises(UsageError, match=r"registry\.host is not set"):
-        destination_text(recipe(), None, None)
-
-
-def test_index_of_platforms(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
-    """With ``registry: {index: true}`` the tags name an index; the image of another platform stays in it."""
-    registry = Registry(index=True, tags=("latest",))
-    recipes = [
-        result.recipe.model_copy(update={"registry": registry, "name": name, "platform": platform})
-        for name, platform in (("t", "linux-64"), ("t-arm", "linux-aarch64"))
-    ]
-    arm = make_test_image(list(result.image.layers), "arm")  # type: ignore[union-attr]
-    builds = [
-        replace(result, recipe=recipes[0]),
-        replace(result, recipe=recipes[1], artifact=arm),
-    ]
-    to = f"{fake.host}/a/b"
-    for build in builds:
-        path = write(project.root / f"reports/{build.recipe.name}/x.json", report(build.digest))
-        SmokeRecord(project.settings.cache).store(build.digest, "pass", "userns", path)
-    first, second = (publish(project, build, PublishOptions(to=to)) for build in builds)
-    assert first.before == {"latest": None}
-    assert second.before == first.indexes and second.digest == arm.digest
-    data, kind = fake.manifests["a/b"]["latest"]
-    assert kind == OCI_INDEX and sha256(data) == second.indexes["latest"]
-    members = {entry["platform"]["architecture"]: entry["digest"] for entry in json.loads(data)["manifests"]}
-    assert members == {"amd64": result.digest, "arm64": arm.digest}
-    again = publish(project, builds[0], PublishOptions(to=to))
-    assert again.indexes == {}
-    plain = replace(
-        builds[0], recipe=result.recipe.model_copy(update={"registry": Registry(tags=("latest",))})
-    )
-    with pytest.raises(TagExistsError, match="is an index of images for amd64, arm64"):
-        publish(project, plain, PublishOptions(to=to, policy="auto"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from builder.oci.layout import blob_path
 from builder.publishing.places import LayoutPlace, Place, RegistryPlace
 from builder.publishing.read_back import Unverified, push_and_read_back
 from builder.registry.client import RegistryClient
-from builder.registry.push import PushReport
 from builder.store.blobs import Store
-from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request
+from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 
 
@@ -117,73 +115,6 @@ def test_after_a_publish_without_reading(
         push_and_read_back(place, image, cache, "sent")
 
 
-def test_mounted_from_a_killed_publish(
-    fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path
-) -> None:
-    """A blob that a killed publish sent is read also where another repository mounts it."""
-    cache = tmp_path / "cache"
-    Unverified(cache, place.name, image).begin()
-    place.push(image)  # and the process is killed
-    digest = damage(fake, image)
-    other = RegistryPlace(place.client, "c/d", Store(cache), mount_from=["a/b"])
-    with pytest.raises(RegistryError, match=f"with the digest .* for the blob {digest}"):
-        push_and_read_back(other, image, cache, "sent")
-
-
-def test_two_at_once(fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path) -> None:
-    """What another process sends meanwhile is read before a tag moves, and is remembered if it is killed."""
-    cache = tmp_path / "cache"
-
-    class Slow(RegistryPlace):
-        def push(self, image: Image) -> PushReport:
-            Unverified(cache, place.name, image).begin()  # another process, which is killed later
-            place.push(image)
-            return super().push(image)
-
-    slow = Slow(place.client, "a/b", Store(cache))
-    pushed, verified = push_and_read_back(slow, image, cache, "sent")
-    assert (pushed.blobs_sent, verified.blobs) == (0, 4)
-    assert not list((cache / "unverified").iterdir())
-
-
-def test_killed_beside_another(place: RegistryPlace, image: Image, tmp_path: Path) -> None:
-    """A publish that ends removes only what it read from the record of one that still runs."""
-    cache = tmp_path / "cache"
-    one, other = (Unverified(cache, place.name, image) for _ in range(2))
-    one.begin()
-    other.begin()
-    one.end(())
-    assert Unverified(cache, place.name, image).left() == {
-        image.config_descriptor.digest,
-        *(layer.descriptor.digest for layer in image.layers),
-    }
-
-
-def test_cut_connection(fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path) -> None:
-    """Reading goes on where a connection broke."""
-    cut = [True]
-
-    def fault(request: Request) -> Cut | None:
-        if request.method == "GET" and "/blobs/" in request.path and cut:
-            cut.clear()
-            return Cut(10)
-        return None
-
-    fake.fault = fault
-    assert push_and_read_back(place, image, tmp_path / "cache", "sent")[1].blobs == 4
-    assert any("range" in r.headers for r in fake.requests if r.method == "GET")
-
-
-def test_mounted_base(fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path) -> None:
-    """A base layer that was mounted counts as present."""
-    base = image.layers[0]
-    assert base.path is not None
-    fake.put("bases/os", base.path.read_bytes())
-    image = replace(image, layers=(replace(base, origin=f"{fake.host}/bases/os"), *image.layers[1:]))
-    pushed, verified = push_and_read_back(place, image, tmp_path / "cache", "sent")
-    assert pushed.blobs_mounted == 1 and verified.blobs == 3
-
-
 def test_layout(image: Image, tmp_path: Path) -> None:
     """A blob of a layout that differs from its digest is found, although its size is right."""
     store = Store(tmp_path / "cache")
@@ -195,10 +126,3 @@ def test_layout(image: Image, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"amd64", b"arm64"))
     with pytest.raises(ImageError, match="is missing or corrupt"):
         place.read_back(image, [image.config_descriptor])
-
-
-def test_layout_by_another_name(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layout is the same place from every folder."""
-    Unverified(tmp_path / "cache", f"oci:{tmp_path / 'layout'}", image).begin()
-    monkeypatch.chdir(tmp_path)
-    assert Unverified(tmp_path / "cache", "oci:layout", image).left()

@@ -100,7 +100,7 @@ def test_reasons(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         send(project, result, f"oci:{tmp_path / 'there'}")
 
 
-def ab_runs(speed: float, rounds: int = 2) -> AbRuns:
+def ab_runs(speed: float, rounds: int = 3) -> AbRuns:
     """Rounds of two images; the new one is ``speed`` times as fast in one figure."""
 
     def run(side: str, seed: int) -> SmokeReport:
@@ -215,7 +215,7 @@ def test_no_job_possible(project: Project, tmp_path: Path, site: Any, words: str
     assert not (tmp_path / "there" / "index.json").exists()
 
 
-def test_plan_of_archer2(project: Project, tmp_path: Path) -> None:
+def test_plan_of_tensorflow(project: Project, tmp_path: Path) -> None:
     """A lock with TensorFlow is tested with TensorFlow."""
     result = built(tmp_path)
     tensorflow = replace(PYTHON, name="tensorflow-cpu", url="https://c.example/tensorflow-cpu-2-0.conda")

@@ -45,22 +45,13 @@ def test_given_month() -> None:
 
 
 def test_only() -> None:
-    """Some of the tags move; the month is known all the same."""
+    """Some of the tags move."""
     plan = TagPlan.of(recipe(), today=DAY, only=["latest"])
-    assert plan.tags == ("latest",) and plan.date == datetime.datetime(2026, 11, 1)
+    assert plan.tags == ("latest",)
     assert TagPlan.of(recipe(), today=DAY, only=["latest", "26.11"]).tags == ("26.11", "latest")
     with pytest.raises(UsageError, match="--only edge: t has no such tag") as caught:
         TagPlan.of(recipe(), today=DAY, only=["edge"])
     assert caught.value.hint == "its tags are 26.11, latest"
-
-
-def test_dates() -> None:
-    """A dated tag has a time if a pattern of the recipe makes such tags."""
-    plan = TagPlan.of(recipe(), "26.10", DAY)
-    assert plan.date == datetime.datetime(2026, 10, 1) and plan.date_of("25.03") is not None
-    assert plan.date_of("latest") is None and plan.date_of("26.13") is None
-    assert TagPlan.of(recipe(), "rc1", DAY).date is None
-    assert TagPlan.of(recipe(tags=("edge",)), today=DAY).date is None
 
 
 class Tags:

@@ -21,7 +21,8 @@ def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.replace
 
     def sync(fd: int) -> None:
-        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{fd}')).suffix}")
+        name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
+        done.append("sync the file" if ".part" in name else "sync the folder")
 
     def renamed(path: Path, target: Path) -> Path:
         if target == output:
@@ -32,5 +33,5 @@ def test_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "replace", renamed)
     store = Store(tmp_path / "cache")
     assert copy_sif(blob, Descriptor.of(SIF_LAYER, data), output, store)
-    assert done == ["sync .part", "rename", "sync "] and output.read_bytes() == data
+    assert done == ["sync the file", "rename", "sync the folder"] and output.read_bytes() == data
     assert not copy_sif(blob, Descriptor.of(SIF_LAYER, data), output, store)

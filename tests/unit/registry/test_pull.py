@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError, RegistryError
-from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
-from builder.registry.answer import MAX_SMALL_BLOB
+from builder.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.registry.client import RegistryClient
 from builder.registry.pull import fetch_layers, pull_image
 from builder.settings import Settings
@@ -39,7 +38,7 @@ def test_image_index(fake: FakeRegistry, client: RegistryClient, image: Image, t
             {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}},
         ],
     }
-    client.put_manifest("a/b", "multi", json.dumps(index).encode(), OCI_INDEX)
+    client.manifests.put("a/b", "multi", json.dumps(index).encode(), OCI_INDEX)
     store = Store(tmp_path / "cache")
     assert pull_image(client, "a/b", "multi", "amd64", store).layers[0].path is not None
     assert pull_image(client, "a/b", "multi", "amd64", store).digest == image.digest
@@ -51,32 +50,15 @@ def test_large_config(fake: FakeRegistry, client: RegistryClient, image: Image, 
     """A config or manifest beyond the limit is refused by its descriptor: it is not requested."""
     huge = {**image.config_descriptor.to_json(), "size": 2 << 30}
     manifest = json.dumps({**json.loads(image.manifest), "config": huge}).encode()
-    client.put_manifest("a/b", "config", manifest, OCI_MANIFEST)
+    client.manifests.put("a/b", "config", manifest, OCI_MANIFEST)
     entry = {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}}
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [{**entry, "size": 2 << 30}]}
-    client.put_manifest("a/b", "index", json.dumps(index).encode(), OCI_INDEX)
+    client.manifests.put("a/b", "index", json.dumps(index).encode(), OCI_INDEX)
     fake.requests.clear()
     for tag in ("config", "index"):
         with pytest.raises(ImageError, match=r"is too large: 2\.1 GB, at most 8\.4 MB"):
             pull_image(client, "a/b", tag, "amd64", store)
     assert [r.path.rpartition("/")[2] for r in fake.requests] == ["config", "index"]
-
-
-def test_large_small_blob(fake: FakeRegistry, client: RegistryClient) -> None:
-    """A blob that is read into memory has a limit, by its descriptor and while it is read."""
-    with pytest.raises(RegistryError, match="is too large"):
-        client.get_blob("a/b", Descriptor("", sha256(b""), 1 << 30))
-    fake.blobs["a/b"] = {sha256(b""): bytes(MAX_SMALL_BLOB + 1)}
-    with pytest.raises(RegistryError, match="more than 32 MiB"):
-        client.get_blob("a/b", Descriptor("", sha256(b""), 0))
-
-
-def test_not_an_image(client: RegistryClient, tmp_path: Path) -> None:
-    """Another media type than an image's is an error with a hint."""
-    client.put_manifest("a/b", "old", b"{}", "application/vnd.docker.distribution.manifest.v1+prettyjws")
-    with pytest.raises(RegistryError, match="not an image") as caught:
-        pull_image(client, "a/b", "old", "amd64", Store(tmp_path))
-    assert "schema 2" in caught.value.hint
 
 
 def test_offline(image: Image, store: Store, tmp_path: Path) -> None:

@@ -8,18 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import builder.store.blobs
 import builder.store.fingerprints
-from builder.errors import BuilderError, ImageError, SpaceError
+from builder.errors import ImageError, SpaceError
 from builder.store.blobs import Store
-from builder.store.durable import durable_file
 from builder.store.files import sha256_file, write_atomic
-from builder.store.fingerprints import verified
 from tests.support.disk import flip, small_disk
 
 ROOT = Path(__file__).parents[3]
@@ -60,15 +57,6 @@ def test_write_and_get(store):
     assert sha256_file(path) == store.add(b"some bytes") == digest(b"some bytes")
 
 
-def test_without_commit(store):
-    """A blob that is not committed leaves nothing."""
-    with pytest.raises(ZeroDivisionError), store.writer() as out:
-        out.write(b"half")
-        assert len(list(store.tmp.iterdir())) == 1
-        1 / 0  # noqa: B018
-    assert list(store.tmp.iterdir()) == [] and not store.blobs.exists()
-
-
 def test_hashed_only_after_a_change(store, hashed):
     """A blob is hashed again only when it looks different or has no fingerprint."""
     name = store.add(b"content")
@@ -107,38 +95,6 @@ def test_damaged_blob_is_removed(store, how):
     assert store.add(b"content") == digest(b"content") and store.get(digest(b"content")) == path
 
 
-def test_drop_and_adopt(store, tmp_path):
-    file = tmp_path / "cache" / "made elsewhere"
-    file.parent.mkdir()
-    file.write_bytes(b"adopted")
-    assert store.adopt(file, digest(b"adopted")) == store.get(digest(b"adopted")) and not file.exists()
-    store.drop(digest(b"adopted"))
-    store.drop(digest(b"adopted"))
-    assert store.get(digest(b"adopted")) is None and list(store.blobs.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["sha256:abc", "md5:" + "0" * 64, "sha256:" + "A" * 64, "sha256:../../" + "0" * 58, "0" * 64, ""]
-)
-def test_not_a_digest(store, name):
-    with pytest.raises(BuilderError, match="not a sha256 digest"):
-        store.path(name)
-
-
-def test_file_outside_the_store(store, tmp_path, hashed):
-    """A file outside is hashed once and then trusted while it looks the same."""
-    wheel = tmp_path / "w.whl"
-    wheel.write_bytes(b"wheel")
-    name = digest(b"wheel")
-    assert not verified(wheel, digest(b"x"), store.seen_file(digest(b"x")))
-    assert not store.seen_file(digest(b"x")).exists()
-    assert verified(wheel, name, store.seen_file(name)) and verified(wheel, name, store.seen_file(name))
-    assert len(hashed) == 2
-    wheel.write_bytes(b"wheeL")
-    assert not verified(wheel, name, store.seen_file(name))
-    assert not verified(tmp_path / "none", name, store.seen_file(name))
-
-
 def test_verify(store, tmp_path, hashed):
     """``verify`` works for blobs and for files outside; each place has its own fingerprint."""
     name = store.add(b"content")
@@ -151,31 +107,6 @@ def test_verify(store, tmp_path, hashed):
     assert store.verify(two, name) and store.verify(two, name) and hashed == [two]
     one.write_bytes(b"another")
     assert not store.verify(one, name) and store.verify(two, name)
-
-
-def test_replaced_while_it_is_placed(store, tmp_path, monkeypatch):
-    """Another process replaces a copy at the moment it gets its name: it does not count as verified."""
-
-    @contextmanager
-    def replaced(path):
-        with durable_file(path) as temporary:
-            yield temporary
-        write_atomic(path, b"another")
-
-    monkeypatch.setattr(builder.store.blobs, "durable_file", replaced)
-    monkeypatch.setattr(os, "link", lambda *a, **k: (_ for _ in ()).throw(OSError(18, "other disk")))
-    name = store.add(b"content")
-    store.place(store.path(name), tmp_path / "dist", name)
-    assert (tmp_path / "dist").read_bytes() == b"another" and not store.verify(tmp_path / "dist", name)
-
-
-def test_use_is_recorded(store):
-    """Getting a blob sets the time of its last use."""
-    name = store.add(b"content")
-    seen = store.path(name).with_name(store.path(name).name + ".seen")
-    os.utime(seen, (1, 1))
-    store.get(name)
-    assert time.time() - seen.stat().st_mtime < 60
 
 
 def test_killed_writer(store):
@@ -217,29 +148,6 @@ def test_lock_excludes_others(store):
     assert process.communicate(timeout=120)[0].strip() == b"third" and order == ["first", "second"]
 
 
-def test_lock_of_a_killed_process(store):
-    """The lock of a killed process is free."""
-    script = (
-        "import os, sys; from pathlib import Path; from builder.store.blobs import Store\n"
-        "with Store(Path(sys.argv[1])).lock('a'): os.kill(os.getpid(), 9)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script, str(store.root)], cwd=ROOT).returncode == -9
-    with store.lock("a"):
-        pass  # at once; otherwise the time limit of a test ends this
-
-
-def test_many_writers_of_one_blob(store):
-    threads = [
-        threading.Thread(target=lambda: [store.add(b"same" * 1000) for _ in range(20)]) for _ in range(4)
-    ]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    path = store.get(digest(b"same" * 1000))
-    assert path is not None and path.read_bytes() == b"same" * 1000 and list(store.tmp.iterdir()) == []
-
-
 @pytest.mark.root
 def test_full_disk(tmp_path):
     """A full disk while a blob is written is a SpaceError, and nothing is left."""
@@ -271,38 +179,6 @@ def test_blob_that_appears_meanwhile(store, monkeypatch):
     monkeypatch.setattr(builder.store.fingerprints, "fingerprint", look)
     store.get(digest(b"content"))
     assert store.get(digest(b"content")) == store.path(digest(b"content"))
-
-
-def test_blob_that_is_replaced_while_it_is_hashed(store, monkeypatch):
-    """A corrupt blob that another process replaces meanwhile is not removed, but hashed again."""
-    path = store.path(store.add(b"content"))
-    path.write_bytes(b"damaged")
-
-    def slow(path: Path) -> str:
-        found = sha256_file(path)
-        monkeypatch.undo()
-        Store(store.root).add(b"content")
-        return found
-
-    monkeypatch.setattr(builder.store.fingerprints, "sha256_file", slow)
-    assert store.get(digest(b"content")) == path and path.read_bytes() == b"content"
-
-
-def test_blob_that_is_replaced_before_it_is_removed(store, monkeypatch):
-    """A corrupt blob that another process replaces just before it is removed: the new one stays."""
-    path = store.path(store.add(b"content"))
-    path.write_bytes(b"damaged")
-    real = Path.rename
-
-    def late(path: Path, target: Path) -> Path:
-        monkeypatch.undo()
-        Store(store.root).add(b"content")
-        return real(path, target)
-
-    monkeypatch.setattr(Path, "rename", late)
-    store.get(digest(b"content"))
-    assert path.read_bytes() == b"content" and store.get(digest(b"content")) == path
-    assert list(store.tmp.iterdir()) == []
 
 
 def test_processes_share_a_store(store):
@@ -355,16 +231,6 @@ def test_place(store, tmp_path, monkeypatch, how):
         assert target.read_bytes() == data and target.stat().st_mode & 0o777 == 0o755
         assert source.samefile(target) == (how == "link")
     assert list(target.parent.iterdir()) == [target]
-
-
-def test_place_again(store, tmp_path, monkeypatch, hashed):
-    """A copy that is there is neither hashed nor copied again."""
-    monkeypatch.setattr(os, "link", no_links)
-    source = store.path(store.add(b"content"))
-    store.place(source, tmp_path / "target", digest(b"content"))
-    before = (tmp_path / "target").stat().st_ino
-    Store(store.root).place(source, tmp_path / "target", digest(b"content"))
-    assert (tmp_path / "target").stat().st_ino == before and hashed == []
 
 
 @pytest.mark.parametrize("how", ["link", "copy"])

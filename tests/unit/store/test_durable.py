@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import builder.store.durable
-from builder.store.durable import durable_file, start_writing, sync_files, sync_folder
+from builder.store.durable import durable_file, sync_files, sync_folder
 from builder.store.files import write_atomic
 
 
@@ -38,15 +37,6 @@ def test_durable_file(tmp_path, done):
         path.write_bytes(b"content")
     assert done == ["sync file", "rename file", "sync new"]
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["file"]
-
-
-def test_error_in_durable_file(tmp_path, done):
-    """After an error the old file is there, and nothing else."""
-    (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), durable_file(tmp_path / "file") as path:
-        path.write_bytes(b"half")
-        1 / 0  # noqa: B018
-    assert done == [] and [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
 def test_write_atomic(tmp_path, done):
@@ -84,16 +74,3 @@ def test_folders_that_cannot_be_synced(tmp_path, monkeypatch, number, is_lost):
     with pytest.raises(OSError, match=os.strerror(number)):
         sync_folder(tmp_path)
     return None
-
-
-def test_start_writing(tmp_path, monkeypatch):
-    """It is a hint only: it works without the function of the C library, and on files that have no disk."""
-    with (tmp_path / "file").open("wb") as f:
-        start_writing(f.fileno())
-        monkeypatch.setattr(builder.store.durable, "_sync_file_range", lambda: None)
-        start_writing(f.fileno())
-    monkeypatch.undo()
-    read, write = os.pipe()
-    start_writing(write)
-    os.close(read)
-    os.close(write)

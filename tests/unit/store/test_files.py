@@ -8,8 +8,7 @@ import os
 import pytest
 
 from builder.errors import BuilderError, SpaceError
-from builder.store.durable import durable_file
-from builder.store.files import read_foreign, require_space, space_errors, write_atomic, write_output
+from builder.store.files import read_foreign, space_errors, write_atomic, write_output
 
 
 def test_write_atomic(tmp_path):
@@ -33,17 +32,6 @@ def test_write_to_a_device(tmp_path):
     assert path.is_symlink() and path.is_char_device() and list(tmp_path.iterdir()) == [path]
 
 
-def test_pipe(tmp_path):
-    """A pipe gets the data and stays; what is written in parts needs a file."""
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_output(tmp_path / "pipe", b"text")
-    assert os.read(reader, 9) == b"text" and (tmp_path / "pipe").is_fifo()
-    os.close(reader)
-    with pytest.raises(BuilderError, match="is a device or a pipe"), durable_file(tmp_path / "pipe"):
-        pass
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk(tmp_path, number):
     """A full disk and a full quota are SpaceErrors with the name of the folder."""
@@ -61,21 +49,6 @@ def test_not_writable(tmp_path, number, name):
         raise OSError(number, os.strerror(number), path)
     assert e.value.message == f"cannot write to {tmp_path}: {os.strerror(number)}"
     assert type(e.value) is BuilderError and e.value.exit_code == 1 and e.value.hint
-
-
-def test_other_errors(tmp_path):
-    """Errors of the disk, and of files elsewhere that are read, pass through."""
-    with pytest.raises(OSError, match="Input/output"), space_errors(tmp_path):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    with pytest.raises(PermissionError), space_errors(tmp_path):
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "/elsewhere/file")
-
-
-def test_require_space(tmp_path):
-    """The check works for folders that do not exist yet."""
-    require_space(tmp_path / "not" / "yet" / "there", 1, "a thing")
-    with pytest.raises(SpaceError, match=r"a thing needs about 1000000000\.0 GB in .*/there, .* GB are free"):
-        require_space(tmp_path / "not" / "yet" / "there", 10**18, "a thing")
 
 
 def test_read_foreign(tmp_path):

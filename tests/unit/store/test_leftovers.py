@@ -6,16 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from builder.store.blobs import Store
 from builder.store.leftovers import ABANDONED_S, remove_left_behind
-from builder.store.temporary import temporary_beside, temporary_name, writer_of
-from tests.support.parts import part_missing
-
-ROOT = Path(__file__).parents[3]
+from builder.store.temporary import temporary_beside, temporary_name
 
 
 @pytest.fixture(scope="module")
@@ -65,33 +61,3 @@ def test_abandoned(tmp_path, monkeypatch):
         monkeypatch.setattr("builder.store.leftovers.time.time", lambda age=age: now + age)
         assert remove_left_behind(tmp_path) == removed
     assert not path.exists()
-
-
-@pytest.mark.root
-def test_container_with_the_same_host_name(tmp_path, dead):
-    """A sweep does not remove the file of a build that runs in another pid namespace of this host.
-
-    The build gets the number of a process that has ended here.
-    """
-    number = f"echo {int(dead) - 1} > /proc/sys/kernel/ns_last_pid"
-    enter = ["unshare", "--pid", "--fork", "bash", "-ec", f'{number}; "$@" <&0 & wait $!', "bash"]
-    if subprocess.run([*enter, "true"], capture_output=True).returncode:
-        part_missing("no pid namespace for this user")
-    script = (
-        "import sys; from pathlib import Path; from builder.store.blobs import Store\n"
-        "with Store(Path(sys.argv[1])).writer() as out:\n"
-        "    print('writing', flush=True); sys.stdin.read(); out.write(b'whole'); print(out.commit()[0])\n"
-    )
-    process = subprocess.Popen(
-        [*enter, sys.executable, "-c", script, str(tmp_path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "writing\n"
-    store = Store(tmp_path)
-    assert [writer_of(path.name).pid for path in store.tmp.iterdir()] == [int(dead)]
-    assert store.sweep() == 0
-    digest = process.communicate(timeout=60)[0].strip()
-    assert process.returncode == 0 and store.get(digest) is not None

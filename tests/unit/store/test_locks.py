@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import filelock
@@ -14,7 +13,6 @@ import pytest
 
 import builder.store.locks
 from builder.store.locks import file_lock, writer_lock
-from builder.store.temporary import temporary_name
 from tests.support.other_hosts import CLONE, NO_LOCKS, start_on, without_locks
 
 #: Adds lines to a file as a layout's index is changed: reads all, and writes all under another name.
@@ -48,23 +46,6 @@ def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(NO_LOCKS["nfs"], "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-
-
-def test_threads_of_one_process(tmp_path: Path) -> None:
-    """A second thread waits until the first has released the lock."""
-    order: list[str] = []
-
-    def second() -> None:
-        with file_lock(tmp_path / "lock") as is_locked:
-            order.append(f"second {is_locked}")
-
-    thread = threading.Thread(target=second)
-    with file_lock(tmp_path / "lock") as is_locked:
-        thread.start()
-        thread.join(0.2)
-        order.append(f"first {is_locked}")
-    thread.join(120)
-    assert order == ["first True", "second True"]
 
 
 @pytest.mark.usefixtures("no_flock")
@@ -128,25 +109,6 @@ def test_writer_of_another_host(tmp_path: Path, content: str, monkeypatch: pytes
         assert held.read_text() not in ("", content)
     assert builder.store.locks.ABANDONED_S < sum(waited) < builder.store.locks.ABANDONED_S + 2
     assert not held.exists()
-
-
-@pytest.mark.usefixtures("no_flock")
-def test_broken_twice(tmp_path: Path) -> None:
-    """A lock that another process took meanwhile is put back."""
-    held = tmp_path / "lock.held"
-    other = temporary_name()
-    held.write_text(other)
-    builder.store.locks._break(held, "of a process that has ended")
-    assert held.read_text() == other and list(tmp_path.iterdir()) == [held]
-
-
-def test_it_excludes_filelock(tmp_path: Path) -> None:
-    """Older builders lock the same files with filelock."""
-    path = tmp_path / "lock"
-    with file_lock(path), pytest.raises(filelock.Timeout):
-        filelock.FileLock(path, timeout=0).acquire()
-    with filelock.FileLock(path, timeout=0):
-        pass
 
 
 def test_released_though_a_child_has_the_file_open(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import builder.store.temporary
 from builder.store.temporary import claimed, temporary_beside, temporary_name, writer_of
 from tests.support.parts import part_missing
 
@@ -18,32 +17,12 @@ ROOT = Path(__file__).parents[3]
 NAME = "from builder.store.temporary import *; import os; print(temporary_name(), flush=True)"
 
 
-@pytest.mark.parametrize("kind", ["blob", "build"])
-def test_name_and_parser_agree(kind):
-    for name in (temporary_name(kind), temporary_name(kind) + "-suffix"):
-        writer = writer_of(name)
-        assert writer is not None and writer.pid == os.getpid()
-        assert writer.is_here() and writer.is_running()
-    assert temporary_name() != temporary_name()
-
-
 @pytest.mark.parametrize("name", ["index.json", "a" * 255, "\udcff" * 255, "é" * 127])
 def test_name_beside_a_file(tmp_path, name):
     """The name of any file has a hidden temporary name that the file system accepts."""
     path = temporary_beside(tmp_path / name)
     path.write_bytes(b"")
     assert path.parent == tmp_path and path.name.startswith(".") and writer_of(path.name).is_running()
-
-
-@pytest.mark.parametrize("name", ["something", "blob-", "blob-some-other-host-12-00", "build-login01-7-ab"])
-def test_other_names(name):
-    assert writer_of(name) is None
-
-
-def test_ended_process():
-    done = subprocess.run([sys.executable, "-c", NAME], cwd=ROOT, capture_output=True, text=True, check=True)
-    writer = writer_of(done.stdout.strip())
-    assert writer is not None and writer.is_here() and not writer.is_running()
 
 
 @pytest.mark.root
@@ -57,17 +36,6 @@ def test_other_container():
     )
     writer = writer_of(done.stdout.strip())
     assert writer is not None and not writer.is_here()
-
-
-def test_system_without_proc(monkeypatch):
-    """Where the pid namespace is not known, nobody else's process counts as ended."""
-    monkeypatch.setattr(Path, "readlink", no_such_file)
-    one, other = builder.store.temporary._place.__wrapped__(), builder.store.temporary._place.__wrapped__()
-    assert one != other and len(one) == 16
-
-
-def no_such_file(path: Path) -> Path:
-    raise FileNotFoundError(2, "No such file or directory", str(path))
 
 
 def test_claimed(tmp_path):

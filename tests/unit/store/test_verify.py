@@ -77,23 +77,3 @@ def test_unreadable(store, monkeypatch):
     (found,) = verify_cache(store).corrupt
     assert found.path == path and found.reason == "it cannot be read: Input/output error"
     assert not path.exists()
-
-
-def test_replaced_meanwhile(store, monkeypatch):
-    """A corrupt file that a build has replaced meanwhile stays."""
-    path = store.path(store.add(b"first"))
-    flip(path)
-
-    def read(file: Path) -> str:
-        found = sha256_file(file)
-        if file == path:
-            Store(store.root).add(b"first")
-        return found
-
-    monkeypatch.setattr(builder.store.verify, "sha256_file", read)
-    assert verify_cache(store).corrupt == () and path.read_bytes() == b"first"
-
-
-def test_no_cache(tmp_path):
-    found = verify_cache(Store(tmp_path / "missing"))
-    assert (found.files, found.size, found.corrupt) == (0, 0, ())

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.store.prune import prune, usage
 from builder.store.walk import bottom_up, remove_tree
 
 #: Deeper than Python's recursion limit, and longer than a path may be.
@@ -44,47 +43,6 @@ def test_remove_deep_tree(tree):
     assert list(tree.parent.iterdir()) == []
 
 
-def test_usage_of_deep_tree(tree):
-    """`builder cache info` counts the file at the end of the deep tree."""
-    assert [(u.name, u.files) for u in usage(tree.parents[1])] == [("rootfs", 1)]
-
-
-@pytest.mark.parametrize(("folder", "days"), [("rootfs", None), ("rootfs", 1.0), ("partial", 1.0)])
-def test_prune_deep_tree(tmp_path, folder, days):
-    """`builder cache prune` removes a deep tree, by age or with all the rest."""
-    cache = tmp_path / "cache"
-    tree = deep(cache / folder / "image", sys.getrecursionlimit() + 100)
-    for level in bottom_up(cache):
-        for name in (*level.files, *level.folders):
-            os.utime(name, (0, 0), dir_fd=level.fd)
-    try:
-        prune(cache, days)
-        assert usage(cache) == [] or usage(cache)[0].files == 0
-    finally:
-        remove_tree(tree)
-
-
-def test_order(tmp_path):
-    """A folder comes after the folders in it; files and links are not followed."""
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "file").write_text("x")
-    (tmp_path / "a" / "link").symlink_to(tmp_path)
-    (tmp_path / "c").mkdir()
-    found = [(sorted(level.files), sorted(level.folders)) for level in bottom_up(tmp_path)]
-    assert found.index(([], [])) < found.index((["file", "link"], ["b"])) < found.index(([], ["a", "c"]))
-    assert len(found) == 4
-    assert list(bottom_up(tmp_path / "missing")) == []
-
-
-def test_no_descriptor_stays_open(tmp_path):
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    before = os.listdir("/proc/self/fd")
-    next(walk := bottom_up(tmp_path))
-    walk.close()
-    list(bottom_up(tmp_path))
-    assert os.listdir("/proc/self/fd") == before
-
-
 def test_moved_meanwhile(tmp_path):
     """A folder that is moved elsewhere during the walk ends it: nothing outside is touched."""
     (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
@@ -109,17 +67,6 @@ def test_remove_without_permission(tmp_path, ordinary_user, mode):
     root = str(Path(__file__).parents[3])
     done = ordinary_user.run([sys.executable, "-c", script, place], {"PYTHONPATH": root})
     assert done.returncode == 0, done.stderr
-
-
-def test_remove_other_things(tmp_path):
-    """A missing folder is nothing to remove; a symlink is removed, and not what it leads to."""
-    remove_tree(tmp_path / "missing")
-    (tmp_path / "target").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    (tmp_path / "file").write_text("x")
-    remove_tree(tmp_path / "link")
-    remove_tree(tmp_path / "file")
-    assert [p.name for p in tmp_path.iterdir()] == ["target"]
 
 
 def test_mounts_stay(tmp_path: Path) -> None:

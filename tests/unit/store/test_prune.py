@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from builder.store.blobs import Store
-from builder.store.limit import Removal, plan_removal, remove_items
-from builder.store.prune import usage
+from builder.store.prune import Removal, plan_removal, remove_items, usage
 from builder.store.records import write_record
 from builder.store.running import ELSEWHERE_S, mark_running, oldest_running
 
@@ -93,15 +92,6 @@ def test_nothing_that_is_linked(cache: Cache, tmp_path: Path) -> None:
     assert linked.exists() and sif.exists() and removal.left > 20 * KB
 
 
-def test_records_of_removed_blobs(cache: Cache) -> None:
-    """They go with the blobs, as for any other pruning."""
-    gone, kept = cache.blob("a", 50), cache.blob("b", 1)
-    for blob in (gone, kept):
-        write_record(cache.root / "layers" / f"{blob.name}.json", {"digest": f"sha256:{blob.name}"})
-    cache.limit(cache.size - 1)
-    assert [path.stem for path in (cache.root / "layers").iterdir()] == [kept.name]
-
-
 def test_unpacked_images(cache: Cache) -> None:
     """Images that share their lower layers are one entry; one that is in use stays."""
     lower, uid = "a" * 16, os.getuid()
@@ -122,15 +112,6 @@ def test_unpacked_images(cache: Cache) -> None:
         os.close(used)
     cache.limit(0)
     assert list((cache.root / "rootfs").iterdir()) == []
-
-
-def test_other_files(cache: Cache) -> None:
-    """Incomplete downloads and git repositories are removed; records, locks and logs stay."""
-    partial, repository = cache.file("partial/x", 9), cache.file("git/one/objects/a", 9).parents[1]
-    cache.use(repository, 8)
-    others = [cache.file(name, 99) for name in ("logs/a.log", "locks/a.lock", "unverified/a", "index/a.json")]
-    assert [item.paths[0] for item in cache.limit(0).items] == [partial, repository]
-    assert not partial.exists() and not repository.exists() and all(path.exists() for path in others)
 
 
 def test_used_in_the_meantime(cache: Cache) -> None:
@@ -195,10 +176,3 @@ from builder.store.running import mark_running
 mark_running(Path(sys.argv[1]))
 os.kill(os.getpid(), 9)
 """
-
-
-def test_no_cache(tmp_path: Path) -> None:
-    """A missing cache, and one that cannot be written to, are no error."""
-    assert plan_removal(tmp_path / "none", 0) == Removal((), 0)
-    (tmp_path / "file").write_text("")
-    mark_running(tmp_path / "file")()
