@@ -15,10 +15,8 @@ Manager = Literal["conda", "pip", "apt"]
 #: The category, or group, of the packages that belong to no other one.
 MAIN = "main"
 
-#: URL prefixes in a lock for packages that have no public URL: those of the Debian channel, and wheels of
-#: find-links folders. :mod:`builder.fetch` finds the files on each machine; a lock never names a folder of
-#: one machine.
-DEBIAN_CHANNEL = "builder://debian/"
+#: The URL prefix in a lock of wheels in find-links folders. :mod:`builder.fetch` finds the files on each
+#: machine; a lock never names a folder of one machine.
 FIND_LINKS = "builder://find-links/"
 #: The URL prefix of wheels that builder built from a source; each has a :class:`LockedSource`.
 WHEELS = "builder://wheels/"

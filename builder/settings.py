@@ -14,9 +14,6 @@ from builder.errors import UsageError
 VARIABLES = {
     "BUILDER_CACHE": "the cache; default: ``$XDG_CACHE_HOME/builder`` or ``~/.cache/builder``",
     "BUILDER_TMPDIR": "the folder for temporary files; default: ``tmp`` in the cache",
-    "BUILDER_CACHE_FROM": "as ``--cache-from`` of ``builder build`` and ``publish``: a shared cache to read",
-    "BUILDER_CACHE_TO": "as ``--cache-to``: a shared cache to write",
-    "BUILDER_CACHE_KEY": "the secret of a shared cache, at least 32 characters",
     "BUILDER_JOBS": "number of threads; default: the cores that this process may use",
     "BUILDER_OFFLINE": "1: use only the cache and local files",
     "BUILDER_MIRRORS": "``FROM=TO`` URL prefixes, separated by blanks; TO may be a folder",
@@ -37,9 +34,6 @@ VARIABLES = {
     "PIP_INDEX_URL": "the package index; also pip's other variables, such as PIP_FIND_LINKS and PIP_NO_INDEX",
     "SBATCH_ACCOUNT": "the account of jobs without ``--account``",
     "SLURM_ACCOUNT": "the same, without SBATCH_ACCOUNT",
-    "XDG_CONFIG_HOME": "the folder for settings; default: ``~/.config``",
-    "XDG_STATE_HOME": "the folder for the files of ``builder services``; default: ``~/.local/state``",
-    "BUILDER_SERVICES": "as ``--state`` of ``builder services``: the folder of the servers",
 }
 #: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800

@@ -19,74 +19,68 @@ from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.mistakes import explained, flags_first, wants_json
 from builder.cli.output import Output
-from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
+from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
 from builder.interrupts import take_postponed
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.running import mark_running
 from builder.version import __version__
 
-#: Where each command is defined: ``builder.cli.<module>``, under the command's name with ``_`` for ``-``.
-MODULES = {
-    "init": "init",
-    "targets": "targets",
-    "lock": "lock",
-    "plan": "plan",
-    "build": "build",
-    "smoke": "smoke",
-    "report": "report",
-    "publish": "publish",
-    "pull": "pull",
-    "run": "run_command",  # a module named run would hide the function run() below
-    "job": "job",
-    "services": "services",
-    "sites": "sites",
-    "init-site": "sites",
-    "schema": "schema",
-    "convert": "convert",
-    "diff": "convert",
-    "ci": "ci",
-    "channel": "channel",
-    "registry": "registry",
-    "doctor": "doctor",
-    "cache": "cache",
-    "completion": "completion",
+#: Command: module of ``builder.cli`` that defines it, and its summary, so that ``--help`` imports no command.
+COMMANDS = {
+    "init": ("init", "Write a recipe for the project in this folder."),
+    "targets": ("targets", "List the targets, or print the recipe of one."),
+    "lock": ("lock", "Solve environments and write lock files."),
+    "build": ("build", "Build images from locks."),
+    "smoke": ("smoke", "Run the benchmark in an image and grade it."),
+    "report": ("report", "Write the history of smoke tests as one page."),
+    "publish": ("publish", "Build, test and push targets, then move tags."),
+    "pull": ("pull", "Download the published image of a target."),
+    "run": ("run_command", "Run a command in a target's image."),  # not run: see the function below
+    "job": ("job", "Write or submit a batch script for a target."),
+    "sites": ("sites", "List, show, check and write site files."),
+    "convert": ("convert", "Convert an OCI image to SIF or squashfs."),
+    "diff": ("convert", "Compare the packages of two locks."),
+    "doctor": ("doctor", "Report what this host can build and run."),
+    "cache": ("cache", "Show, verify or prune the cache."),
+    "help": ("help", "Explain a command, exit codes or schemas."),
 }
-#: Commands that ``--help`` does not list: other ways to ask for ``--help`` and ``--version``.
-_ALIASES = {"help": "help", "version": "help"}
+_EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in exit_codes().items()) + "."
 
 log = logging.getLogger(__name__)
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is used; ``--help`` lists them in the order of :data:`MODULES`."""
+    """Imports a command when it is used; ``--help`` lists :data:`COMMANDS` in their order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(MODULES)
+        return list(COMMANDS)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands alone, for a terminal of 24 lines: ``builder help options`` has the options."""
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, flags_first(args, list(MODULES)))
+        return super().parse_args(ctx, flags_first(args, list(COMMANDS)))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BuilderError as e:
-            if isinstance(ctx.obj, Context):
-                e.hint = ctx.obj.adapted(e.hint)
-            raise
         except OSError as e:
             if isinstance(ctx.obj, Context) and (refused := _cache_refused(e, ctx.obj.settings.cache)):
                 raise refused from e
             raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        modules = {**MODULES, **_ALIASES}
-        if cmd_name not in modules:
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"builder.cli.{modules[cmd_name]}")
-        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        module = importlib.import_module(f"builder.cli.{COMMANDS[cmd_name][0]}")
+        found: click.Command = getattr(module, cmd_name)
         return found
 
 
@@ -115,7 +109,6 @@ def _cache_refused(error: OSError, cache: Path) -> BuilderError | None:
 @click.option("--tmpdir", type=_FOLDER, help="Folder for temporary files. [env: BUILDER_TMPDIR]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]")
 @click.option("--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result, warnings and errors.")
 @click.option("-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request.")
 @click.option(
@@ -131,16 +124,15 @@ def cli(
     tmpdir: Path | None,
     jobs: int | None,
     offline: bool,
-    as_json: bool,
     quiet: bool,
     verbose: int,
     log_file: Path | None,
 ) -> None:
-    """Build container images from conda environments and verify that they run at full speed."""
+    """Build container images from conda environments and verify their speed."""
     settings = Settings.from_environment(cache=cache, tmpdir=tmpdir)
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
     start_logging(settings.cache, log_file, verbose)
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output(quiet=quiet)
     ctx.call_on_close(mark_running(settings.cache))
     ctx.call_on_close(output.close)  # before an error is printed
     ctx.obj = Context(output, settings, project or Path())

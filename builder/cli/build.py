@@ -15,11 +15,8 @@ from builder.cli.context import (
     complete_target,
     origin_annotations,
     pass_context,
-    wishes_options,
 )
-from builder.cli.joboptions import default_account, require_no_job_options
-from builder.cli.sharedcache import refuse_shared_cache_options, shared_cache_options
-from builder.cli.slurmoptions import queue_options, take_queue_request
+from builder.cli.slurmoptions import slurm_options, take_job_options
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
 from builder.progress import working
@@ -31,14 +28,37 @@ if TYPE_CHECKING:
     from builder.engines.base import BuildResult
     from builder.model import Image
     from builder.site.build_array import BuildTask
-    from builder.site.request import SlurmRequest
+    from builder.smoke.options import SlurmOptions
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_FOLDER = click.Path(file_okay=False, path_type=Path)
 #: How many file conflicts are listed.
 _SHOWN_CONFLICTS = 5
 #: How many differences between two runs of the steps are listed.
-_SHOWN_DIFFERENCES = 50
+_SHOWN_DIFFERENCES = 20
+
+
+@dataclass(frozen=True)
+class Destination:
+    """One value of ``--to``."""
+
+    kind: str
+    """``oci``, ``oci-archive`` or ``docker-archive``."""
+    path: Path
+
+
+class _DestinationType(click.ParamType[Destination]):
+    """Reads a value of ``--to``."""
+
+    name = "destination"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Destination:
+        kind, _, path = value.partition(":")
+        if kind not in ("oci", "oci-archive", "docker-archive") or not path:
+            self.fail(f"{value!r} is not oci:DIR, oci-archive:FILE or docker-archive:FILE", param, ctx)
+        found = Destination(kind, Path(path))
+        if found.path.is_file() if kind == "oci" else found.path.is_dir():
+            self.fail(f"{path} is a {'file' if kind == 'oci' else 'folder'}", param, ctx)
+        return found
 
 
 @dataclass(frozen=True)
@@ -46,35 +66,44 @@ class BuildOptions:
     """The options of ``builder build``, see their help texts."""
 
     lock_file: Path | None
-    layout: Path | None
-    oci_archive: Path | None
-    docker_archive: Path | None
-    load: bool
+    to: tuple[Destination, ...]
+    load: str | None
     engine: str | None
-    on: str | None
-    account: str | None
-    time: str | None
-    asked: SlurmRequest
+    job: SlurmOptions | None
     accept_licenses: bool
     rebuild: bool
     check_reproducible: bool
     source: str | None
     revision: str | None
 
+    @property
+    def layout(self) -> Path | None:
+        """The OCI layout of ``--to oci:DIR``, which takes the place of dist/."""
+        return next((place.path for place in self.to if place.kind == "oci"), None)
+
+    @property
+    def archives(self) -> list[Destination]:
+        """The archives to write, in addition to the layout."""
+        return [place for place in self.to if place.kind != "oci"]
+
     def check(self, recipes: list[Recipe]) -> None:
-        """Raises UsageError if the options contradict each other, or do not apply to the targets."""
-        if len(recipes) > 1 and (self.lock_file or self.oci_archive or self.docker_archive):
+        """Raise UsageError if the options contradict each other, or do not apply to the targets."""
+        if len(recipes) > 1 and (self.lock_file or self.archives):
             raise UsageError(
-                "--lock, --oci-archive and --docker-archive accept only one target",
-                "build the targets one by one",
+                "--lock and --to with an archive accept only one target", "build the targets one by one"
             )
-        if not self.on:
-            require_no_job_options({"--account": self.account, "--time": self.time}, self.asked)
+        if len(self.to) - len(self.archives) > 1:
+            raise UsageError("--to oci:DIR is given twice", "omit one of them")
         sifs = [recipe.name for recipe in recipes if recipe.format == "sif"]
-        if sifs and (self.oci_archive or self.docker_archive or self.load):
+        if sifs and (self.archives or self.load):
             raise UsageError(
-                f"target {sifs[0]} is a SIF, which --oci-archive, --docker-archive and --load cannot write",
-                "omit them, or convert the SIF: builder convert",
+                f"target {sifs[0]} is a SIF, which --load and archives cannot hold",
+                "omit them, or build the target with format: oci",
+            )
+        if self.job and (self.archives or self.load):
+            raise UsageError(
+                "--on slurm writes no archive and loads no image",
+                "omit them, and build once more without --on slurm when the job has ended",
             )
 
 
@@ -95,20 +124,16 @@ class BuildOptions:
     type=_FILE,
     help="Build from this lock file, also one of conda-lock, uv, pixi or pip, instead of the target's.",
 )
-@click.option("--layout", type=_FOLDER, help="The OCI layout to write. Default: dist/ of the project.")
-@click.option("--oci-archive", type=_FILE, help="Also write an OCI archive.")
-@click.option("--docker-archive", type=_FILE, help="Also write an archive for docker load.")
-@click.option("--load", is_flag=True, help="Also load the image into the Docker engine.")
-@click.option("--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's.")
 @click.option(
-    "--on",
-    type=click.Choice(["slurm"]),
-    help="Build in a job on a compute node, with the settings of the recipe's site; several targets in a "
-    "job array.",
+    "--to",
+    multiple=True,
+    type=_DestinationType(),
+    metavar="KIND:PATH",
+    help="Write to oci:DIR instead of dist/; also write oci-archive:FILE or docker-archive:FILE. Repeatable.",
 )
-@click.option("--account", help="Account that pays for the job (with --on). Default: $SBATCH_ACCOUNT.")
-@click.option("--time", metavar="H:MM:SS", help="Time limit of the job, instead of the site's (with --on).")
-@queue_options
+@click.option("--load", type=click.Choice(["docker", "podman"]), help="Also load the image into this engine.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's.")
+@slurm_options
 @click.option(
     "--accept-licenses",
     is_flag=True,
@@ -126,40 +151,38 @@ class BuildOptions:
 )
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
-@wishes_options
+@click.option("--dry-run", is_flag=True, help="Show the layers and their sizes; download and build nothing.")
 @common_options
 @pass_context
-@shared_cache_options
 def build(
     context: Context,
     /,
     names: tuple[str, ...],
     more: tuple[str, ...],
     all_targets: bool,
+    dry_run: bool,
     **values: Any,
 ) -> None:
     """Build images from locks. A target without a lock is locked first.
 
     Without TARGET it builds the only target of the project; --all builds all of them.
     """
-    asked = take_queue_request(values)
-    options = BuildOptions(**values, asked=asked)
-    if options.on:
-        refuse_shared_cache_options("--on slurm")
+    job = take_job_options(values)
+    options = BuildOptions(**values, job=job)
     recipes = _chosen(context, [*names, *more], all_targets=all_targets)
-    if options.on and context.project.only:
-        raise UsageError(
-            "--on slurm needs a recipe, and --env has none", "write one: builder init --env FILE"
-        )
     options.check(recipes)
+    if dry_run:
+        from builder.cli.plan import print_plan
+
+        context.each(recipes, lambda recipe: print_plan(context, recipe, options.lock_file))
+        return
     folder = options.layout or context.project.layout  # an error before the build
-    if options.on and len(recipes) > 1:
+    if job:
         from builder.cli.build_array import build_in_array
 
         build_in_array(context, recipes, lambda recipe: _array_task(context, recipe, options), folder)
         return
-    build_one = _build_in_job if options.on == "slurm" else _build_here
-    context.each(recipes, lambda recipe: build_one(context, recipe, options))
+    context.each(recipes, lambda recipe: _build_here(context, recipe, options))
 
 
 def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Recipe]:
@@ -168,7 +191,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
         return context.chosen_recipes(names)
     if names:
         raise UsageError(f"--all builds all targets, and {', '.join(names)} is named", "omit one of them")
-    return [context.announced(recipe) for recipe in context.project.recipes(())]
+    return list(context.project.recipes(()))
 
 
 # on this host ---------------------------------------------------------------------------------------------
@@ -201,25 +224,15 @@ def _print_differences(context: Context, result: BuildResult) -> None:
     Raises:
         ImageError: there is a difference.
     """
-    from rich.markup import escape
-    from rich.table import Table
-
     name, count = result.recipe.name, result.recipe.step_count
-    if count == 0:
-        context.output.note(f"{name} has no steps: equal inputs always make equal bytes")
-        return
     if not result.differences:
         context.output.note(f"{name}: {count} steps ran twice, with equal results")
         return
-    table = Table("step", "path", "what differs", box=None)
-    for found in result.differences[:_SHOWN_DIFFERENCES]:
-        table.add_row(escape(found.step), escape(found.path), found.what)
-    context.output.table(table)
-    more = len(result.differences) - _SHOWN_DIFFERENCES
-    if more > 0:
-        context.output.note(f"and {more} more")
+    shown = result.differences[:_SHOWN_DIFFERENCES]
+    lines = [f"{found.step}: {found.path}: {found.what}" for found in shown]
     raise ImageError(
-        f"{len(result.differences)} files of target {name} differ between two runs of its steps",
+        f"{len(result.differences)} files of target {name} differ between two runs of its steps:\n  "
+        + "\n  ".join(lines),
         "pin what the steps download, and leave out times and random numbers (SOURCE_DATE_EPOCH is set); "
         "the image is written, and is the one of the first run",
     )
@@ -291,69 +304,46 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
 
 
 def _write_other_forms(context: Context, image: Image, name: str, options: BuildOptions) -> dict[str, str]:
-    """Writes archives and loads the image into Docker, as the options say; returns more of the JSON."""
-    if not (options.oci_archive or options.docker_archive or options.load):
+    """Write archives and load the image into an engine, as the options say; return more of the JSON."""
+    if not (options.archives or options.load):
         return {}
-    from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
+    from builder.image.archive import write_docker_archive, write_oci_archive
     from builder.oci.reference import local_name
+    from builder.run.docker import DockerRunner
+    from builder.run.podman import PodmanRunner
 
-    reference = local_name(name)
-    if options.oci_archive:
-        with working(context.output, f"writing {options.oci_archive}"):
-            write_oci_archive(image, options.oci_archive, name)
-    if options.docker_archive:
-        with working(context.output, f"writing {options.docker_archive}"):
-            write_docker_archive(image, options.docker_archive, reference)
-    if not options.load:
+    for place in options.archives:
+        with working(context.output, f"writing {place.path}"):
+            if place.kind == "oci-archive":
+                write_oci_archive(image, place.path, name)
+            else:
+                write_docker_archive(image, place.path, local_name(name))
+    if options.load is None:
         return {}
-    with working(context.output, f"loading {name} into docker"):
-        docker_id = docker_load(image, reference)
-    context.output.note(f"{name} is loaded into docker as {reference}: docker run --rm {reference}")
-    return {"docker_id": docker_id}
+    project, output = context.project, context.output
+    kind = DockerRunner if options.load == "docker" else PodmanRunner
+    image_id = kind(project.settings, project.store, output).keep(image, name)
+    run = f"{options.load} run --rm {local_name(name)}"
+    output.note(f"{name} is loaded into {options.load}: {run}")
+    return {f"{options.load}_id": image_id}
 
 
 # in a job -------------------------------------------------------------------------------------------------
 
 
-def _build_in_job(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
-    """Builds in a Slurm job and returns the JSON result of that build.
-
-    Locks and downloads on this host, because compute nodes may have no network.
-    """
-    from builder.site.build_job import build_job, run_build_job
-
-    command = _job_command(context, recipe, options)
-    account = options.account or default_account()
-    job = build_job(recipe, command, account=account, time=options.time or "", asked=options.asked)
-    _prepare(context, recipe, options)
-    answer = run_build_job(recipe, job, context.output)
-    place = answer.get("sif") or f"oci:{answer.get('layout')}:{answer.get('tag')}"
-    context.output.text(
-        f"[bold]{recipe.name}[/bold] {answer.get('digest')}\n"
-        f"  built by {answer.get('engine')} in a job\n"
-        f"  {place}"
-    )
-    return answer
-
-
 def _array_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildTask:
-    """The build of one of several targets, whose packages are on this machine then."""
-    from builder.site.build_array import build_task
+    """Return the build of a target in a job, whose packages are on this machine then.
 
-    command = _job_command(context, recipe, options)
-    account = options.account or default_account()
-    task = build_task(recipe, command, account=account, time=options.time or "", asked=options.asked)
-    _prepare(context, recipe, options)
-    return task
-
-
-def _prepare(context: Context, recipe: Recipe, options: BuildOptions) -> None:
-    """Locks a target if it has no lock, and downloads what its build needs."""
+    It locks and downloads on this host, because compute nodes may have no network.
+    """
     from builder.engines.prepare import download_inputs
+    from builder.site.build_array import build_options, build_task
 
-    request = replace(context.project, says_left_out=True).request(recipe, options.lock_file)
-    if (options.engine or recipe.engine) != "cotainr":  # there, conda and pip download the packages
-        download_inputs(request)
+    asked = options.job
+    assert asked is not None
+    wanted = build_options(recipe, account=asked.account, time=asked.time_limit, asked=asked.asked)
+    download_inputs(replace(context.project, says_left_out=True).request(recipe, options.lock_file))
+    return build_task(recipe, _job_command(context, recipe, options), wanted)
 
 
 def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:
@@ -369,7 +359,7 @@ def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> lis
     command += ["build", recipe.name, "--json"]
     values = {
         "--lock": options.lock_file and options.lock_file.absolute(),
-        "--layout": options.layout and options.layout.absolute(),
+        "--to": options.layout and f"oci:{options.layout.absolute()}",
         "--engine": options.engine,
         "--source": options.source,
         "--revision": options.revision,
@@ -377,10 +367,10 @@ def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> lis
     for name, value in values.items():
         if value:
             command += [name, str(value)]
-    if options.accept_licenses:
-        command.append("--accept-licenses")
-    if options.rebuild:
-        command.append("--rebuild")
-    if options.check_reproducible:
-        command.append("--check-reproducible")
+    flags = {
+        "--accept-licenses": options.accept_licenses,
+        "--rebuild": options.rebuild,
+        "--check-reproducible": options.check_reproducible,
+    }
+    command += [name for name, is_set in flags.items() if is_set]
     return command

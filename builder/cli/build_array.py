@@ -1,4 +1,4 @@
-"""``builder build --on slurm`` of several targets: one job array, and one table of its results."""
+"""``builder build --on slurm``: one job array, and one table of its results."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def build_in_array(
         recipes: the targets.
         prepare: locks and downloads what a target needs, on this host; returns its build.
         folder: the layout that the builds write.
+
+    Raises:
+        BuilderError: the only target cannot be built in a job.
     """
     from builder.site.build_array import Outcome, run_build_array
 
@@ -41,6 +44,8 @@ def build_in_array(
         try:
             tasks.append(prepare(recipe))
         except BuilderError as e:
+            if len(recipes) == 1:
+                raise
             context.output.error(f"{recipe.name}: {e.message}", e.hint)
             failed[recipe.name] = Outcome(recipe.name, "not started", {}, e.message, e.hint, e.exit_code)
     done = run_build_array(tasks, folder, context.output) if tasks else []
@@ -91,7 +96,8 @@ def _print(context: Context, outcomes: Sequence[Outcome]) -> None:
         for outcome in failed:
             if outcome.log is not None:
                 context.output.note(f"{outcome.target}: messages in {outcome.log}")
-    context.output.result([_json(outcome) for outcome in outcomes])
+    results = [_json(outcome) for outcome in outcomes]
+    context.output.result(results[0] if len(results) == 1 else results)
 
 
 def _json(outcome: Outcome) -> dict[str, Any]:

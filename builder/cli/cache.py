@@ -114,10 +114,7 @@ def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bo
 
     With --max-size, what dist/ links to stays, and what was used since the oldest running command began.
     """
-    from builder.run.select import remove_engine_leftovers
-    from builder.store.blobs import Store
-    from builder.store.limit import plan_removal, remove_items
-    from builder.store.prune import prune, usage
+    from builder.store.prune import cache_size
 
     limit = _limit(max_size, everything=everything)
     if dry_run:
@@ -125,18 +122,10 @@ def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bo
             raise UsageError("--all removes everything", "builder cache info shows what that is")
         _show_removal(context, limit, days)
         return
-    freed, cache = 0, context.settings.cache
+    cache = context.settings.cache
     stuck: set[Path] = set()
-    with working(context.output, "pruning the cache"):
-        with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
-            freed = context.project.prune_layout()
-        freed += Store(cache).sweep(context.settings.tmpdir, stuck=stuck.add)
-        if limit is None:
-            freed += prune(cache, None if everything else days, stuck.add)
-        else:
-            freed += remove_items(cache, plan_removal(cache, limit), stuck.add)
-        remove_engine_leftovers()
-        left = sum(folder.size for folder in usage(cache))
+    freed = prune_all(context, None if everything else days, limit, stuck)
+    left = cache_size(cache)
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
     if limit is not None and left > limit:
         context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
@@ -148,6 +137,27 @@ def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bo
     context.output.result({"freed": freed, "left": left, "not_removed": not_removed}, text)
     if not_removed:
         context_exit(BuilderError.exit_code)
+
+
+def prune_all(context: Context, days: float | None, limit: int | None, stuck: set[Path]) -> int:
+    """Prune the cache, ``dist/`` of the project, and leftovers of engines; return the bytes freed.
+
+    Args:
+        context: of the command.
+        days, limit: see :func:`builder.store.prune.prune`.
+        stuck: receives what cannot be removed.
+    """
+    from builder.run.select import remove_engine_leftovers
+    from builder.store.blobs import Store
+    from builder.store.prune import prune
+
+    freed, settings = 0, context.settings
+    with working(context.output, "pruning the cache"):
+        with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
+            freed = context.project.prune_layout()
+        freed += prune(settings.cache, settings.tmpdir, days, limit, stuck.add)
+        remove_engine_leftovers(settings, Store(settings.cache))
+    return freed
 
 
 _STUCK = (
@@ -178,7 +188,7 @@ def _limit(text: str | None, *, everything: bool) -> int | None:
 
 
 def _show_removal(context: Context, limit: int | None, days: float) -> None:
-    from builder.store.limit import plan_removal
+    from builder.store.prune import plan_removal
 
     with working(context.output, "measuring the cache"):
         removal = plan_removal(context.settings.cache, limit, days)

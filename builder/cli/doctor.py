@@ -1,55 +1,66 @@
-"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it cannot.
-
-:mod:`builder.cli.doctor_target` has the checks of one target.
-"""
+"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it cannot."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
-from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
-from builder.cli.finding import LOGIN_HINT, MARKS, Finding, debian_finding, disk_finding, runner_findings
+from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.errors import BuilderError, ImageError
+from builder.parallel import in_parallel
 from builder.progress import working
+from builder.run.process import execute, reason
 from builder.settings import Settings, home_folder
+from builder.text import human_bytes
 from builder.version import __version__
 
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9
+_LOGIN_HINT = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
+Status = Literal["ok", "missing", "broken", "bad"]
+_MARKS = {
+    "ok": "[green]ok[/green]",
+    "missing": "[yellow]missing[/yellow]",
+    "broken": "[yellow]broken[/yellow]",
+    "bad": "[red]bad[/red]",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report: ``missing`` and ``broken`` parts are optional, ``bad`` has to be fixed."""
+
+    what: str
+    status: Status
+    found: str
+    hint: str = ""
 
 
 @click.command()
-@click.argument("target", required=False, shell_complete=complete_target)
 @common_options
 @pass_context
-def doctor(context: Context, target: str | None) -> None:
+def doctor(context: Context) -> None:
     """Report what this host can lock, build, run and push: tools, GPU, disk, credentials.
 
-    Each container runner is tried with a tiny container. With TARGET: whether this host can lock, build,
-    test, run and push that target. Nothing is left on the host. The exit code is 1 if something has to be
-    fixed ("bad"); "missing" and "broken" parts are optional.
+    Each container runner is tried with a tiny container, and nothing is left on the host. The exit code is 1
+    if something has to be fixed ("bad"); "missing" and "broken" parts are optional.
     """
-    from builder.cli.doctor_target import examine_target
-
     with working(context.output, "examining this host"):
-        if target is None:
-            findings = examine(context.settings)
-        else:
-            findings = examine_target(context.project, context.one_recipe(target))
+        findings = examine(context.settings)
     table = Table("", "what", "found", "hint", box=None)
     for finding in findings:
-        table.add_row(MARKS[finding.status], finding.what, escape(finding.found), escape(finding.hint))
+        table.add_row(_MARKS[finding.status], finding.what, escape(finding.found), escape(finding.hint))
     context.output.table(table)
-    context.output.result([finding.to_json() for finding in findings])
+    context.output.result([asdict(finding) for finding in findings])
     if any(finding.status == "bad" for finding in findings):
         context_exit(1)
 
@@ -58,10 +69,9 @@ def examine(settings: Settings) -> list[Finding]:
     """Checks this host within a few seconds. Changes nothing, but creates the cache folder."""
     return [
         _builder(),
-        *_packages(),
         *_folders(settings),
-        *_bases(),
-        *runner_findings(),
+        _debian(),
+        *_runners(),
         _gpus(),
         _credentials(),
     ]
@@ -71,15 +81,6 @@ def _builder() -> Finding:
     glibc = platform.libc_ver()[1] or "unknown"
     found = f"{__version__} on Python {platform.python_version()}, {platform.machine()}, glibc {glibc}"
     return Finding("builder", "ok", found)
-
-
-def _packages() -> Iterator[Finding]:
-    for name in ("py-rattler", "uv"):
-        try:
-            yield Finding(f"lock: {name}", "ok", importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            hint = "install builder again with its dependencies"
-            yield Finding(f"lock: {name}", "bad", "not installed", hint)
 
 
 def _folders(settings: Settings) -> Iterator[Finding]:
@@ -93,46 +94,62 @@ def _folders(settings: Settings) -> Iterator[Finding]:
             hint = "choose another folder with BUILDER_CACHE or BUILDER_TMPDIR"
             yield Finding(what, "bad", f"{folder}: {e.strerror}", hint)
             continue
-        yield disk_finding(what, folder, _ENOUGH, "a CUDA image")
+        free = shutil.disk_usage(folder).free
+        found = f"{folder}: {human_bytes(free)} free"
+        if free > _ENOUGH:
+            yield Finding(what, "ok", found)
+        else:
+            hint = f"a CUDA image needs about {human_bytes(_ENOUGH)}: run builder cache prune, or set "
+            yield Finding(what, "bad", found, f"{hint}BUILDER_CACHE to another disk")
 
 
-def _bases() -> Iterator[Finding]:
-    yield debian_finding("debian:SUITE", "missing")
-    for program, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
-        if not shutil.which(program):
-            yield Finding(
-                "Debian channel", "missing", f"no {program}", f"it is in Debian's package {package}"
-            )
-            return
-    yield Finding("Debian channel", "ok", "apt-get and dpkg-deb")
+def _debian() -> Finding:
+    """Return whether this user can make ``debian:`` bases here, by the check of the build itself."""
+    from builder.bases.mmdebstrap import mmdebstrap_mode
+    from builder.run.failures import hint_for
+
+    reference = "debian:SUITE"
+    try:
+        mode = mmdebstrap_mode(reference)
+    except ImageError as e:
+        problem = e.message.removeprefix(f"{reference}: ")
+        return Finding(f"base: {reference}", "missing", problem, hint_for("userns", problem) or e.hint)
+    return Finding(f"base: {reference}", "ok", f"mmdebstrap, mode {mode}")
+
+
+def _runners() -> Iterator[Finding]:
+    """Run a tiny container with each runner, all at once."""
+    from builder.run.select import runner_classes
+    from builder.run.trial import try_runner
+
+    kinds = runner_classes()
+    for kind, problem in in_parallel(try_runner, kinds, len(kinds)):
+        what = f"run: {kind.name}"
+        if problem is None:
+            yield Finding(what, "ok", "ran a container")
+        else:
+            status: Status = "broken" if problem.is_installed else "missing"
+            yield Finding(what, status, problem.reason, problem.hint)
 
 
 def _gpus() -> Finding:
+    """List the GPUs with the vendor's tool."""
     commands = {
         "nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         "amd": ["rocm-smi", "--showproductname"],
     }
-    for vendor, command in commands.items():
-        if shutil.which(command[0]):
-            return _driver(vendor, command)
-    if Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists():
-        found = "device files, but neither nvidia-smi nor rocm-smi"
-        return Finding("GPU", "missing", found, "install the driver's tools")
-    found = "none: images for GPUs can be built here, and smoke-tested on the target"
-    return Finding("GPU", "missing", found)
-
-
-def _driver(vendor: str, command: list[str]) -> Finding:
-    """Lists the GPUs with the vendor's tool."""
-    what, hint = f"GPU: {vendor}", "the driver does not answer"
+    vendor = next((vendor for vendor, command in commands.items() if shutil.which(command[0])), None)
+    if vendor is None:
+        found = "no nvidia-smi or rocm-smi: images for GPUs can be built here, and smoke-tested on the target"
+        return Finding("GPU", "missing", found)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        return Finding(what, "bad", f"{command[0]}: {e}", hint)
+        done = execute(commands[vendor], timeout_s=20)
+    except BuilderError as e:
+        return Finding(f"GPU: {vendor}", "bad", e.message, e.hint)
     if done.returncode:
-        return Finding(what, "bad", (done.stderr.strip() or "no answer").splitlines()[0], hint)
+        return Finding(f"GPU: {vendor}", "bad", reason(done.stderr), "the driver does not answer")
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    return Finding(what, "ok", "; ".join(lines[:8]))
+    return Finding(f"GPU: {vendor}", "ok", "; ".join(lines[:8]))
 
 
 def _credentials() -> Finding:
@@ -143,4 +160,4 @@ def _credentials() -> Finding:
     found += [str(path) for path in (podman, docker) if path.exists()]
     if found:
         return Finding("push: credentials", "ok", ", ".join(found))
-    return Finding("push: credentials", "missing", "none", LOGIN_HINT)
+    return Finding("push: credentials", "missing", "none", _LOGIN_HINT)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import failed, run
+from builder.cli.cache import prune_all
 from builder.cli.context import Context
-from builder.cli.joboptions import JOB_OPTIONS, take_job_options
 from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
+from builder.cli.slurmoptions import JOB_OPTIONS, take_job_options
 from builder.errors import BuilderError, UsageError
 from builder.interrupts import catch_ctrl_c
-from builder.progress import working
 from builder.settings import Settings
 from builder.text import human_bytes
 
@@ -31,8 +31,7 @@ _OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
     (["-y", "--yes"], {"is_flag": True, "help": "Answer yes to every question (for CI)."}),
     (["--dry-run"], {"is_flag": True, "help": "Build, and print what would be published."}),
     (["--tag"], {"metavar": "YY.MM", "help": "Tag to use instead of the recipes' dated tags."}),
-    (["--registry"], {"help": "HOST[/PROJECT] to use instead of the recipes' host."}),
-    (["--to"], {"help": "Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk."}),
+    (["--to"], {"help": "HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."}),
     (["--force"], {"is_flag": True, "help": "Allow a dated tag to move, and latest to go back."}),
 )
 
@@ -52,7 +51,6 @@ def command(root: Path) -> click.Command:
         yes: bool,
         dry_run: bool,
         tag: str | None,
-        registry: str | None,
         to: str | None,
         force: bool,
         **more: Any,
@@ -63,7 +61,7 @@ def command(root: Path) -> click.Command:
         groups = [name for name in names if more.get(_parameter(name))]
         if not groups:
             raise UsageError("no group given", f"name a group: {' '.join('--' + name for name in names)}")
-        options = PublishOptions(to=to, registry=registry, month=tag, force=force, job=job, dry_run=dry_run)
+        options = PublishOptions(to=to, month=tag, force=force, job=job, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
     params: list[click.Parameter] = [
@@ -102,7 +100,9 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
         return yes or options.dry_run or click.confirm(question, default=default)
 
     if not options.dry_run and agreed(f"Prune what the cache has not used for {PRUNE_DAYS} days?", False):
-        _prune(context)
+        freed = prune_all(context, PRUNE_DAYS, None, set())
+        if freed:
+            context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 
     def one(recipe: Recipe) -> dict[str, Any]:
         if not agreed(f"Build {recipe.name}?"):
@@ -110,15 +110,6 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
         return publish_one(context, recipe, options, agreed)
 
     context.each(recipes, one)
-
-
-def _prune(context: Context) -> None:
-    from builder.store.prune import prune
-
-    with working(context.output, "pruning the cache"):
-        freed = prune(context.settings.cache, PRUNE_DAYS) + context.project.prune_layout()
-    if freed:
-        context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 
 
 def main(root: Path) -> None:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, init_options, pass_context
-from builder.errors import UsageError
+from builder.cli.context import Context, common_options, complete_site, pass_context
 
 if TYPE_CHECKING:
     from builder.config.site import Site
     from builder.start.found import Candidate
-    from builder.start.new import Written
-    from builder.start.quick import Wishes
+    from builder.start.new import Wishes, Written
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 #: The answer of a user whose images run on no site.
@@ -38,10 +36,22 @@ _NO_SITE = "none"
     help="Add this extra or dependency group of pyproject.toml, uv.lock or pylock.toml.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
-@init_options
+@click.option("--base", metavar="BASE", default="", help="The base image.")
+@click.option("--name", metavar="NAME", default="", help="The name of the target. Default: the folder's.")
+@click.option(
+    "--site", metavar="NAME", default="", help="The site that runs the image.", shell_complete=complete_site
+)
 @common_options
 @pass_context
-def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bool) -> None:
+def init(
+    context: Context,
+    source: Path | None,
+    groups: tuple[str, ...],
+    yes: bool,
+    base: str,
+    name: str,
+    site: str,
+) -> None:
     """Write a recipe for the project in this folder, from the files that are there.
 
     In a project that has targets, --site NAME adds one for that machine.
@@ -52,16 +62,13 @@ def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bo
         builder init
         builder init --site perlmutter --from requirements.txt
     """
-    from builder.start.new import new_project
+    from builder.start.new import Wishes, new_project
 
     root = context.start.absolute()
-    wishes = context.wishes
-    if source and wishes.env:
-        raise UsageError("--from and --env both name the file with the packages", "pass one of them")
-    wishes = _named_by_site(root, wishes)
+    wishes = _named_by_site(root, Wishes(site, base, name))
     if _lists_existing(context, root, wishes):
         return
-    found = _choose(context, root, source or wishes.env)
+    found = _choose(context, root, source)
     if sys.stdin.isatty() and not yes and not context.output.as_json:
         wishes = _asked(root, wishes)
     written = new_project(root, found, wishes, context.settings, groups)
@@ -133,7 +140,7 @@ def _report(context: Context, root: Path, written: Written) -> None:
     """Prints what was written, and the commands to go on with."""
     from builder.config.recipe import load_recipe
 
-    site = context.announced(load_recipe(written.draft.name, root)).site
+    site = load_recipe(written.draft.name, root).site
     for note in written.notes:
         context.output.note(note)
     for warning in written.warnings:
@@ -157,9 +164,7 @@ def _next_commands(context: Context, root: Path, written: Written, site: Site) -
     elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []
     name = [draft.name] if len(recipe_files(root)) > 1 else []
     commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
-    if site.status == "retired":
-        commands = [commands[0], commands[2]]
-    elif site.slurm is not None:
+    if site.slurm is not None:
         account = ["--account", "ACCOUNT"] if site.slurm.account == "required" else []
         words = ["python", draft.script or "train.py"]
         of_folder = ["--account", "ACCOUNT"] if "{account}" in site.images else []

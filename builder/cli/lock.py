@@ -13,9 +13,8 @@ from builder.cli.context import (
     complete_target,
     context_exit,
     pass_context,
-    wishes_options,
 )
-from builder.errors import LockError, UsageError
+from builder.errors import LockError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -51,19 +50,12 @@ if TYPE_CHECKING:
     help="Solve with conda-lock, which needs conda, mamba or micromamba. Default: rattler, part of builder.",
 )
 @click.option(
-    "--imports",
-    is_flag=True,
-    help="Only run the imports of the smoke test in the image, and list in the lock which modules they read "
-    "(bytecode: imported). Default: all targets with that key.",
-)
-@click.option(
     "--changes",
     "changes_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.md",
     help="Write what changed in the locks to this Markdown file: the text of a pull request.",
 )
-@wishes_options
 @common_options
 @pass_context
 def lock(
@@ -74,7 +66,6 @@ def lock(
     update_base: bool,
     exclude_newer: str | None,
     solver: Solver,
-    imports: bool,
     changes_file: Path | None,
 ) -> None:
     """Solve environments and write lock files in conda-lock v1 format (default: all targets).
@@ -87,10 +78,6 @@ def lock(
     from builder.store.files import write_output
 
     project = context.project
-    if imports:
-        _refuse_other_options(check, update, update_base, exclude_newer, changes_file)
-        _list_imports(context, names)
-        return
     if names:
         recipes = context.chosen_recipes(names)
     else:
@@ -117,51 +104,6 @@ def lock(
         return _report(context, recipe, made, changes if before is not None else None)
 
     context.each(recipes, lock_one, as_list=True)
-
-
-def _refuse_other_options(*values: object) -> None:
-    if any(values):
-        raise UsageError(
-            "--imports changes no package, and goes with no other option of builder lock",
-            "lock first, then list the imports with a second command",
-        )
-
-
-def _list_imports(context: Context, names: tuple[str, ...]) -> None:
-    """Lists the modules that the imports of targets read in their locks.
-
-    Raises:
-        UsageError: no target is named, and none has ``bytecode: imported``.
-    """
-    if names:
-        recipes = context.chosen_recipes(names)
-    else:
-        recipes = [recipe for recipe in context.project.recipes() if recipe.bytecode == "imported"]
-    if not recipes:
-        raise UsageError(
-            "--imports: no target has 'bytecode: imported'", "name a target: builder lock TARGET --imports"
-        )
-    context.each(recipes, lambda recipe: _list_one(context, recipe), as_list=True)
-
-
-def _list_one(context: Context, recipe: Recipe) -> dict[str, Any]:
-    from builder.lock.modules import listed_modules
-
-    lock, imported = context.project.lock_imports(recipe)
-    listed = listed_modules(lock) or ()
-    context.output.text(
-        f"{recipe.name}: {len(imported.names)} imports read {len(listed)} modules -> {recipe.lock_path}"
-    )
-    if recipe.bytecode != "imported":
-        context.output.note(f"{recipe.source} has bytecode: {recipe.bytecode}, which does not use the list")
-    return {
-        "target": recipe.name,
-        "lock": recipe.lock_path,
-        "digest": lock.digest,
-        "imports": list(imported.names),
-        "failed": imported.failed,
-        "modules": len(listed),
-    }
 
 
 def _report(context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None) -> dict[str, Any]:

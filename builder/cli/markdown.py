@@ -1,4 +1,4 @@
-"""Markdown for pull requests and release notes: changes of locks, plans, differences of images.
+"""Markdown for pull requests and release notes: changes of locks.
 
 Names and versions come from locks that others may have written, so each is a code span: it can neither
 mention a person nor become a link or HTML.
@@ -6,15 +6,14 @@ mention a person nor become a link or HTML.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from builder.text import human_bytes, one_line
+from builder.text import one_line
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.lock.changes import LockChanges
-    from builder.model import Lock, LockedBase, LockedPackage
+    from builder.model import LockedBase
 
 #: GitHub refuses the text of a pull request above 65,536 characters.
 MAX_TEXT = 60_000
@@ -34,9 +33,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-# changes of locks -------------------------------------------------------------------------------------------
 
 
 def lock_changes(sections: Sequence[tuple[str, LockChanges]]) -> str:
@@ -80,49 +76,3 @@ def summary(changes: LockChanges) -> str:
 
 def _base(base: LockedBase | None) -> str:
     return f"{code(base.reference)} {code(base.digest[:19])}" if base else "none"
-
-
-# plans ------------------------------------------------------------------------------------------------------
-
-
-def plan_page(recipe: Recipe, lock: Lock, plan: Mapping[str, Any], packages: Sequence[LockedPackage]) -> str:
-    """The release notes of an image: what it is made of, and its layers.
-
-    Args:
-        recipe: the target.
-        lock: the lock that it is built from.
-        plan: what ``builder plan --json`` prints.
-        packages: of the image.
-    """
-    lines = [f"## {code(recipe.name)}", ""]
-    if recipe.description:
-        lines += [one_line(recipe.description).replace("<", "&lt;").replace("@", "@\u200b"), ""]
-    lines += [f"- base: {_base(lock.base)}", f"- lock: {code(lock.digest)}"]
-    lines += [f"- {plan['packages']} packages in {len(plan['layers'])} layers", ""]
-    rows = [
-        (code(layer["title"]), str(len(layer["packages"])), human_bytes(layer["archive_bytes"]))
-        for layer in plan["layers"]
-    ]
-    lines += table(("layer", "packages", "archives"), rows)
-    if plan["unknown_sizes"]:
-        lines += ["", f"The sizes of {plan['unknown_sizes']} archives are not known here."]
-    lines += ["", "<details><summary>Packages</summary>", ""]
-    named = sorted(packages, key=lambda p: (p.name, p.manager))
-    lines += table(
-        ("package", "version", "from"), [(code(p.name), code(p.version), p.manager) for p in named]
-    )
-    return "\n".join([*lines, "", "</details>", ""])
-
-
-# differences of images --------------------------------------------------------------------------------------
-
-
-def file_differences(a: str, b: str, lines: Sequence[str]) -> str:
-    """The differing files of two images.
-
-    Args:
-        a, b: the images.
-        lines: one per path, and the summary last.
-    """
-    head = [f"## {code(a)} and {code(b)}", "", one_line(lines[-1]) + ".", ""]
-    return "\n".join([*head, *(f"- {code(line)}" for line in lines[:-1])]) + "\n"

@@ -15,61 +15,40 @@ from builder.cli.context import complete_target
 _COMMANDS = {
     "create": "init",
     "new": "init",
-    "start": "init",
     "install": "lock",
-    "solve": "lock",
     "update": "lock --update NAME",
-    "upgrade": "lock --update NAME",
-    "make": "build",
     "push": "publish",
-    "upload": "publish",
-    "tag": "publish --tag YY.MM",
     "exec": "run",
     "shell": "run --interactive TARGET -- bash",
     "test": "smoke",
     "submit": "job TARGET --submit -- COMMAND",
-    "sbatch": "job TARGET --submit -- COMMAND",
     "images": "targets",
     "list": "targets",
-    "ls": "targets",
-    "ps": "targets",
-    "show": "targets show TARGET",
-    "inspect": "targets show TARGET",
-    "save": "convert",
-    "export": "convert",
     "prune": "cache prune",
-    "clean": "cache prune",
-    "rm": "cache prune",
-    "rmi": "cache prune",
-    "check": "doctor",
-    "info": "doctor",
+    "version": "--version",
 }
-#: Options of docker run and podman run -> what to write for builder run and builder job.
-_RUN_OPTIONS = {
-    "-v": "--bind SOURCE:TARGET",
-    "--volume": "--bind SOURCE:TARGET",
-    "--mount": "--bind SOURCE:TARGET",
-    "-B": "--bind SOURCE:TARGET",
-    "-e": "--env NAME=VALUE",
-    "-w": "--workdir FOLDER",
-    "-t": "--interactive",
-    "-it": "--interactive",
-    "-ti": "--interactive",
-    "--tty": "--interactive",
-    "--nv": "--gpus N, or nothing: the recipe's gpu: decides",
-    "--rocm": "--gpus N, or nothing: the recipe's gpu: decides",
-    "--rm": "nothing instead: no container is left behind",
+#: Options of other tools by command -> what to write for builder.
+_OPTIONS = {
+    "run": {
+        "-v": "--bind SOURCE:TARGET",
+        "--volume": "--bind SOURCE:TARGET",
+        "-e": "--env NAME=VALUE",
+        "-w": "--workdir FOLDER",
+        "-t": "--interactive",
+        "-it": "--interactive",
+        "--nv": "--gpus N, or nothing: the recipe's gpu: decides",
+        "--rocm": "--gpus N, or nothing: the recipe's gpu: decides",
+        "--rm": "nothing instead: no container is left behind",
+    },
+    "build": {
+        "-f": "the target's name: a target is the file recipes/NAME.yaml",
+        "--env": "builder init --from FILE once; then builder build",
+        "--no-cache": "--rebuild, for the engines docker, apptainer and cotainr",
+        "--push": "builder publish TARGET",
+        "--platform": "platform: linux-64 in the recipe",
+    },
 }
-#: Options of docker build and conda -> what to write for builder build.
-_BUILD_OPTIONS = {
-    "-f": "the target's name: a target is the file recipes/NAME.yaml",
-    "--file": "the target's name: a target is the file recipes/NAME.yaml",
-    "-n": "the target's name: a target is the file recipes/NAME.yaml",
-    "--no-cache": "--rebuild, for the engines docker, apptainer and cotainr",
-    "--push": "builder publish TARGET",
-    "--platform": "platform: linux-64 in the recipe",
-    "--build-arg": "env: {NAME: VALUE} in the recipe, or --env of builder run",
-}
+_OPTIONS["job"] = _OPTIONS["run"]
 #: Options of the group that are flags, which may stand after the command too.
 _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 
@@ -167,18 +146,14 @@ def _targets(context: click.Context) -> list[str]:
 
 
 def _option_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
+    """Return the hint for an option that the command does not have; empty if nothing is close."""
     command = context.command
-    takes_command = any(isinstance(p, click.Argument) and p.nargs == -1 for p in command.params)
-    takes_command = takes_command and command.name in ("run", "job")
-    in_words = name if name in args else next((a for a in args if a.startswith(name)), name)
-    if takes_command:
-        inner = _with_dashes(in_words, context, args)
-        if inner:
-            return f"put -- before the command that runs in the image: {inner}"
-        if in_words in _RUN_OPTIONS or name in _RUN_OPTIONS:
-            return f"write {_RUN_OPTIONS.get(in_words) or _RUN_OPTIONS[name]}"
-    if command.name == "build" and name in _BUILD_OPTIONS:
-        return f"write {_BUILD_OPTIONS[name]}"
+    typed = name if name in args else next((a for a in args if a.startswith(name)), name)
+    if command.name in ("run", "job") and (inner := _with_dashes(typed, context, args)):
+        return f"put -- before the command that runs in the image: {inner}"
+    others = _OPTIONS.get(command.name or "", {})
+    if found := others.get(typed) or others.get(name):
+        return f"write {found}"
     root = context.find_root()
     if root is not context and any(name in param.opts for param in root.command.params):
         return f"write it before the command: builder {name} ... {context.info_name} ..."

@@ -1,4 +1,4 @@
-"""``builder plan``."""
+"""The layers of a target, for ``builder build --dry-run``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from builder.cli.context import (
-    Context,
-    common_options,
-    format_option,
-    pass_context,
-    target_argument,
-    wishes_options,
-)
+from builder.cli.context import Context
 from builder.progress import working
 from builder.text import human_bytes
 
@@ -26,28 +17,15 @@ if TYPE_CHECKING:
     from builder.model import Lock
 
 
-@click.command()
-@target_argument
-@click.option(
-    "--lock",
-    "lock_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Use this lock file instead of the target's.",
-)
-@wishes_options
-@format_option
-@common_options
-@pass_context
-def plan(context: Context, target: str | None, lock_file: Path | None, form: str) -> None:
-    """Show the layers that a target's packages would be built into. Downloads and builds nothing.
+def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) -> dict[str, Any]:
+    """Print the layers that a target's packages would be built into. Downloads and builds nothing.
 
-    With --format markdown it prints release notes: base, lock, layers and packages.
+    Returns:
+        The same as JSON.
     """
-    from rich.markup import escape
     from rich.table import Table
 
     from builder.bytecode.layers import layers_for_packages
-    from builder.cli.markdown import plan_page
     from builder.engines.layered import layer_budget
     from builder.engines.prepare import ordered_packages
     from builder.fetch.sizes import head_sizes
@@ -56,7 +34,6 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     from builder.lock.urls import url_variables
 
     project = replace(context.project, says_left_out=True)
-    recipe = context.one_recipe(target)
     lock, _ = project.packages_of(recipe, lock_file)
     packages = ordered_packages(recipe, lock)
     with working(context.output, "asking for the sizes of packages"):
@@ -79,10 +56,6 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
         result["os_packages"] = system
     if recipe.step_count:
         result["steps"] = _steps(recipe)
-    if form == "markdown":
-        context.output.result(result, escape(plan_page(recipe, lock, result, packages)))
-        return
-
     table = Table("layer", "packages", "archives", box=None)
     for layer in plans:
         table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
@@ -94,7 +67,8 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
             "report it. They count as small here; in a build, each large one gets a separate layer"
         )
     _note_what_a_build_knows(context, recipe, plans)
-    context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
+    context.output.text(f"{recipe.name}: {len(packages)} packages in {len(rows)} layers")
+    return result
 
 
 def _note_what_a_build_knows(context: Context, recipe: Recipe, plans: Sequence[LayerPlan]) -> None:

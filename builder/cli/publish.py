@@ -17,10 +17,8 @@ from builder.cli.context import (
     complete_target,
     origin_annotations,
     pass_context,
-    wishes_options,
 )
-from builder.cli.joboptions import job_options, take_job_options
-from builder.cli.sharedcache import shared_cache_options
+from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
@@ -45,8 +43,10 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     help="Publish all targets of a recipe group.",
     shell_complete=complete_group,
 )
-@click.option("--to", help="Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.")
-@click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
+@click.option(
+    "--to",
+    help="HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's repository; or oci:DIR.",
+)
 @click.option("--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags.")
 @click.option(
     "--only",
@@ -81,12 +81,6 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @job_options
 @click.option("--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them.")
 @click.option(
-    "--mount-from",
-    multiple=True,
-    metavar="REPOSITORY",
-    help="A repository of the same registry that may have some of the blobs.",
-)
-@click.option(
     "--verify",
     type=click.Choice(["sent", "all", "none"]),
     default="sent",
@@ -96,17 +90,14 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
-@wishes_options
 @common_options
 @pass_context
-@shared_cache_options
 def publish(
     context: Context,
     /,
     names: tuple[str, ...],
     groups: tuple[str, ...],
     to: str | None,
-    registry: str | None,
     month: str | None,
     only: tuple[str, ...],
     no_tags: bool,
@@ -115,7 +106,6 @@ def publish(
     runner: str | None,
     ab: bool,
     all_gpus: bool,
-    mount_from: tuple[str, ...],
     verify: VerifyMode,
     dry_run: bool,
     source: str | None,
@@ -137,7 +127,6 @@ def publish(
         raise UsageError("--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them")
     options = PublishOptions(
         to=to,
-        registry=registry,
         month=month,
         only=only,
         move_tags=not no_tags,
@@ -146,13 +135,12 @@ def publish(
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         ab=ab,
         job=job,
-        mount_from=mount_from,
         verify=verify,
         dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
     if groups:
-        recipes = [context.announced(recipe) for recipe in context.project.recipes(names, groups)]
+        recipes = list(context.project.recipes(names, groups))
     else:
         recipes = context.chosen_recipes(names)
     if options.move_tags:
@@ -207,7 +195,6 @@ def publish_one(
         "dry_run": done.dry_run,
         "attached": dict(done.attached),
         "before": dict(done.before),
-        "indexes": dict(done.indexes),
         "push": push,
         "verified": asdict(done.verified) if done.verified else None,
         "build_seconds": result.timings,
@@ -234,9 +221,6 @@ def _lines(done: Published) -> list[str]:
     if done.tags:
         smoke = f"not smoke-tested: {escape(done.untested)}" if done.untested else f"smoke test: {done.smoke}"
         lines.append(f"  tags: {', '.join(done.tags)}; {smoke}")
-    for digest in dict.fromkeys(done.indexes.values()):
-        named = [tag for tag, other in done.indexes.items() if other == digest]
-        lines.append(f"  index of platforms: {digest} ({', '.join(named)})")
     if done.push:
         p = done.push
         lines.append(
@@ -257,7 +241,7 @@ def _rollback(done: Published) -> list[str]:
     """What the tags named before, and the command that undoes their move."""
     lines = []
     for tag, digest in done.before.items():
-        if digest in (None, done.digest, done.indexes.get(tag)):
+        if digest in (None, done.digest):
             continue
         verb = "names" if done.dry_run else "named"
         lines.append(f"  {tag} {verb} {digest}{'' if done.dry_run else ' before'}")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
-from builder.cli.joboptions import ACCOUNT_VARIABLES
+from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.slurmoptions import ACCOUNT_VARIABLES
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -28,17 +28,12 @@ if TYPE_CHECKING:
     help="Skip the download if the local copy already has the registry's digest.",
 )
 @click.option("--tag", default="latest", show_default=True, help="Tag or digest of the published image.")
-@click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
 @click.option(
     "--from",
     "origin",
     metavar="PLACE",
-    help="Where it was published: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.",
-)
-@click.option(
-    "--profile",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file with REGISTRY_USER and REGISTRY_PASSWORD.",
+    help="Where it was published: HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's "
+    "repository; or oci:DIR.",
 )
 @click.option(
     "--output",
@@ -48,11 +43,10 @@ if TYPE_CHECKING:
 )
 @click.option("--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images.")
 @click.option(
-    "--into",
-    type=click.Choice(["podman-hpc", "podman", "docker"]),
+    "--load",
+    type=click.Choice(["podman", "podman-hpc"]),
     help="Let this engine pull the image into its own storage.",
 )
-@wishes_options
 @common_options
 @pass_context
 def pull(
@@ -60,16 +54,14 @@ def pull(
     target: str | None,
     if_changed: bool,
     tag: str,
-    registry: str | None,
     origin: str | None,
-    profile: Path | None,
     output: Path | None,
     account: str,
-    into: EngineName | None,
+    load: EngineName | None,
 ) -> None:
     """Download the published image of TARGET.
 
-    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --into into an engine's
+    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --load into an engine's
     storage. `builder run TARGET` and jobs then run it, until the next `builder build TARGET`.
 
     In place of TARGET an image can be named, without a project: it goes into the cache.
@@ -79,32 +71,23 @@ def pull(
         builder run ghcr.io/me/mine:latest -- python train.py
     """
     from builder.publishing.engines import Engine, pull_into
-    from builder.publishing.places import RegistryPlace, open_place
+    from builder.publishing.places import open_place
     from builder.publishing.publish import destination_text
     from builder.publishing.pull import is_reference
     from builder.publishing.pull import pull as pull_image
-    from builder.registry.profile import named_credentials
 
     if target and is_reference(target):
-        _pull_reference(context, target, profile, into)
+        _pull_reference(context, target, load)
         return
     if origin:
         _require_project(context, origin)
     project, out = context.project, context.output
     recipe = context.one_recipe(target)
-    where = destination_text(recipe, origin, registry, "--from")
-    in_layout = where.startswith("oci:")
-    if into and in_layout:
-        raise UsageError(
-            f"--into {into} needs a registry, not {where}", "leave out --into: the image goes into dist/"
-        )
-    credentials = None if in_layout else named_credentials(profile, warn=out.warn)
-    place = open_place(
-        where, project.settings, project.store, credentials=credentials, option="--from", reporter=out
-    )
+    where = destination_text(recipe, origin, "--from")
+    place = open_place(where, project.settings, project.store, option="--from", reporter=out)
     with closing(place):
-        if into and isinstance(place, RegistryPlace):
-            engine = Engine(into, project.settings, out)
+        if load:
+            engine = Engine(load, project.settings, out)
             done = pull_into(engine, recipe, place, tag, if_changed=if_changed, record=project.layout)
         else:
             squashfs = _squashfs(recipe, output, account)
@@ -128,27 +111,23 @@ def _value(done: Pulled, target: str | None) -> dict[str, Any]:
     return {**asdict(done), "target": target}
 
 
-def _pull_reference(context: Context, reference: str, profile: Path | None, into: EngineName | None) -> None:
+def _pull_reference(context: Context, reference: str, load: EngineName | None) -> None:
     """Pulls an image by its name: into the cache, or into an engine's storage."""
     from builder.publishing.engines import Engine, pull_into
-    from builder.publishing.places import RegistryPlace, open_place
+    from builder.publishing.places import open_place
     from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
-    from builder.registry.profile import named_credentials
     from builder.store.blobs import Store
 
     settings, out = context.settings, context.output
     store = Store(settings.cache)
-    where, tag = split_image(reference)
-    credentials = None if where.startswith("oci:") else named_credentials(profile, warn=out.warn)
-    if into is None:
-        pulled = pull_reference(reference, settings, store, credentials=credentials, reporter=out)
+    if load is None:
+        pulled = pull_reference(reference, settings, store, reporter=out)
         done = Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
         text = f"run it: builder run {reference} -- COMMAND"
     else:
-        with closing(open_place(where, settings, store, credentials=credentials, reporter=out)) as place:
-            if not isinstance(place, RegistryPlace):
-                raise UsageError(f"--into {into} needs a registry, not {where}", "leave out --into")
-            done = pull_into(Engine(into, settings, out), AnyImage(reference), place, tag)
+        where, tag = split_image(reference)
+        with closing(open_place(where, settings, store, reporter=out)) as place:
+            done = pull_into(Engine(load, settings, out), AnyImage(reference), place, tag)
         text = done.place
     out.result(_value(done, None), f"[bold]{done.reference}[/bold] is here: {done.digest}\n  {text}")
 
@@ -180,7 +159,7 @@ def _squashfs(recipe: Recipe, output: Path | None, account: str) -> Path | None:
     if recipe.format == "sif":
         raise UsageError(
             f"--output {output}: {recipe.name} is a SIF",
-            f"pull the SIF, then: builder convert {recipe.name}.sif {output}",
+            "name a FILE.sif, or build the target with format: oci",
         )
     return output
 

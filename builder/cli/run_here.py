@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
 #: Folders of an image that a bound folder would hide.
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
-#: The options that make all GPUs available, by engine and vendor.
-_GPU_OPTIONS = {
-    ("podman-hpc", "nvidia"): ["--gpu"],
-    ("podman", "nvidia"): ["--device=nvidia.com/gpu=all"],
-    ("docker", "nvidia"): ["--gpus=all"],
-    ("apptainer", "nvidia"): ["--nv"],
-    ("apptainer", "amd"): ["--rocm"],
-    ("podman-hpc", "amd"): ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"],
-    ("podman", "amd"): ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"],
-    ("docker", "amd"): ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"],
-}
 
 
 def bind_folder(
@@ -71,22 +60,6 @@ def bind_here(context: Context, request: ContainerRequest) -> ContainerRequest:
     return bind_folder(request, folder)
 
 
-def bind_start(request: ContainerRequest, prefix: str = "/opt/conda") -> ContainerRequest:
-    """The request with the current folder bound too, if it is not below a folder that is bound at its path.
-
-    The home folder and those above it are not bound.
-    """
-    from builder.site.arguments import read_bind
-
-    here = Path.cwd().resolve()
-    if not request.command or is_home(here):
-        return request
-    bound = [read_bind(bind) for bind in request.binds]
-    if any(here.is_relative_to(bind.source) for bind in bound if bind.source == bind.target):
-        return request
-    return replace(bind_folder(request, here, prefix), workdir=request.workdir)
-
-
 def is_home(folder: Path) -> bool:
     """Whether a folder is the home folder or above it."""
     home = os.environ.get("HOME")
@@ -128,27 +101,6 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
         f"running {pulled.reference}{where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
     return runner.run(pulled.artifact, request.command, options).returncode
-
-
-def print_reference(context: Context, reference: str, request: ContainerRequest) -> list[str]:
-    """Returns the command line that runs an image by its name with the runner that would run it.
-
-    Nothing is pulled. It is one of ``builder run`` where builder's own runner runs the image.
-    """
-    from builder.config.recipe import Gpu, Recipe
-    from builder.config.site import Node, Runtime, Site
-    from builder.run.select import find_runner
-    from builder.site.command import site_command
-    from builder.store.blobs import Store
-
-    only = "userns" if reference.startswith("oci:") else None
-    vendor = _vendor(request)
-    kind = find_runner(context.settings, Store(context.settings.cache), only, context.output, gpu=vendor).name
-    runtime = Runtime.model_validate({"kind": kind, "gpu": _GPU_OPTIONS.get((kind, vendor), [])})
-    site = Site(launcher="torchrun", runtime=runtime, node=Node(gpus=0 if vendor == "none" else 1))
-    recipe = Recipe.model_construct(name=reference, site=site, gpu=Gpu.model_construct(vendor=vendor))
-    image = f"docker://{reference}" if kind == "apptainer" else reference
-    return site_command(recipe, replace(request, image=image, gpus=None)).words
 
 
 def _vendor(request: ContainerRequest) -> GpuVendor:

@@ -58,7 +58,7 @@ def printed_image(context: Context, recipe: Recipe) -> RunImage:
     runtime = recipe.site.runtime
     if runtime.kind == "userns":
         return RunImage("", "")
-    pulled = recorded_pull(context.project.layout, recipe.name) if runtime.has_volumes else None
+    pulled = recorded_pull(context.project.layout, recipe.name) if runtime.is_engine else None
     return RunImage(pulled.image if pulled else image_reference(recipe), "")
 
 
@@ -91,15 +91,15 @@ def image_to_run(context: Context, recipe: Recipe) -> RunImage:
         return RunImage(_in_engine(recipe, pulled), f"pulled into {pulled.engine}: {pulled.image}")
     stored = context.project.stored(recipe)
     if stored is not None:
-        return RunImage(_loaded(context, recipe, stored.image), origin_of(context, recipe, stored))
+        return RunImage(_loaded(context, recipe, stored.image), origin_of(recipe, stored))
     name = image_reference(recipe)
     return RunImage(name, f"{name}, as {runtime.command} finds it")
 
 
-def origin_of(context: Context, recipe: Recipe, stored: StoredImage) -> str:
+def origin_of(recipe: Recipe, stored: StoredImage) -> str:
     """Where an image in ``dist/`` comes from, with the command that replaces it."""
     digest = stored.image.digest[:19]
-    again = context.adapted(f"builder build {recipe.name}")
+    again = f"builder build {recipe.name}"
     if stored.pulled_from:
         return f"pulled from {stored.pulled_from} ({digest}); to build it here: {again}"
     return f"built here ({digest}); after a change of the recipe: {again}"
@@ -119,16 +119,17 @@ def _in_engine(recipe: Recipe, pulled: EnginePull) -> str:
 
 def _loaded(context: Context, recipe: Recipe, image: Image) -> str:
     """The id of an image in the storage of the site's engine."""
-    from builder.run.loaded import load_into_docker, load_into_podman
-    from builder.run.podman import migrated_ids
+    from builder.run.docker import DockerRunner
+    from builder.run.podman import PodmanStorage, migrated_ids
 
-    program, project = recipe.site.runtime.command, context.project
-    if recipe.site.runtime.kind == "docker":
-        return load_into_docker(image, recipe.name, context.output)
+    runtime, project = recipe.site.runtime, context.project
+    if runtime.kind == "docker":
+        return DockerRunner(project.settings, project.store, context.output).keep(image, recipe.name)
     config = image.config_descriptor.digest
-    if recipe.site.runtime.kind == "podman-hpc" and config in migrated_ids(program):
+    if runtime.kind == "podman-hpc" and config in migrated_ids(runtime.command):
         return config.partition(":")[2]
-    return load_into_podman(program, image, recipe.name, project.settings, project.store, context.output)
+    storage = PodmanStorage(runtime.command, project.settings, project.store, context.output)
+    return storage.keep(image, recipe.name)
 
 
 # builder's own runner ---------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def own_image(
     project = context.project
     stored = project.stored(recipe)
     if stored is not None and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
-        return stored.image, origin_of(context, recipe, stored)
+        return stored.image, origin_of(recipe, stored)
     if not may_build:
         return _placed_sif(context, recipe, wanted)
     result = project.build(recipe)
@@ -177,7 +178,7 @@ def _placed_sif(context: Context, recipe: Recipe, wanted: str) -> tuple[SifImage
             raise _other_digest(recipe, stored.image.digest, wanted)
         raise ImageError(
             f"no image of {recipe.name} in {context.project.layout}, and a job does not build one",
-            f"on the login node: {missing_image_hint(context, recipe)}",
+            f"on the login node: {missing_image_hint(recipe)}",
         )
     digest = sha256_file(path)
     if wanted not in ("", digest):
@@ -192,60 +193,46 @@ def _other_digest(recipe: Recipe, found: str, wanted: str) -> ImageError:
     )
 
 
-def missing_image_hint(context: Context, recipe: Recipe) -> str:
+def missing_image_hint(recipe: Recipe) -> str:
     """The commands that put a target's image into ``dist/``."""
-    return context.adapted(f"builder build {recipe.name}") + f", or builder pull {recipe.name}"
+    return f"builder build {recipe.name}, or builder pull {recipe.name}"
 
 
 # jobs -------------------------------------------------------------------------------------------------------
 
 
-def with_image(
-    context: Context, recipe: Recipe, request: JobRequest, *, submit: bool, pin: bool
-) -> JobRequest:
-    """The request with the digest of the image that the job runs, as far as it is known.
+def job_with_image(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool) -> JobRequest:
+    """Returns the request with the digest of the image that the job runs, as far as it is known.
 
-    That is the image that was pulled into an engine; with ``--submit`` and ``--pin`` the one that the
-    registry has now under the tag.
+    That is the image that was pulled into an engine; with ``--submit`` the one that the registry
+    has now under the tag. Without an answer of the registry the job runs the tag, with a warning.
 
     Args:
         context: the project.
         recipe: the target.
         request: the job.
-        submit: whether the job is submitted. Without an answer of the registry it runs the tag, with a
-            warning.
-        pin: whether ``--pin`` was given.
-
-    Raises:
-        UsageError: ``--pin`` for a site that runs SIFs.
-        BuilderError: ``--pin``, and the registry does not answer.
+        submit: whether the job is submitted.
     """
-    runtime = recipe.site.runtime
-    if runtime.kind == "userns":
-        return _with_own_image(context, recipe, request, fixed=submit or pin)
-    if not runtime.has_volumes:  # SIFs, and files of the Container Engine
-        if pin:
-            raise UsageError(
-                f"--pin: jobs of {recipe.name} run a file, not an image of a registry",
-                "leave out --pin; builder pull --tag sha256:... puts one image there",
-            )
-        return request
-    return _pinned(context, recipe, request, submit=submit, pin=pin)
+    if recipe.site.runtime.kind == "userns":
+        return _with_own_image(context, recipe, request, submit=submit)
+    if recipe.site.runtime.is_engine:
+        return _with_digest(context, recipe, request, submit=submit)
+    return request  # SIFs, and files of the Container Engine
 
 
-def _with_own_image(context: Context, recipe: Recipe, request: JobRequest, *, fixed: bool) -> JobRequest:
+def _with_own_image(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool) -> JobRequest:
     stored = context.project.stored(recipe)
     if stored is not None:
-        return replace(request, image=stored.image.digest) if fixed and not request.image else request
+        return replace(request, image=stored.image.digest) if submit and not request.image else request
     if not (context.project.layout / f"{recipe.name}.sif").is_file():
         context.output.warn(
             f"no image of {recipe.name} in {context.project.layout} yet, and a job does not build one: "
-            f"before it starts, {missing_image_hint(context, recipe)}"
+            f"before it starts, {missing_image_hint(recipe)}"
         )
     return request
 
 
-def _pinned(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool, pin: bool) -> JobRequest:
+def _with_digest(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool) -> JobRequest:
     from builder.publishing.pull import pinned_reference
     from builder.site.pulled import recorded_pull
 
@@ -253,7 +240,7 @@ def _pinned(context: Context, recipe: Recipe, request: JobRequest, *, submit: bo
     if pulled is not None:
         context.output.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
         return replace(request, image=pulled.image, image_id=pulled.image_id)
-    if not submit and not pin:
+    if not submit:
         return request
     project = context.project
     try:
@@ -261,8 +248,6 @@ def _pinned(context: Context, recipe: Recipe, request: JobRequest, *, submit: bo
             recipe, project.settings, project.store, image=request.image, reporter=context.output
         )
     except BuilderError as e:
-        if pin:
-            raise
         context.output.warn(f"the job runs a tag, not a digest: {e.message}")
         return request
     context.output.note(f"the job runs {image}")

@@ -7,30 +7,30 @@ import click
 from builder.cli.context import Context, common_options, pass_context, target_argument
 
 
-@click.group(invoke_without_command=True)
-@common_options
-@click.pass_context
-def targets(ctx: click.Context) -> None:
-    """List the targets, or print the resolved recipe of one (targets show NAME)."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(targets_list)
-
-
-@targets.command("list")
+@click.command()
+@target_argument
 @common_options
 @pass_context
-def targets_list(context: Context) -> None:
-    """List the targets of the project; those of systems that are switched off come last."""
+def targets(context: Context, target: str | None) -> None:
+    """List the targets, or print the resolved recipe of TARGET as YAML (or JSON).
+
+    Targets of systems that are switched off come last.
+    """
+    if target is None:
+        _list(context)
+    else:
+        _show(context, target)
+
+
+def _list(context: Context) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from builder.site.status import off_note
-
     table = Table("target", "GPU", "locked", "description", box=None)
     rows = []
-    for r in sorted(context.project.recipes(), key=lambda recipe: bool(off_note(recipe.site))):
+    for r in context.project.recipes():
         locked = r.lock_path.exists()
-        text = escape(off_note(r.site) or r.description)
+        text = escape(r.description)
         table.add_row(r.name, r.gpu.vendor, "yes" if locked else "no", text)
         rows.append(
             {
@@ -39,7 +39,6 @@ def targets_list(context: Context) -> None:
                 "gpu": r.gpu.model_dump(),
                 "base": r.base,
                 "locked": locked,
-                "status": r.site.status,
                 "description": r.description,
             }
         )
@@ -47,12 +46,7 @@ def targets_list(context: Context) -> None:
     context.output.result(rows)
 
 
-@targets.command("show")
-@target_argument
-@common_options
-@pass_context
-def targets_show(context: Context, target: str | None) -> None:
-    """Print the resolved recipe of TARGET as YAML (or JSON)."""
+def _show(context: Context, target: str) -> None:
     import yaml
 
     recipe = context.one_recipe(target)

@@ -13,7 +13,7 @@ from tests.support.channel import serve
 from tests.support.project import tiny_channel, tiny_project
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "api.md").read_text()
+PAGE = (ROOT / "docs" / "cli.md").read_text()
 
 
 def test_names() -> None:

@@ -1,5 +1,5 @@
 """Floors and sizes: a room imports lower floors only (ARCHITECTURE.md), no module is part of an import cycle,
-and modules and functions are short (docs/style.md).
+and modules and functions are short (docs/development.md).
 
 Lazy imports (inside functions) and imports for type checking count too.
 """
@@ -24,15 +24,15 @@ FLOORS = (
     ("config", "store"),
     ("oci",),
     ("net", "qemu"),
-    ("channel", "layers", "registry", "trees"),
+    ("layers", "registry", "trees"),
     ("fetch", "lock", "sif"),
     ("bases", "sources"),
     ("image",),
     ("run",),
     ("steps",),
     ("bytecode",),
-    ("ci", "engines", "site", "start"),
-    ("services", "smoke", "wheels"),
+    ("engines", "site", "start"),
+    ("smoke", "wheels"),
     ("project",),
     ("publishing",),
     ("cli",),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.doccommands import code_blocks
+
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md"))]
 
@@ -27,18 +29,6 @@ def test_named_tests(page: Path) -> None:
     for file, name in re.findall(r"(?<![\w/])(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text()):
         assert (ROOT / file).is_file(), file
         assert not name or name in functions(ROOT / file), f"{file}::{name}"
-
-
-def test_tests_of_findings() -> None:
-    """docs/security.md writes ``ROOM/test_MODULE::NAME`` for tests below tests/unit."""
-    table = (ROOT / "docs/security.md").read_text().split("\n## The review's findings\n")[1]
-    named = re.findall(r"`((?:\w+/)?test_\w+)(?:::(\w+))?`", table)
-    assert len(named) > 50
-    for module, name in named:
-        folder = "tests" if module.startswith("integration/") else "tests/unit"
-        file = ROOT / folder / f"{module}.py"
-        assert file.is_file(), module
-        assert not name or name in functions(file), f"{module}::{name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -68,6 +58,22 @@ def test_readme_is_short() -> None:
     """At most 700 words, as a reader sees them: without addresses of links and marks of tests."""
     text = re.sub(r"<!--.*?-->|\]\([^)]*\)", " ", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(re.findall(r"\S*\w\S*", text)) <= 700
+
+
+def test_size() -> None:
+    """At most 35 pages with 45,000 words: a longer page takes the place of another one."""
+    pages = sorted(ROOT.glob("docs/**/*.md"))
+    assert len(pages) <= 35
+    assert sum(len(page.read_text().split()) for page in pages) <= 45_000
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_fits(page: Path) -> None:
+    """Lines of code blocks have at most 76 characters, so none is cut or wrapped at desktop width."""
+    lines = [
+        line for _, _, text, _ in code_blocks(page.read_text().splitlines()) for line in text.splitlines()
+    ]
+    assert [line for line in lines if len(line) > 76] == []
 
 
 @cache

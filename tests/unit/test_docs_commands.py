@@ -41,7 +41,7 @@ def accepted(words: list[str], where: str) -> None:
         ("pull cpu --to oci:DIR", "No such option"),
         ("biuld cpu", "No such command"),
         ("lock cpu --exclude-newer", "requires an argument"),
-        ("channel", "Usage: builder channel"),
+        ("cache", "Usage: builder cache"),
         ("smoke cpu --runner lxc", "is not one of"),
     ],
 )

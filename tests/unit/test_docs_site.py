@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import MODULES
+from builder.cli import COMMANDS
 from builder.config.queues import Queue
 from builder.config.recipe import Files, Recipe
 from builder.config.site import Site
@@ -18,7 +18,7 @@ from builder.errors import exit_codes
 from builder.settings import VARIABLES
 
 ROOT = Path(__file__).parents[2]
-#: Variables that a job sets in its container: docs/training.md.
+#: Variables that a job sets in its container: docs/jobs.md.
 JOB_VARIABLES = {"BUILDER_CHECKPOINT_DIR", "BUILDER_RUN_NAME", "BUILDER_RESUME", "BUILDER_DATA"}
 
 
@@ -45,16 +45,17 @@ def test_loads_nothing_from_elsewhere(site: Path) -> None:
 
 def test_links_out_of_docs(site: Path) -> None:
     """A file of the repository that a page links to is a page of the site."""
-    assert "repository/ARCHITECTURE.html" in (site / "style.html").read_text()
+    assert "repository/ARCHITECTURE.html" in (site / "development.html").read_text()
     assert "train_digits" in (site / "repository/examples/train_digits.py.html").read_text()
 
 
 def test_all_kinds_of_pages(site: Path) -> None:
-    """Tutorial, how-tos, sites, reference, explanation and development are in the navigation."""
+    """The navigation has two levels: five sections, and pages."""
     text = (site / "index.html").read_text()
     titles = [title.strip() for title in re.findall(r'<span class="md-ellipsis">\s*([^<]+)', text)]
-    wanted = {"Tutorial", "How-to", "Sites", "Reference", "Explanation", "For developers"}
+    wanted = {"Start", "How-to", "Systems", "Reference", "Background", "Tutorial"}
     assert wanted - set(titles) == set()
+    assert 'data-md-level="2"' not in text
 
 
 def codes(page: Path) -> set[str]:
@@ -65,7 +66,7 @@ def codes(page: Path) -> set[str]:
 def test_reference_of_commands(site: Path) -> None:
     """Every command has a section, with options."""
     text = (site / "reference/commands.html").read_text()
-    assert [name for name in MODULES if f'<h2 id="builder-{name}">' not in text] == []
+    assert [name for name in COMMANDS if f'<h2 id="builder-{name}">' not in text] == []
     assert "--exclude-newer DATE" in text and "cache prune" in text
 
 

@@ -48,7 +48,13 @@ def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     """Layouts are complete; archives are written where the options name them."""
     shutil.rmtree(copy.root / "dist")
     result = do(
-        "build", "tiny", "--oci-archive", tmp_path / "o.tar", "--docker-archive", tmp_path / "d.tar", "--json"
+        "build",
+        "tiny",
+        "--to",
+        f"oci-archive:{tmp_path}/o.tar",
+        "--to",
+        f"docker-archive:{tmp_path}/d.tar",
+        "--json",
     ).json
     assert result["layout"] == str(copy.root / "dist") and result["tag"] == "tiny"
     whole(copy.root / "dist", result["digest"])
@@ -56,20 +62,10 @@ def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
         tmp_path / "d.tar"
     ).stat().st_size > result["size"]
     again = do(
-        "build", "tiny", "--layout", tmp_path / "layout", "--source", "https://host.example/x", "--json"
+        "build", "tiny", "--to", f"oci:{tmp_path}/layout", "--source", "https://host.example/x", "--json"
     ).json
     assert again["digest"] != result["digest"], "an annotation is part of the image"
     whole(tmp_path / "layout", again["digest"])
-
-
-def test_several_targets(do: Cli, copy: TinyProject) -> None:
-    (copy.root / "recipes" / "other.yaml").write_text(
-        "extends: tiny\nlock: environments/tiny.tiny.lock.yml\nworkdir: /tmp\n"
-    )
-    result = do("build", "tiny", "other", "--json").json
-    assert [x["target"] for x in result] == ["tiny", "other"] and result[0]["digest"] != result[1]["digest"]
-    refused = do("build", "tiny", "other", "--lock", copy.lock)
-    assert refused.code == 2 and "accept only one target" in refused.err
 
 
 def test_find_links_of_an_environment_file(
@@ -166,13 +162,6 @@ def test_too_little_space(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_cache_not_writable(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    result = do("--cache", tmp_path / "file" / "cache", "build", "tiny")
-    assert "cannot write to" in result.err
-    assert result.code == 1 and str(tmp_path / "file") in result.err and "BUILDER_CACHE" in result.err
-
-
 def test_link_script(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
     """It is refused by name; the recipe can leave it out."""
     make_package(
@@ -224,3 +213,14 @@ def test_all_targets(do: Cli, three: TinyProject) -> None:
     assert set(tags(three.root / "dist")) == {"tiny", "zwei"}
     refused = do("build", "--all", "tiny")
     assert refused.code == 2 and "--all builds all targets, and tiny is named" in refused.err
+
+
+def test_dry_run(do: Cli, copy: TinyProject) -> None:
+    """It shows the layers of the packages that a build makes, and writes nothing."""
+    shutil.rmtree(copy.root / "dist")
+    shown = do("build", "tiny", "--dry-run", "--json")
+    assert shown.code == 0 and not (copy.root / "dist").exists()
+    built = do("build", "tiny", "--json").json
+    of_packages = [layer["title"] for layer in built["layers"] if layer["packages"]]
+    assert [layer["title"] for layer in shown.json["layers"]] == of_packages
+    assert shown.json["packages"] == 10 and shown.json["unknown_sizes"] == 0

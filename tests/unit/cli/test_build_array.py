@@ -48,10 +48,3 @@ def test_json(do: Cli, three: TinyProject, slurm: Path) -> None:
     tiny, zwei = made.json
     assert tiny["state"] == "built" and tags(three.root / "dist") == {"tiny": tiny["digest"]}
     assert zwei["state"] == "not started" and zwei["code"] == made.code == 2
-
-
-def test_layout_lost(do: Cli, three: TinyProject, slurm: Path) -> None:
-    """An image that is not in the layout at the end is not built."""
-    lose(three, slurm, "nothing")
-    made = do("build", "tiny", "broken", "--on", "slurm", "--json")
-    assert made.code == 8 and made.json[0]["state"] == "failed" and "index.json" in made.json[0]["error"]

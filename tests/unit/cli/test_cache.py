@@ -20,7 +20,7 @@ from tests.support.project import TinyProject, edit, whole
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls that would look into the storage of docker and podman."""
     calls: list[str] = []
-    monkeypatch.setattr(select, "remove_engine_leftovers", lambda: calls.append("called"))
+    monkeypatch.setattr(select, "remove_engine_leftovers", lambda *_: calls.append("called"))
     return calls
 
 
@@ -110,6 +110,7 @@ def test_prune_by_age(do: Cli, copy: TinyProject) -> None:
     assert do("build", "tiny", "--json").json["digest"] == digest
     copy.lock.unlink()
     assert do("build", "tiny", "--json").json["digest"] == digest, "uv and rattler begin anew"
+    shutil.rmtree(copy.root / "dist")
     for path in (copy.cache / "blobs" / "sha256").iterdir():
         os.utime(path, (0, 0))
     assert do("cache", "prune").code == 0 and list((copy.cache / "layers").iterdir()) == []
@@ -136,19 +137,6 @@ def test_max_size(do: Cli, copy: TinyProject) -> None:
     assert result.code == 0 and "linked by dist/" in result.err
     digest = do("build", "tiny", "--json").json["digest"]
     assert read_layout(copy.root / "dist", digest).digest == digest
-
-
-@pytest.mark.parametrize("size", ["", "much", "50X", "-1G", "50Gi B", "1i", "1e9", "5" * 20])
-def test_max_size_is_no_size(do: Cli, tiny: TinyProject, size: str) -> None:
-    result = do("cache", "prune", "--max-size", size)
-    assert result.code == 2 and "is not a size" in result.err and "50GiB" in result.err
-
-
-def test_contradictions(do: Cli, tiny: TinyProject) -> None:
-    for more in (["--all"], ["--older-than", "3"]):
-        result = do("cache", "prune", "--max-size", "1G", *more)
-        assert result.code == 2 and f"--max-size and {more[0]} contradict" in result.err
-    assert do("cache", "prune", "--dry-run", "--all").code == 2
 
 
 def test_dry_run(do: Cli, copy: TinyProject) -> None:

@@ -1,4 +1,4 @@
-"""``builder completion``: scripts for shells, and what they offer."""
+"""``builder help completion``: scripts for shells, and what they offer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLONE = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts(do: Cli, tiny: TinyProject, shell: str) -> None:
-    result = do("completion", shell)
+    result = do("help", "completion", shell)
     assert result.code == 0 and "_BUILDER_COMPLETE" in result.out
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=result.out, text=True, check=True)
@@ -28,7 +28,7 @@ def test_scripts(do: Cli, tiny: TinyProject, shell: str) -> None:
     [
         ("builder bu", {"build"}),
         ("builder build t", {"tiny", "tinier"}),
-        ("builder targets show tini", {"tinier"}),
+        ("builder targets tini", {"tinier"}),
         ("builder init --site pe", {"perlmutter"}),
     ],
 )

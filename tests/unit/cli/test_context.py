@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from builder.cli.context import Context
-from builder.cli.output import Output
-from builder.settings import Settings
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 
@@ -37,9 +32,8 @@ def test_failure_of_one_target(do: Cli, three: TinyProject, command: str) -> Non
 
 def test_only_target(do: Cli, copy: TinyProject) -> None:
     """In a project of one target every command works without its name."""
-    assert do("plan", "--json").json["target"] == "tiny"
     assert do("build", "--json").json["target"] == "tiny"
-    assert do("targets", "show").out.startswith(f"# {copy.recipe}")
+    assert do("targets", "tiny").out.startswith(f"# {copy.recipe}")
 
 
 @pytest.mark.parametrize(
@@ -72,14 +66,3 @@ def test_first_word_of_several_targets(do: Cli, three: TinyProject) -> None:
     assert result.code == 3 and "no target named 'python'" in result.err
     assert "; the target stands before the command" in result.err
     assert do("run", "zwei", "--print", "--json", "--", "ls").json["target"] == "zwei"
-
-
-@pytest.mark.parametrize(
-    "file", ["environment.yml", "a/gpu.yaml", "uv.lock", "pyproject.toml", "requirements.txt", "base.in"]
-)
-def test_environment_file_or_variable(file: str) -> None:
-    """--env takes variables, and one file that names packages."""
-    context = Context(Output(), Settings.from_environment({"HOME": "/"}), Path("/"))
-    variables = ("NAME", "NAME=VALUE", "FILE=a.yml")
-    assert context.take_environment_file((*variables, file), "mine") == variables
-    assert context.options == {"env": Path(file), "name": "mine"}

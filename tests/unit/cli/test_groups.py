@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,12 +30,6 @@ def test_questions(copy: TinyProject, tmp_path: Path) -> None:
     assert "is built, not published" in result.output and not (tmp_path / "there").exists()
 
 
-def test_no_answer(copy: TinyProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert run(publish_command(copy.root), ["--ml", "--to", f"oci:{tmp_path / 'there'}"]) == 130
-    assert not (tmp_path / "there").exists()
-
-
 def test_yes(copy: TinyProject, do: Cli, tmp_path: Path) -> None:
     """With ``-y`` the script asks nothing."""
     pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
@@ -47,14 +39,6 @@ def test_yes(copy: TinyProject, do: Cli, tmp_path: Path) -> None:
     assert set(tags(tmp_path / "there")) == {"26.11", "latest"}
     dry = ask(copy, ["--ml", "--dry-run", "--to", f"oci:{tmp_path / 'other'}"])
     assert dry.exit_code == 0 and "would be" in dry.output and not (tmp_path / "other").exists()
-
-
-def test_prune(copy: TinyProject, tmp_path: Path) -> None:
-    old = copy.cache / "blobs" / "sha256" / ("0" * 64)
-    old.write_bytes(b"long unused")
-    os.utime(old, (0, 0))
-    result = ask(copy, ["--ml", "--to", f"oci:{tmp_path / 'there'}"], "y\nn\n")
-    assert "pruned the cache and dist/: freed 11 B" in result.output and not old.exists()
 
 
 def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]) -> None:

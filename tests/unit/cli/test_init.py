@@ -1,4 +1,4 @@
-"""``builder init``, and commands with ``--env``: projects that have no recipe yet."""
+"""``builder init``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli.context import Context
-from builder.cli.output import Output
-from builder.settings import Settings
-from builder.start import new, quick
-from builder.start.draft import NO_FILE
+from builder.lock.channels import SolverChannel
+from builder.start import new
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 
@@ -25,49 +22,18 @@ def bare(tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> TinyProject:
     tiny.environment.unlink()
     tiny.environment.parent.rmdir()
     (tiny.root / "environment.yml").write_text(text)
-    monkeypatch.setattr(quick, "usual_base", lambda settings: ("oci:base", ""))
-    monkeypatch.setattr(new, "silent_indexes", lambda *given: "")
+    monkeypatch.setattr(new, "usual_base", lambda settings: ("oci:base", ""))
+    monkeypatch.setattr(new, "probe_indexes", lambda *given: {})
     return tiny
 
 
-QUICK = ("--env", "environment.yml", "--add", "train.py")
-
-
 @pytest.mark.usefixtures("compiler")
-def test_env_and_init(do: Cli, bare: TinyProject) -> None:
-    """--env builds without a recipe, and init turns it into one that builds the same image."""
-    quick_build = do("build", *QUICK, "--json").json
-    assert quick_build["target"] == "project" and not (bare.root / "recipes").exists()
-    assert (bare.root / "environment.project.lock.yml").exists() and (bare.root / "dist").is_dir()
-    assert do("lock", *QUICK, "--check", "--json").json[0]["fresh"]
-    assert do("plan", *QUICK, "--json").json["target"] == "project"
-    printed = do("run", *QUICK, "--env", "A=1", "--print", "ls").out
-    assert printed == "builder run --env environment.yml --add train.py --env A=1 -- ls\n"
-
-    made = do("init", "-y", *QUICK, "--json").json
+def test_init(do: Cli, bare: TinyProject) -> None:
+    """The recipe builds, and the next commands are printed."""
+    made = do("init", "-y", "--json").json
     assert made["files"] == ["recipes/project.yaml", ".gitignore"]
     assert made["next"] == ["builder build", "builder run", "builder publish --to HOST/REPOSITORY"]
-    assert do("build", "--json").json["digest"] == quick_build["digest"]
-
-
-@pytest.mark.usefixtures("compiler")
-def test_hints_without_recipe(do: Cli, bare: TinyProject) -> None:
-    """A hint names the options of this command line, not a target that no other command would find."""
-    assert do("build", *QUICK).code == 0
-    edited = bare.root / "environment.yml"
-    edited.write_text(edited.read_text().replace("dependencies:", "dependencies:\n  - extra"))
-    stale = do("build", *QUICK, "--json")
-    assert stale.json["hint"] == "builder lock --env environment.yml --add train.py"
-    context = Context(Output(), Settings.from_environment({"HOME": str(bare.root)}), bare.root)
-    context.options |= {"add": ("a b.py", "c.py"), "env": bare.root / "environment.yml", "site": "perlmutter"}
-    (bare.root / "a b.py").touch()
-    (bare.root / "c.py").touch()
-    words = f"--env {bare.root}/environment.yml --site perlmutter --add 'a b.py' --add c.py"
-    assert context.adapted("builder lock project") == "builder lock project", "no project was found yet"
-    assert context.project.only is not None and "--env" in context.adapted("builder run project")
-    assert context.adapted("x: builder lock project.") == f"x: builder lock {words}."
-    assert context.adapted("builder lock projects") == "builder lock projects"
-    assert context.adapted(f"write it into {NO_FILE}").endswith(f"a recipe (builder init {words} writes one)")
+    assert do("build", "--json").json["target"] == "project"
 
 
 def test_second_init(do: Cli, bare: TinyProject) -> None:
@@ -99,14 +65,6 @@ def test_next_on_a_site(do: Cli, bare: TinyProject) -> None:
         "builder pull --account ACCOUNT --from HOST/REPOSITORY",
         "builder job --account ACCOUNT --submit -- python train.py",
     ]
-    assert "was switched off" not in made.err
-
-
-def test_retired_site(do: Cli, bare: TinyProject) -> None:
-    """It can be chosen, with a warning, and no job is proposed."""
-    made = do("init", "-y", "--site", "archer2-gpu", "--env", "environment.yml", "--json")
-    assert "its successors: isambard-ai" in made.err
-    assert made.json["next"] == ["builder build", "builder publish --to HOST/REPOSITORY"]
 
 
 def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,21 +84,15 @@ def test_several_files(do: Cli, bare: TinyProject) -> None:
     result = do("init", "-y")
     assert "the packages are those of environment.yml (--from takes pixi.toml, requirements.txt" in result.err
     chosen = do("init", "-y", "--name", "b", "--from", "requirements.txt")
-    assert chosen.code == 0 and "wrote recipes/b.yaml, b.yml" in chosen.out
+    assert chosen.code == 0 and "wrote recipes/b.yaml" in chosen.out
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
         (["init", "--from", "nope.yml"], "nope.yml: no such file"),
-        (["init", "--from", "environment.yml", "--env", "environment.yml"], "--from and --env"),
         (["init", "--site", "nowhere"], "no site named 'nowhere'"),
-        (["build", "--env", "nope.yml"], "--env"),
-        (["build", "--site", "perlmutter"], "--site: only with --env FILE"),
-        (["run", "--name", "x", "ls"], "--name: only with --env FILE.yml"),
-        (["build", *QUICK, "--on", "slurm"], "--on slurm needs a recipe"),
-        (["build", "other", *QUICK], "no target named 'other': the only one is project"),
-        (["run", *QUICK, "--env", "b.yml", "ls"], "several environment files: environment.yml, b.yml"),
+        (["init", "--with", "dev"], "--with takes groups"),
     ],
 )
 def test_errors(do: Cli, bare: TinyProject, args: list[str], words: str) -> None:
@@ -151,9 +103,9 @@ def test_errors(do: Cli, bare: TinyProject, args: list[str], words: str) -> None
 
 def test_next_after_warnings(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a build cannot succeed yet, init does not name it as the next command without a word."""
-    monkeypatch.setattr(new, "not_in_debian_channel", lambda environment: environment.conda[:1])
-    monkeypatch.setattr(new, "silent_channels", lambda *given: "no channel answers")
-    monkeypatch.setattr(new, "fits_debian_channel", lambda recipe: True)
+    silent = (SolverChannel("forge", "https://c/", "https://c/"), "x")
+    monkeypatch.setattr(new, "probe_channels", lambda request: ([], [silent]))
+    monkeypatch.setattr(new, "can_make_debian", lambda: False)
     made = do("init", "-y")
-    assert "the Debian channel has no" in made.err
+    assert "channel forge does not answer (x): builder lock needs it" in made.err
     assert "\nnext, when the warnings above are done:\n  builder build\n" in made.out

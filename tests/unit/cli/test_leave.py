@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,24 +45,3 @@ def test_everything_is_done(tmp_path: Path, native: bool) -> None:
     done = left(tmp_path, native)
     assert done.returncode == 5 and done.stdout == "printed thread\natexit\n"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_objects_stay(tmp_path: Path) -> None:
-    """The interpreter is not destroyed below the threads of a native library."""
-    assert "destroyed" in left(tmp_path, False).stderr
-    assert "destroyed" not in left(tmp_path, True).stderr
-
-
-def test_closed_pipe() -> None:
-    """A reader that has left changes nothing."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(native=True), "/tmp"],
-        cwd=CLONE,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        message = process.stderr.read()
-    assert process.returncode == 5 and message == b""

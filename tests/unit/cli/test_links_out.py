@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.oci.layout import read_layout
-from builder.start import new, quick
+from builder.start import new
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit, whole
 
@@ -27,8 +27,9 @@ def secret(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """``builder init`` asks neither for a base nor for indexes."""
-    monkeypatch.setattr(quick, "usual_base", lambda settings: ("oci:base", ""))
-    monkeypatch.setattr(new, "silent_indexes", lambda *given: "")
+    monkeypatch.setattr(new, "usual_base", lambda settings: ("oci:base", ""))
+    monkeypatch.setattr(new, "probe_indexes", lambda *given: {})
+    monkeypatch.setattr(new, "probe_channels", lambda request: ([], []))
 
 
 def test_gitignore(do: Cli, tiny: TinyProject, secret: Path) -> None:
@@ -40,14 +41,14 @@ def test_gitignore(do: Cli, tiny: TinyProject, secret: Path) -> None:
     assert ".gitignore is a symlink" in do("init", "-y", "--name", "third").err
 
 
-@pytest.mark.parametrize("folder", ["recipes", "sites", "environments"])
+@pytest.mark.parametrize("folder", ["recipes", "sites"])
 def test_folder_that_init_writes(do: Cli, tiny: TinyProject, tmp_path: Path, folder: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     shutil.rmtree(tiny.root / folder, ignore_errors=True)
     (tiny.root / folder).symlink_to(outside)
     (tiny.root / "environment.yml").write_text("dependencies: []\n")
-    command = ["init", "-y", "--name", "other"] if folder == "recipes" else ["init-site", "other"]
+    command = ["init", "-y", "--name", "other"] if folder == "recipes" else ["sites", "new", "other"]
     result = do(*command)
     assert result.code == 3 and f"rm {tiny.root / folder}" in result.err
     assert not list(outside.iterdir()) and not list(tiny.root.glob("[res]*/other.*"))
@@ -55,7 +56,7 @@ def test_folder_that_init_writes(do: Cli, tiny: TinyProject, tmp_path: Path, fol
 
 @pytest.mark.parametrize("inner", ["dist", "dist/blobs", "dist/blobs/sha256"])
 def test_dist(do: Cli, copy: TinyProject, tmp_path: Path, inner: str) -> None:
-    """A build moves no tag of another project, a pruning removes none of its blobs; --layout still works."""
+    """A build moves no tag of another project, a pruning removes none of its blobs; --to still works."""
     other = tmp_path / "other-project"
     shutil.move(copy.root / "dist", other / "dist")
     (copy.root / inner).parent.mkdir(exist_ok=True, parents=True)
@@ -65,11 +66,11 @@ def test_dist(do: Cli, copy: TinyProject, tmp_path: Path, inner: str) -> None:
     edit(copy.recipe, labels={"changed": "yes"})
     before = {path: path.stat().st_ino for path in other.rglob("*")}
     result = do("build", "tiny")
-    assert result.code == 3 and f"rm {copy.root / inner}; " in result.err and "--layout DIR" in result.err
+    assert result.code == 3 and f"rm {copy.root / inner}; " in result.err and "--to oci:DIR" in result.err
     assert do("cache", "prune").code == 0, "the cache is pruned from anywhere"
     assert {path: path.stat().st_ino for path in other.rglob("*")} == before
     whole(other / "dist", read_layout(other / "dist", "tiny").digest)
-    assert do("build", "tiny", "--layout", tmp_path / "scratch").code == 0
+    assert do("build", "tiny", "--to", f"oci:{tmp_path}/scratch").code == 0
 
 
 def test_project_behind_link(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
@@ -86,16 +87,6 @@ def test_reports(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     (copy.root / "reports" / "tiny").symlink_to(tmp_path)
     result = do("report", "tiny")
     assert result.code == 3 and f"rm {copy.root / 'reports' / 'tiny'}" in result.err
-
-
-@pytest.mark.parametrize("service", ["github", "gitlab"])
-def test_workflow(do: Cli, copy: TinyProject, tmp_path: Path, service: str) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    link = copy.root / (".github" if service == "github" else ".gitlab-ci.yml")
-    link.symlink_to(outside if service == "github" else outside / "written.yml")
-    result = do("ci", service, "--install", "git+https://host.example/builder@v1", "--force")
-    assert result.code == 3 and not list(outside.rglob("*"))
 
 
 @pytest.mark.parametrize("key", ["lock", "environment"])
@@ -135,11 +126,9 @@ def test_base_that_is_no_archive(do: Cli, tiny: TinyProject, secret: Path, kind:
 
 
 @pytest.mark.parametrize("name", ["environment.yml", "pyproject.toml", "requirements.txt", "x.lock.yml"])
-@pytest.mark.parametrize("command", ["lock", "init"])
-def test_file_that_names_packages(do: Cli, tiny: TinyProject, secret: Path, name: str, command: str) -> None:
+def test_file_that_names_packages(do: Cli, tiny: TinyProject, secret: Path, name: str) -> None:
     secret.write_text('[project]\nname = "S3CR3T"\n')
     (tiny.root / name).symlink_to(secret)
-    options = ["-y", "--name", "other", "--from"] if command == "init" else ["--env"]
-    result = do(command, *options, tiny.root / name)
+    result = do("init", "-y", "--name", "other", "--from", tiny.root / name)
     assert result.code in (2, 3) and "outside of the project" in result.err
     assert "S3CR3T" not in result.err + result.out

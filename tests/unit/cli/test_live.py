@@ -6,7 +6,6 @@ import io
 import re
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import click
 import pytest
@@ -53,14 +52,6 @@ def test_status() -> None:
     assert task(None).status(100 + 75) == "1 min 15 s" and task(None).status(100 + 7300) == "2 h 1 min"
 
 
-def test_rate() -> None:
-    """The rate is that of the last seconds: a slow beginning is forgotten."""
-    made = task(None)
-    for second in range(1, 61):
-        made.advance(1_000 if second < 30 else 1_000_000, 100.0 + second)
-    assert "1.0 MB/s" in made.status(160.0)
-
-
 def test_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A log gets a line when nothing was printed for a while; it ends with the task."""
     monkeypatch.setattr(live, "QUIET_S", 0.02)
@@ -78,31 +69,6 @@ def test_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     output.doing("unpacking [x]", "nothing")
     output.finish("unpacking [x]")
     assert capsys.readouterr() == ("", "")
-
-
-def test_printing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While other lines appear, there is no line about a task."""
-    said: list[str] = []
-    clock = [100.0]
-    looks: list[float] = []  # each time that the thread asks for
-
-    def monotonic() -> float:
-        if threading.current_thread().name == "activity":
-            looks.append(clock[0])
-        return clock[0]
-
-    monkeypatch.setattr(live, "QUIET_S", 0.2)
-    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=monotonic))
-    shown = Activity(Console(file=io.StringIO()), said.append)
-    shown.start("x", None, "B")
-    for _ in range(5):
-        clock[0] += 0.15
-        shown.printed()
-        until(lambda: looks.count(clock[0]) > 2)
-    assert said == []
-    clock[0] += 0.25
-    until(lambda: said)
-    shown.close()
 
 
 def test_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,19 +98,6 @@ def test_error(error: BaseException) -> None:
     until(lambda: not activity_threads())
 
 
-def test_reader_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that nobody reads any more is no error of the command."""
-    monkeypatch.setattr(live, "QUIET_S", 0.001)
-
-    def say(line: str) -> None:
-        raise BrokenPipeError
-
-    shown = Activity(Console(file=io.StringIO()), say)
-    shown.start("x", None, "B")
-    until(lambda: not activity_threads())
-    shown.finish("x")
-
-
 @pytest.mark.parametrize("width", [80, 60, 120])
 def test_terminal(width: int) -> None:
     """No line is wider than the terminal; the cursor is back at the end."""
@@ -163,25 +116,3 @@ def test_terminal(width: int) -> None:
     shown.close()
     hidden, _, shown_again = file.getvalue().partition("\x1b[?25h")
     assert "\x1b[?25l" in hidden and "\x1b[?25l" not in shown_again
-
-
-def test_threads() -> None:
-    """Tasks of many threads start and finish in any order."""
-    shown = Activity(Console(file=io.StringIO(), force_terminal=True, width=80), lambda line: None)
-    failed: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            for step in range(15):
-                shown.start(f"{number}-{step}", 10, "B")
-                shown.advance(f"{number}-{step}", 5)
-                shown.finish(f"{number}-{step}")
-        except BaseException as e:
-            failed.append(e)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failed and shown._live is None

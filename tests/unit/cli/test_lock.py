@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from builder.bytecode import imports
-from builder.bytecode.imports import Imported, Imports
-from builder.config.recipe import Recipe
 from builder.lock.file import read_lock
 from builder.oci.layout import read_layout, write_layout
 from builder.store.blobs import Store
@@ -41,27 +37,11 @@ def test_lock_and_check(do: Cli, tiny: TinyProject) -> None:
     assert tiny.lock.read_bytes() == before, "--check writes nothing"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("  - greeter", "  - greeter [", ":7: 'greeter [' is not a conda spec"),
-        ("name: tiny", "name: ]", ":1: not valid YAML"),
-        ("      - pure", "      - -e .", ":10: . has neither pyproject.toml nor setup.py"),
-    ],
-)
-def test_invalid_environment(do: Cli, tiny: TinyProject, old: str, new: str, words: str) -> None:
-    """The message names the file and the line."""
-    tiny.environment.write_text(tiny.environment.read_text().replace(old, new))
-    result = do("lock", "tiny")
-    assert result.code == 3 and f"{tiny.environment}{words}" in result.err and "hint:" in result.err
-
-
 def test_stale_lock(do: Cli, copy: TinyProject) -> None:
     """Commands that need a lock refuse a stale one with the reason."""
     edit(copy.recipe, virtual_packages={"__glibc": "2.28"})
     for command in (
         ["build", "tiny"],
-        ["plan", "tiny"],
         ["smoke", "tiny"],
         ["publish", "tiny", "--to", "oci:there"],
     ):
@@ -69,17 +49,6 @@ def test_stale_lock(do: Cli, copy: TinyProject) -> None:
         assert result.code == 4 and f"{copy.lock} is stale: virtual packages changed" in result.err, command
         assert "hint: builder lock tiny" in result.err
     assert not (copy.root / "there").exists()
-
-
-def test_no_solution(do: Cli, tiny: TinyProject) -> None:
-    edit(tiny.environment, dependencies=["python=3.11", "greeter>=2"])
-    result = do("build", "tiny")
-    assert (
-        result.code == 5
-        and f"{tiny.environment}:7: no set of packages satisfies the environment" in result.err
-        and "greeter >=2" in result.err
-    )
-    assert not tiny.lock.exists()
 
 
 def test_undeclared_gpu(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
@@ -174,53 +143,3 @@ def test_months(do: Cli, copy: TinyProject) -> None:
     assert do("build", "tiny").code == 0 and created(copy) == "2025-02-01T00:00:00Z"
     now = [layer.descriptor.digest for layer in read_layout(copy.root / "dist", "tiny").layers]
     assert now[:-1] == layers[:-1], "the date is in no layer but that with the lock file"
-
-
-@pytest.mark.usefixtures("compiler")
-def test_imports(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list changes nothing else of the lock, which stays fresh; a new solve and an update keep it."""
-    seen: list[Any] = []
-
-    def import_modules(image: Any, recipe: Recipe, wanted: Imports, *tools: Any) -> Imported:
-        seen.append((recipe.bytecode, wanted))
-        below = "/opt/conda/lib/python3.11"
-        files = (f"{below}/abc.py", f"{below}/site-packages/pure.py", f"{below}/site-packages/greeter.py")
-        return Imported(("torch",), {"flaky": "no GPU"}, files)
-
-    monkeypatch.setattr(imports, "import_modules", import_modules)
-    assert "no target has 'bytecode: imported'" in do("lock", "--imports").err
-    edit(copy.recipe, bytecode="imported", smoke={"framework": "torch", "imports": ["pure"]})
-    before = copy.lock.read_text()
-    missing = do("build", "tiny")
-    assert missing.code == 4 and "hint: builder lock tiny --imports" in missing.err
-    result = do("lock", "--imports", "--json")
-    assert result.code == 0 and result.json[0] | {"digest": ""} == {
-        "target": "tiny",
-        "lock": str(copy.lock),
-        "digest": "",
-        "imports": ["torch"],
-        "failed": {"flaky": "no GPU"},
-        "modules": 3,
-    }
-    assert seen == [("imported", Imports(("torch", "pure")))]
-    lines = ["    builder.modules: |-", "      .: abc", "      site-packages: greeter pure"]
-    assert copy.lock.read_text().replace("\n".join(lines) + "\n", "") == before != copy.lock.read_text()
-
-    listed = copy.lock.read_bytes()
-    assert do("lock", "--check").code == 0
-    for command in (["lock"], ["lock", "--update", "small1"], ["lock", "--update-base"]):
-        assert do(*command).code == 0
-        assert copy.lock.read_bytes() == listed, command
-    assert do("lock", "tiny", "--imports").code == 0 and copy.lock.read_bytes() == listed
-    assert do("build", "tiny").code == 0
-
-
-def test_imports_alone(do: Cli, copy: TinyProject) -> None:
-    """The option changes no package, and a lock of conda-lock is not builder's to change."""
-    for more in (["--check"], ["--update", "pure"], ["--update-base"], ["--exclude-newer", "month"]):
-        result = do("lock", "tiny", "--imports", *more)
-        assert result.code == 2 and "--imports changes no package" in result.err
-    copy.lock.rename(copy.root / "own.conda-lock.yml")
-    edit(copy.recipe, lock="own.conda-lock.yml")
-    result = do("lock", "tiny", "--imports")
-    assert result.code == 4 and "which another tool made" in result.err

@@ -1,4 +1,4 @@
-"""Markdown of lock changes, plans and differences of images."""
+"""Markdown of lock changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli.markdown import MAX_TEXT, code, lock_changes, table
+from builder.cli.markdown import code, lock_changes
 from builder.lock.changes import LockChanges, PackageChange
 from builder.model import LockedBase
 from tests.support.channel import index_channel, make_package
@@ -28,10 +28,6 @@ from tests.support.project import TinyProject, edit
 def test_code(text: str, expected: str) -> None:
     """Foreign text stays text."""
     assert code(text) == expected
-
-
-def test_table() -> None:
-    assert table(("a", "b"), [("1", "2")]) == ["| a | b |", "|---|---|", "| 1 | 2 |"]
 
 
 def change(name: str, old: str | None, new: str | None) -> PackageChange:
@@ -57,14 +53,6 @@ def test_lock_changes() -> None:
         "| `new` | conda | - | `3` |",
     ]
     assert lock_changes([]) == "No lock changed.\n"
-
-
-def test_long_text() -> None:
-    """The text fits into a pull request; tables that do not are left out."""
-    many = LockChanges(tuple(change(f"package-{i}", "1", "2") for i in range(900)), None, None)
-    text = lock_changes([("one", many), ("two", many)])
-    assert len(text) < MAX_TEXT + 1000 and text.count("| `package-0` |") == 1
-    assert "## `two`\n\nPackages: 900 changed" in text and "too long for this text" in text
 
 
 def test_lock_and_diff(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
@@ -93,22 +81,3 @@ def test_lock_and_diff(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
 def _channels(project: TinyProject) -> list[str]:
     lines = project.environment.read_text().splitlines()
     return [line.strip("- ") for line in lines if "http://" in line]
-
-
-def test_plan(do: Cli, copy: TinyProject) -> None:
-    page = do("plan", "tiny", "--format", "markdown")
-    assert page.code == 0 and page.out.startswith("## `tiny`\n\na small one\n\n- base: `oci:base`")
-    assert "| `conda bulky 1.0` | 1 |" in page.out and "| `greeter` | `1.0` | conda |" in page.out
-    assert do("plan", "tiny", "--format", "markdown", "--json").json["packages"] == 10
-
-
-def test_images(do: Cli, copy: TinyProject) -> None:
-    """Files of two images; no option is required."""
-    edit(copy.recipe, files=[{"source": "recipes", "target": "/r [bold]"}])
-    do("build", "tiny", "--layout", copy.root / "other")
-    names = (f"oci:{copy.root / 'dist'}:tiny", f"oci:{copy.root / 'other'}:tiny")
-    page = do("diff", *names, "--format", "markdown")
-    assert page.code == 1 and "paths differ." in page.out
-    assert f"- `/r [bold]/tiny.yaml: only in {names[1]}`" in page.out
-    text = do("diff", *names)
-    assert text.code == 1 and f"/r [bold]/tiny.yaml: only in {names[1]}" in text.out

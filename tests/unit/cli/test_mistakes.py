@@ -52,12 +52,6 @@ def write(project: TinyProject, text: str, name: str = "environment.yml") -> Non
             "which builder does not read\n"
             "  hint: poetry export -o requirements.txt writes them: lock: requirements.txt",
         ),
-        (
-            "environment.yml",
-            "channels: [c]\ndependencies:\n  - python=3.11\n  - pip:\n    - -e .\n",
-            "error: {root}/environment.yml:5: . has neither pyproject.toml nor setup.py: {root}\n"
-            "  hint: name the folder with pyproject.toml; code without one is copied by files: in the recipe",
-        ),
     ],
 )
 def test_environment_file(do: Cli, tiny: TinyProject, name: str, text: str, expected: str) -> None:
@@ -98,23 +92,13 @@ def test_unknown_conda_package(do: Cli, tiny: TinyProject) -> None:
 
 
 def test_unknown_pip_package(do: Cli, tiny: TinyProject) -> None:
-    tiny.environment.write_text(tiny.environment.read_text().replace("- pure", "- pandsa"))
+    tiny.environment.write_text(tiny.environment.read_text().replace("- pure", "- tensorflow-gpu"))
     result = do("lock", "tiny")
     assert result.code == 5
     assert said(result, tiny).splitlines()[1] == (
         "error: {root}/environments/tiny.yml:10: no set of wheels satisfies the pip section:"
     )
-    assert "is the name pandsa right? the index has no such package: did you mean pandas?" in result.err
-
-
-def test_local_version_of_torch(do: Cli, tiny: TinyProject) -> None:
-    tiny.environment.write_text(tiny.environment.read_text().replace("- pure", "- torch==2.13.0+cu124"))
-    result = do("lock", "tiny")
-    assert result.code == 5 and f"{tiny.environment}:10: no set of wheels" in result.err
-    assert (
-        "write above it in the pip section: - --extra-index-url https://download.pytorch.org/whl/cu124"
-        in result.err
-    ) or "the index has no such package" in result.err
+    assert "is the name tensorflow-gpu right? did you mean tensorflow?" in result.err
 
 
 # 8 to 10: the recipe ----------------------------------------------------------------------------------------
@@ -129,20 +113,10 @@ def test_local_version_of_torch(do: Cli, tiny: TinyProject) -> None:
             "  hint: write cmd: [python, train.py]",
         ),
         (
-            "files: [train.py]",
-            "error: {root}/recipes/mine.yaml:3: files.0: must be a mapping, and is text\n"
-            "  hint: write files: [{source: train.py, target: /app/train.py}]; keys: source, target, mode",
-        ),
-        (
             "env: {A: 1, B: yes}",
             "error: {root}/recipes/mine.yaml:3: env.A: must be text, and is a number\n"
             "{root}/recipes/mine.yaml:3: env.B: must be text, and is yes or no\n"
             '  hint: put it into quotes: A: "1"; put it into quotes: B: "yes"',
-        ),
-        (
-            "virtual_packages: {__glibc: 2.36}",
-            "error: {root}/recipes/mine.yaml:3: virtual_packages.__glibc: must be text, and is a number\n"
-            '  hint: put it into quotes: __glibc: "2.36"',
         ),
         (
             "files: [{source: trian.py, target: /app/train.py}]",
@@ -179,16 +153,6 @@ def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
     )
 
 
-def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
-    edit(tiny.recipe, base="ubuntu:22.04")
-    result = do("build", "tiny")
-    assert result.code == 3 and said(result, tiny) == (
-        "error: {root}/recipes/tiny.yaml:4: base: base 'ubuntu:22.04' is not a reference to an image\n"
-        "  hint: write base: docker://docker.io/library/ubuntu:22.04; without a registry: base: "
-        "debian:bookworm"
-    )
-
-
 # 11 to 13: the command line ---------------------------------------------------------------------------------
 
 
@@ -196,13 +160,11 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
     ("words", "expected"),
     [
         ("biuld tiny", "error: No such command 'biuld'\n  hint: did you mean builder build?"),
-        ("cache prun", "error: No such command 'prun'\n  hint: did you mean builder cache prune?"),
         (
             "tiny",
             "error: No such command 'tiny'\n  hint: tiny is a target: write builder build tiny, or another "
             "command: builder --help",
         ),
-        ("create", "error: No such command 'create'\n  hint: write builder init"),
         ("build tiny --rebiuld", "error: No such option: --rebiuld\n  hint: did you mean --rebuild?"),
         (
             "build tiny --cache /x",
@@ -215,59 +177,20 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
             "  hint: a target is named without folder and ending: write tiny",
         ),
         (
-            "build environments/tiny.yml",
-            "error: no target named 'environments/tiny.yml' in {root}/recipes\n"
-            "  hint: a target is named without folder and ending: write tiny",
-        ),
-        (
-            "build environments/other.yml",
-            "error: no target named 'environments/other.yml' in {root}/recipes\n"
-            "  hint: this is the environment file of mine: write mine",
-        ),
-        (
             "run tiny git --version",
             "error: No such option: --version\n"
             "  hint: put -- before the command that runs in the image: builder run tiny -- git --version",
         ),
-        (
-            "run tiny --gpus 0 python -u train.py",
-            "error: No such option: -u\n  hint: put -- before the command that runs in the image: "
-            "builder run tiny --gpus 0 -- python -u train.py",
-        ),
-        (
-            "run ghcr.io/me/mine:1 python -u x.py",
-            "error: No such option: -u\n  hint: put -- before the command that runs in the image: "
-            "builder run ghcr.io/me/mine:1 -- python -u x.py",
-        ),
         ("run tiny -v a:/b", "error: No such option: -v\n  hint: write --bind SOURCE:TARGET"),
-        ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
         (
             "smoke tiny --runner dokcer",
             "error: Invalid value for '--runner': 'dokcer' is not one of 'userns', 'podman-hpc', 'docker', "
             "'podman', 'apptainer'\n  hint: did you mean docker?",
         ),
         (
-            "smoke tiny --ab build",
-            "error: Option '--ab' requires 2 arguments\n"
-            "  hint: write --ab OLD NEW; builder smoke --help lists the options and arguments",
-        ),
-        (
-            "cache prune --older-than",
-            "error: Option '--older-than' requires an argument\n"
-            "  hint: builder cache prune --help lists the options and arguments",
-        ),
-        (
             "run tiny --bind dtaa:/data -- ls",
-            "error: --bind dtaa:/data: {root}/dtaa does not exist\n  hint: did you mean --bind data:/data?",
-        ),
-        (
-            "run tiny --bind data:/app:r -- ls",
-            "error: --bind data:/app:r: 'r' is neither ro nor rw\n  hint: write --bind data:/app:ro",
-        ),
-        (
-            "run tiny --bind data:app -- ls",
-            "error: --bind data:app: the target 'app' is not an absolute path in the container\n"
-            "  hint: write --bind data:/app",
+            "error: --bind {root}/dtaa:/data: {root}/dtaa does not exist\n"
+            "  hint: make it: mkdir -p {root}/dtaa",
         ),
     ],
 )
@@ -279,11 +202,15 @@ def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> 
 
 
 def test_ways_to_ask(do: Cli, tiny: TinyProject) -> None:
-    """help, version, -V, and -q and -v after the command."""
+    """help, -V, and -q and -v after the command."""
     assert do("help").out == do("--help").out
     assert do("help", "cache", "prune").out == do("cache", "prune", "--help").out
     assert do("help", "biuld").err == "error: No such command 'biuld'\n  hint: did you mean builder build?\n"
-    assert do("version").out == do("-V").out == do("--version").out != ""
+    assert do("-V").out == do("--version").out != ""
+    assert "builder --version" in do("version").err
+    assert " 11  the smoke test failed" in do("help", "exit-codes").out
+    assert do("help", "schema", "recipe").out.startswith("{")
+    assert "takes one of: recipe, site, report" in do("help", "schema").err
     assert "locking now" in do("build", "tiny").err
     tiny.lock.unlink()
     assert do("build", "tiny", "-q").err == ""
@@ -299,24 +226,13 @@ def test_ways_to_ask(do: Cli, tiny: TinyProject) -> None:
         (
             "--to localhost:15055",
             "error: --to localhost:15055: a registry without a repository\n"
-            "  hint: write --to localhost:15055/tests/tiny, or --registry localhost:15055",
-        ),
-        (
-            "--to /tmp/regz",
-            "error: --to /tmp/regz: a folder, not a repository of a registry\n"
-            "  hint: for an OCI layout in that folder write --to oci:/tmp/regz",
+            "  hint: write --to localhost:15055/tests/tiny",
         ),
         (
             "",
-            "error: {root}/recipes/tiny.yaml: registry.host is not set, and no --registry or --to was given\n"
+            "error: {root}/recipes/tiny.yaml: registry.host is not set, and no --to was given\n"
             "  hint: pass --to HOST/REPOSITORY or --to oci:DIR; or write into the recipe: "
             "registry: {host: HOST, repository: tests/tiny}",
-        ),
-        (
-            "--to oci:there --tag a/b",
-            "error: --tag 'a/b' is not a tag\n  hint: a tag has up to 128 letters, digits, '_', "
-            "'.' and '-', and "
-            "does not start with '.' or '-': --tag a-b",
         ),
     ],
 )
@@ -324,16 +240,6 @@ def test_publish(do: Cli, tiny: TinyProject, words: str, expected: str) -> None:
     """A wrong destination or tag is reported before the build."""
     result = do("publish", "tiny", *words.split())
     assert result.code == 2 and said(result, tiny) == expected and not tiny.lock.exists()
-
-
-def test_cache_that_cannot_be_used(do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the variable: whoever reads it may not know that there is a cache."""
-    monkeypatch.setenv("BUILDER_CACHE", "/proc/x")
-    result = do("lock", "tiny")
-    assert result.code == 1 and said(result, tiny).startswith(
-        "error: the cache /proc/x cannot be used: /proc/x"
-    )
-    assert "hint: name a folder that you can write to: BUILDER_CACHE=FOLDER" in result.err
 
 
 def test_json_errors(do: Cli, tiny: TinyProject) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 import builder.cli
 import builder.errors
 import builder.store.files
-from builder.cli.publish import _rollback
-from builder.publishing.publish import Published
 from tests.support.cli import Cli, ask, pass_smoke, tags
 from tests.support.project import TinyProject, edit, whole
 
@@ -37,8 +34,8 @@ def test_group_with_failing_targets(do: Cli, three: TinyProject, tmp_path: Path)
         lambda *o: ask(three, ["--ml", "-y", *o]).exit_code,
     ):
         # nobody answers at the address: what counts is that all were tried, and each for its own reason
-        assert command("--registry", "127.0.0.1:9") == 5
-    result = do("publish", "--group", "ml", "--registry", "127.0.0.1:9")
+        assert command("--to", "127.0.0.1:9/") == 5
+    result = do("publish", "--group", "ml", "--to", "127.0.0.1:9/")
     assert result.err.count("127.0.0.1:9") >= 2 and "3 of 3 targets failed: broken, tiny, zwei" in result.err
 
 
@@ -50,15 +47,15 @@ def test_shared_tag(do: Cli, three: TinyProject, tmp_path: Path) -> None:
         result.code == 2
         and f"tiny and zwei would both be published as oci:{tmp_path / 'there'}:26.11" in result.err
     )
-    assert "--registry" in result.err
+    assert "--to HOST/" in result.err
     assert "would both be" in do("publish", "--group", "ml", *to).err
     with pytest.raises(builder.errors.UsageError, match="would both be"):
         ask(three, ["--ml", "-y", *to])
     edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny"})
-    result = do("publish", "tiny", "zwei", "--registry", "127.0.0.1:9")
+    result = do("publish", "tiny", "zwei", "--to", "127.0.0.1:9/")
     assert result.code == 2 and "published as 127.0.0.1:9/tests/tiny:" in result.err
     edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny", "tags": ["zwei"]})
-    assert do("publish", "tiny", "zwei", "--registry", "127.0.0.1:9").code != 2
+    assert do("publish", "tiny", "zwei", "--to", "127.0.0.1:9/").code != 2
     assert not (tmp_path / "there").exists()
 
 
@@ -101,39 +98,6 @@ def test_dated_tag(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     whole(tmp_path / "there", second)
 
 
-def test_report(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
-    """The report has what was read back, and what each tag named before."""
-    to = ["--to", f"oci:{tmp_path / 'there'}"]
-    first = do("build", "tiny", "--json").json["digest"]
-    pass_smoke(copy, first)
-    done = do("publish", "tiny", *to, "--tag", "26.10", "--json").json
-    assert done["before"] == {"26.10": None, "latest": None}
-    assert done["verified"]["blobs"] == done["push"]["blobs_sent"] > 0
-    edit(copy.recipe, labels={"changed": "yes"})
-    second = do("build", "tiny", "--json").json["digest"]
-    pass_smoke(copy, second)
-    done = do("publish", "tiny", *to, "--tag", "26.11", "--verify", "all", "--json").json
-    assert done["before"] == {"26.11": None, "latest": first}
-    assert done["verified"]["mode"] == "all" and done["verified"]["blobs"] > done["push"]["blobs_sent"]
-    dry = do("publish", "tiny", *to, "--tag", "26.12", "--dry-run")
-    assert dry.code == 0 and "named" not in dry.out, "latest names this image already"
-    back = do("publish", "tiny", *to, "--tag", "26.10")
-    assert back.code == 12 and "26.10 exists and is" in back.err
-
-
-def test_rollback() -> None:
-    """After a move the command that undoes it is printed, where there is one."""
-    done = Published("t", "h.example/a/b", NEW, ("26.11", "latest"), None, "pass")
-    moved = replace(done, before={"26.11": None, "latest": OLD})
-    assert _rollback(moved) == [
-        f"  latest named {OLD} before",
-        f"    to undo: oras tag h.example/a/b@{OLD} latest",
-    ]
-    assert _rollback(replace(moved, dry_run=True)) == [f"  latest names {OLD}"]
-    assert _rollback(replace(moved, reference="oci:dir")) == [f"  latest named {OLD} before"]
-    assert _rollback(replace(done, before={"26.11": NEW, "latest": NEW})) == []
-
-
 def test_smoke_test_fails(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     """No tag moves when the smoke test does not pass."""
     result = do("publish", "tiny", "--to", f"oci:{tmp_path / 'there'}", "--runner", "userns")
@@ -150,12 +114,6 @@ def test_no_destination(do: Cli, copy: TinyProject) -> None:
         and f"{copy.recipe}: registry.host is not set" in result.err
         and "--to oci:DIR" in result.err
     )
-
-
-def test_registry_not_reachable(do: Cli, copy: TinyProject) -> None:
-    pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
-    result = do("publish", "tiny", "--registry", "127.0.0.1:9")
-    assert result.code == 9 and "127.0.0.1:9" in result.err and "hint:" in result.err
 
 
 def test_job_options(do: Cli, tiny: TinyProject) -> None:

@@ -1,12 +1,12 @@
-"""``builder report``: the page, and regressions."""
+"""``builder report``: the page, and the copy to send in."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-from builder.smoke.reports import store_report
-from tests.support.reports import A100_40, a100, ranked, report
+from tests.support.reports import a100
 from tests.support.smoke_project import SmokeProject
 
 
@@ -19,9 +19,9 @@ def test_page(project: SmokeProject, tmp_path: Path) -> None:
     out, err = project("report")
     assert re.search(r"gpu +pass +2 +2026-11-21 +matmul.bf16\n", out) and "broken.json: not JSON" in err
     page = (project.root / "reports" / "index.html").read_text()
-    assert "1 slower than 26.10" in page and "torch 2.12.1 -&gt; 2.13.0" in page and "broken.json" in page
+    assert "1 slower than usual" in page and "torch 2.12.1 -&gt; 2.13.0" in page and "broken.json" in page
     result = project.json("report", "gpu", "--output", str(tmp_path / "x.html"))
-    assert result["targets"]["gpu"] == {"verdict": "pass", "images": 2, "regressions": ["matmul.bf16"]}
+    assert result["targets"]["gpu"] == {"verdict": "pass", "images": 2, "slower": ["matmul.bf16"]}
     assert (tmp_path / "x.html").stat().st_size > 10_000
 
 
@@ -37,16 +37,32 @@ def test_no_reports(project: SmokeProject) -> None:
     assert "does not exist" in err
 
 
-def test_slower_on_all_gpus(project: SmokeProject) -> None:
-    """A figure that is slower on two GPUs is named once."""
-    for medians in ((248e3, 246e3), (210e3, 208e3)):
-        old = medians[0] > 240e3
-        made = report(
-            [ranked("matmul.bf16", medians)],
-            devices=[{**A100_40, "rank": n} for n in range(2)],
-            ranks=2,
-            digest="sha256:" + ("1" if old else "2") * 64,
-            started=f"2026-{10 if old else 11}-05T06:00:00Z",
-        )
-        store_report(made, project.root / "reports" / "gpu")
-    assert project.json("report", "gpu")["targets"]["gpu"]["regressions"] == ["matmul.bf16"]
+def test_share(project: SmokeProject, tmp_path: Path) -> None:
+    """``--share`` writes a copy of the newest image's runs without a test."""
+    project.before(runs=2)
+    project("smoke", "gpu")
+    project("smoke", "gpu")
+    file = tmp_path / "copy.json"
+    for names in ((), ("gpu",), (f"{tmp_path}/reports/gpu",)):
+        assert project.json("report", *names, "--share", str(file))["reports"] == 2
+        text = file.read_text()
+        assert len(json.loads(text)["runs"]) == 2 and "n017" not in text
+    one = next((tmp_path / "reports" / "gpu").glob("*.json"))
+    _, err = project("report", str(one), "--share", str(file))
+    assert f"written for sharing: {file}" in err and "uploads nothing" in err
+    assert len(project.asked) == 2 and not (tmp_path / "reports" / "index.html").exists()
+
+
+def test_share_errors(project: SmokeProject, tmp_path: Path) -> None:
+    """A missing folder, several targets and a missing report are errors."""
+    _, err = project("report", "--share", str(tmp_path / "none" / "x.json"), code=2)
+    assert "does not exist" in err
+    file = str(tmp_path / "copy.json")
+    assert "x.json: no such report" in project("report", "x.json", "--share", file, code=1)[1]
+    assert "gpu has no report" in project("report", "gpu", "--share", file, code=2)[1]
+    for name in ("gpu", "other"):
+        folder = tmp_path / "reports" / name
+        folder.mkdir(parents=True)
+        (folder / "x.json").write_text(json.dumps(a100()))
+    _, err = project("report", "--share", file, code=2)
+    assert "one target, not of gpu, other" in err and f"builder report gpu --share {file}" in err

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +11,14 @@ import pytest
 
 from builder.cli.run_here import bind_folder
 from builder.model import Image, SifImage
-from builder.oci.digest import sha256
 from builder.oci.layout import list_tags
-from builder.project import Project
-from builder.run import trial, userns
+from builder.run import userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.run.process import Completed
-from builder.run.select import runner_classes
-from builder.settings import Settings
 from builder.site import command
 from builder.site.command import ContainerRequest
 from builder.site.pulled import EnginePull, record_pull, recorded_pull
 from tests.support.cli import Cli
-from tests.support.fakeregistry import FakeRegistry
 from tests.support.project import TinyProject, edit
 
 OTHER = "sha256:" + "0" * 64
@@ -41,18 +33,6 @@ def test_digest(do: Cli, copy: TinyProject) -> None:
     assert "not a digest" in do("run", "tiny", "--digest", "26.11", "--", "true").err
     elsewhere = do("run", "tiny", "--digest", other, "--image", "x", "--", "true")
     assert elsewhere.code == 2 and "--image REPOSITORY@sha256:" in elsewhere.err
-
-
-def test_lock_in_image(copy: TinyProject) -> None:
-    """A build reports the sha256 of the lock file as it is in the image."""
-    project = Project.find(copy.root, Settings.from_environment({}, cache=copy.cache))
-    result = project.build(project.recipe("tiny"))
-    assert result.image is not None
-    path = result.image.layers[-1].path
-    assert path is not None
-    with tarfile.open(path) as tar:
-        member = tar.extractfile("opt/builder/conda-lock.yml")
-        assert member is not None and sha256(member.read()) == result.image_lock
 
 
 #: Digests and options.
@@ -124,26 +104,6 @@ def test_own_command(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pytest.
     assert "running tiny in the folder of the image, where changes are lost: " in result.err
 
 
-def test_readonly_folder(
-    do: Cli, copy: TinyProject, ran: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line that names the folder says that the user cannot write there; the image has its own /srv."""
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    root = copy.root.resolve()
-    assert f"running tiny in {root}, which you cannot write to: " in do("run", "tiny").err
-    assert "running tiny in /srv: " in do("run", "tiny", "--workdir", "/srv").err
-    assert len(ran) == 2
-
-
-def test_left_out(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``plan`` and ``build`` say which groups are left out, and not each run again."""
-    monkeypatch.setattr("builder.project.left_out", lambda *_: "left out: 1 package")
-    assert "tiny: left out: 1 package" in do("plan", "tiny").err
-    assert "tiny: left out: 1 package" in do("build", "tiny").err
-    result = do("run", "tiny", "--", "true")
-    assert len(ran) == 1 and "left out" not in result.err
-
-
 def test_printed_line(do: Cli, copy: TinyProject) -> None:
     """What --print prints is for the site, and does not name folders of this machine."""
     assert do("run", "tiny", "--print", "--", "true").out == "builder run tiny -- true\n"
@@ -188,8 +148,8 @@ def test_engine_runs_dist(
     kind: str, do: Cli, copy: TinyProject, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
-    monkeypatch.setattr("builder.run.loaded.load_into_docker", lambda image, *_: image.digest)
-    monkeypatch.setattr("builder.run.loaded.load_into_podman", lambda _, image, *more: image.digest)
+    monkeypatch.setattr("builder.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
+    monkeypatch.setattr("builder.run.podman.PodmanStorage.keep", lambda _, image, name: image.digest)
     monkeypatch.setattr("builder.run.podman.migrated_ids", lambda program: frozenset())
     digest = do("build", "tiny", "--json").json["digest"]
     mounted = at_site(copy, kind)
@@ -234,23 +194,6 @@ def test_pulled_into_engine(
     assert broken.code == 8 and f"rm {dist.resolve()}/tiny.pulled.json" in broken.err
 
 
-def test_pinned_job(do: Cli, copy: TinyProject) -> None:
-    """--pin names the digest that the registry has; without an answer it is an error."""
-    at_site(copy, "podman-hpc")
-    digest = list_tags(copy.root / "dist")["tiny"]
-    with FakeRegistry() as registry:
-        edit(copy.recipe, registry={"host": registry.host, "repository": "me/tiny"})
-        assert do("publish", "tiny", "--no-tags").code == 0
-        manifests = registry.manifests["me/tiny"]
-        manifests["latest"] = manifests[digest]
-        done = do("job", "tiny", "--pin", "--", "true")
-        assert f"export BUILDER_IMAGE={registry.host}/me/tiny@{digest}\n" in done.out
-        named = do("job", "tiny", "--pin", "--image", f"{registry.host}/me/tiny@{OTHER}", "--", "true")
-        assert f"/me/tiny@{OTHER}\n" in named.out, "not asked for"
-    missing = do("job", "tiny", "--pin", "--", "true")
-    assert missing.code == 9 and missing.out == ""
-
-
 def test_no_build(do: Cli, copy: TinyProject, ran: Runs) -> None:
     """Jobs of builder's own runner run what is in ``dist/`` and never build."""
     digest = list_tags(copy.root / "dist")["tiny"]
@@ -263,42 +206,12 @@ def test_no_build(do: Cli, copy: TinyProject, ran: Runs) -> None:
     assert refused.code == 8 and f"tiny is {digest} on this machine, not {OTHER}" in refused.err
     job = do("job", "tiny", "--", "true")
     assert "builder run tiny --no-build" in job.out and "no image" not in job.err
-    pinned = do("job", "tiny", "--pin", "--", "true").out.replace("\\\n", "")
-    assert f"--digest {digest} --no-build" in " ".join(pinned.split())
     shutil.rmtree(copy.root / "dist")
     refused = do("run", "tiny", "--no-build", "--", "true")
     assert refused.code == 8 and not ran
     assert "on the login node: builder build tiny, or builder pull tiny" in refused.err
     job = do("job", "tiny", "--", "true")
     assert job.code == 0 and "before it starts, builder build tiny, or builder pull tiny" in job.err
-
-
-def test_start_folder(
-    do: Cli, copy: TinyProject, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The current folder is mounted too if it is outside of the project, except the home folder."""
-    shutil.rmtree(copy.root / "dist")
-    at_site(copy, "docker")
-    root, elsewhere = copy.root.resolve(), (tmp_path / "data").resolve()
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    do("--project", root, "run", "tiny", "--", "true")
-    assert f"docker run --rm -v {elsewhere}:{elsewhere} -v {root}:{root} -w {root} " in lines.pop()
-    monkeypatch.setenv("HOME", str(elsewhere))
-    do("--project", root, "run", "tiny", "--", "true")
-    assert str(elsewhere) not in lines.pop()
-
-
-def test_optional_binds(do: Cli, copy: TinyProject) -> None:
-    """The printed line mounts the site's folders that are there, as ``builder run`` does."""
-    runtime = {"kind": "apptainer", "optional_binds": ["$SLURM_TMPDIR", "/no such", "/usr"]}
-    site = {"runtime": runtime, "launcher": "torchrun", "images": "/images"}
-    edit(copy.recipe, format="sif", site=site)
-    line = do("run", "tiny", "--print", "--", "true").out
-    script = f'apptainer() {{ echo "$APPTAINER_BIND: $*"; }}\n{line}'
-    env = {"APPTAINER_BIND": "/a"}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env)
-    assert done.stdout == "/a,/usr: exec /images/tiny.sif true\n", done.stderr
 
 
 @pytest.mark.parametrize("folder", ["/", "/opt", "/usr"])
@@ -357,41 +270,9 @@ def test_image_by_name(
     result = do("run", name, "--", "true")
     assert ran.pop()[1].mounts == [] and "the home folder is not mounted" in result.err
     assert "there is no" in do("run", f"oci:{copy.root}/dist:none", "--", "true").err
-    printed = do("run", name, "--print", "--env", "A=b c", "--", "true")
-    assert printed.out == f"builder run {name} --env 'A=b c' -- true\n"
     assert "--digest needs a target" in do("run", name, "--digest", digest, "--", "true").err
-    assert "needs a registry" in do("pull", name, "--into", "podman").err
+    assert "needs a registry" in do("pull", name, "--load", "podman").err
     monkeypatch.chdir("/dev")  # tmp_path may be in a project
     refused = do("pull", "--from", f"oci:{copy.root}/dist")
     assert f"without a project: builder pull oci:{copy.root}/dist; builder init" in refused.err
     assert do("run", "recipes/tiny.yaml", "--", "true").code == 3, "no image's name"
-
-
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("podman-hpc", "podman-hpc run --rm -e A=b h.example/me/mine:1 true"),
-        ("apptainer", "apptainer exec --env A=b docker://h.example/me/mine:1 true"),
-        ("userns", "builder run h.example/me/mine:1 --env A=b -- true"),
-    ],
-)
-def test_print_image_by_name(
-    kind: str, line: str, do: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line is that of the first runner that works. Nothing is pulled."""
-    monkeypatch.setattr(trial, "try_runner", lambda kind: None)
-    for runner in runner_classes():
-        reason = None if runner.name in (kind, "apptainer") else "not here"
-        monkeypatch.setattr(runner, "available", lambda self, reason=reason: reason)
-    monkeypatch.chdir(tmp_path)
-    words = ("run", "h.example/me/mine:1", "--no-bind", "--env", "A=b")
-    assert do(*words, "--print", "--", "true").out == f"{line}\n"
-    missing = do(*words, "--bind", "food11:/mnt", "--", "true")
-    assert missing.code == 2 and "a named volume needs a target whose site runs docker" in missing.err
-
-
-def test_print(do: Cli, copy: TinyProject) -> None:
-    """Without a site's runtime there is no other command line to print: a note says so."""
-    done = do("run", "tiny", "--print", "--", "true")
-    assert done.out == "builder run tiny -- true\n"
-    assert done.err == "builder's own runner runs tiny: no other program is called\n"

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from builder.run import trial
 from builder.site.edf import NO_ENGINE
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -57,16 +56,6 @@ def edf(shell: str) -> dict[str, Any]:
     return tomllib.loads(shell.partition("<<'EOF'\n")[2].partition("\nEOF\n")[0])
 
 
-def test_print(do: Cli, site: Path) -> None:
-    """``--print`` prints lines for a shell on the site: the file, then srun."""
-    done = do("run", "tiny", "--print", "-i", "--env", "A=it's", "--", "bash")
-    assert edf(done.out)["image"] == "${SCRATCH}/images/tiny.sqsh"
-    assert edf(done.out)["mounts"] == ["/store:/store"]
-    last = done.out.splitlines()[-1]
-    assert last == "ENROOT_LOGIN_SHELL=no srun --pty --environment=./tiny.toml env 'A=it'\"'\"'s' bash"
-    assert tomllib.loads(do("run", "tiny", "--print", "--json").json["edf"]) == edf(done.out)
-
-
 def test_run(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``run`` needs the plugin, an allocation and the image; the file is removed at the end."""
     (site / "engine").unlink()
@@ -87,28 +76,6 @@ def test_run(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = str(Path.cwd().resolve())
     assert tomllib.loads(found["edf"])["mounts"] == ["/store:/store", f"{root}:{root}"]
     assert not list(Path().glob(".builder-*"))
-
-
-def test_job(do: Cli, site: Path) -> None:
-    """``--interactive`` prints salloc, the file and srun; ``--submit`` asks srun first."""
-    done = do("job", "tiny", "--interactive")
-    assert done.out.startswith("salloc ") and edf(done.out)["workdir"] == "${SLURM_SUBMIT_DIR}"
-    assert done.out.splitlines()[-1].endswith("srun --pty --environment=./tiny.toml bash")
-    (site / "engine").unlink()
-    refused = do("job", "tiny", "--submit")
-    assert refused.code == 10 and NO_ENGINE in refused.err
-
-
-def test_doctor(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "try_runner", lambda kind: None)
-
-    def row() -> dict[str, str]:
-        return next(f for f in do("doctor", "tiny", "--json").json if "--environment" in f["what"])
-
-    assert row()["status"] == "ok"
-    (site / "engine").unlink()
-    assert (row()["status"], row()["found"]) == ("missing", NO_ENGINE)
-    assert "builder run tiny --print" in row()["hint"]
 
 
 def test_pull(do: Cli, site: Path, copy: TinyProject) -> None:

@@ -1,4 +1,4 @@
-"""``builder sites``, ``builder schema`` and ``builder init-site`` as commands."""
+"""``builder sites`` and ``builder help schema`` as commands."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
-from builder.config.recipe import load_recipe
-from builder.config.sites import PACKAGE_FOLDER, user_folder
+from builder.config.sites import PACKAGE_FOLDER
 
 
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in that is in no project (tmp_path may be), and no site files of the user."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    """An empty folder to work in that is in no project (tmp_path may be)."""
     monkeypatch.setenv("BUILDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "80")
     with tempfile.TemporaryDirectory(prefix="bt-", dir="/var/tmp") as folder:
@@ -40,31 +38,11 @@ def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     lines = capsys.readouterr().out.splitlines()
     (mine,) = (line for line in lines if line.startswith("lumi-g "))
     assert mine.endswith(" (project)")
-    assert run(cli, ["sites", "list", "--json"]) == 0
+    assert run(cli, ["sites", "--json"]) == 0
     captured = capsys.readouterr()
     assert "broken.yaml:1: sit: not a key of a site file; did you mean site?" in captured.err
     origins = {row["name"]: row["from"] for row in json.loads(captured.out)}
     assert (origins["lumi-g"], origins["perlmutter"]) == ("project", "package")
-
-
-def test_retired_sites(capsys: pytest.CaptureFixture[str]) -> None:
-    """They come last, with what to use instead."""
-    assert run(cli, ["sites"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    retired = [line for line in lines if " off: use " in line]
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[-len(retired) :] == retired
-    assert next(line for line in retired if line.startswith("alliance-cedar")).endswith("use alliance-fir")
-
-
-def test_brackets(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
-    """Texts of a site file are no markup of the table."""
-    for folder in ("recipes", "sites"):
-        (empty_folder / folder).mkdir()
-    text = "extends: _linux\nsite: {status: retired, successors: ['[/x]'], launcher: torchrun}\n"
-    (empty_folder / "sites/odd.yaml").write_text(text)
-    assert run(cli, ["sites"]) == 0
-    assert "off: use [/x]" in capsys.readouterr().out
 
 
 def test_check(
@@ -99,7 +77,6 @@ def test_check(
     assert run(cli, ["sites", "check", "new", "--strict"]) == 0
     assert "nothing to do" in capsys.readouterr().err
     assert run(cli, ["sites", "check", "new", "--strict", "--days", "2"]) == 4
-    assert run(cli, ["sites", "check", "alliance-cedar", "--strict", "--days", "1"]) == 0
     assert run(cli, ["sites", "check", "today"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split() == ["today", str(today), "0"]
     assert run(cli, ["sites", "check", "lumi"]) == 3
@@ -120,35 +97,14 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean lumi-g?" in capsys.readouterr().err
 
 
-def test_update(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
-    (empty_folder / "mine.yaml").write_text("site: {launcher: torchrun}\n")
-    assert run(cli, ["sites", "update", "mine.yaml"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.split() == ["added", "mine"] and str(user_folder()) in captured.err
-    assert run(cli, ["sites", "update", "--reset", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["removed"] == ["mine"]
-    for arguments in ([], ["mine.yaml", "--reset"]):
-        assert run(cli, ["sites", "update", *arguments]) == 2
-        assert "builder sites update SOURCE" in capsys.readouterr().err
-
-
-def test_init_site(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+def test_new(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     """In an empty folder; the commands that it names work."""
-    arguments = ["init-site", "mine", "--runtime", "docker", "--gpu", "amd"]
+    arguments = ["sites", "new", "mine", "--runtime", "docker", "--gpu", "amd"]
     assert run(cli, arguments) == 0
     captured = capsys.readouterr()
-    names = ["sites/mine.yaml", "recipes/mine.yaml", "environments/mine.yml"]
-    assert captured.out.split() == [str(empty_folder / name) for name in names]
-    recipe = load_recipe("mine", empty_folder)
-    assert (recipe.site.name, recipe.site.runtime.kind, recipe.gpu.vendor) == ("mine", "docker", "amd")
-    after = captured.err.partition("check it: ")[2]
-    assert after.strip() == "builder sites show mine --json; builder job mine -- python train.py"
-    for command in after.strip().split("; "):
-        assert run(cli, command.split()[1:]) == 0, command
+    assert captured.out.strip() == str(empty_folder / "sites/mine.yaml")
+    shown = "builder sites show mine --json"
+    assert shown in " ".join(captured.err.split()) and run(cli, shown.split()[1:]) == 0
+    site = json.loads(capsys.readouterr().out)
+    assert site["site"]["runtime"]["kind"] == "docker" and site["gpu"]["vendor"] == "amd"
     assert run(cli, arguments) == 2 and "site mine exists already" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", ["recipe", "site", "report"])
-def test_schema(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(cli, ["schema", kind]) == 0
-    assert json.loads(capsys.readouterr().out)["$schema"].startswith("https://json-schema.org/")
