@@ -263,7 +263,8 @@ def variables() -> str:
     rows = [f"| `{name}` | {_cell(_text(meaning))} |" for name, meaning in VARIABLES.items()]
     table = "\n".join(["| variable | meaning |", "|---|---|", *rows])
     about = (
-        "Options of the command line win over them. [Trainings](../training.md) has the variables of jobs."
+        "Options of the command line win over them. "
+        "[Jobs](../jobs.md#a-training-that-resumes) has the variables of jobs."
     )
     return f"# Environment variables\n\n{_MADE}\n\n{about}\n\n{table}\n"
 
