@@ -25,9 +25,9 @@ endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
 APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs gcc libc6-dev \
-	libseccomp2 libslurm-dev libsqlite3-0 mariadb-server-core munge openssl podman postgresql prometheus \
-	qemu-user-static runc shellcheck siftool skopeo slurm-wlm slurmdbd squashfs-tools squashfuse umoci util-linux
-APT_HEAVY := chromium docker-compose
+	libseccomp2 libslurm-dev libsqlite3-0 munge openssl podman \
+	qemu-user-static runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
+APT_HEAVY := chromium docker-compose iproute2
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
 
@@ -49,13 +49,15 @@ apt-image: ## install the Debian packages that make image needs (root or sudo)
 apt-test: ## install the Debian packages that make test needs: engines, a registry, tools (root or sudo)
 	@scripts/apt-install "make test" $(APT_TEST) $(if $(HEAVY),$(APT_HEAVY))
 
-parts: setup ## put Apptainer, crane, Pulp (with PostgreSQL), MLflow and Ray into .cache/parts, for the tests
+parts: setup ## put Apptainer and crane into .cache/parts, for the tests
 	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts
 
 # PyPI has torch for CUDA only, and builder takes no CUDA for target cpu: where nothing else answers (exit code
 # 6), and the user named no target, the image is that of cpu-jax.
+# Where conda-forge does not answer, a channel of Debian's python takes its place (tests/support/debian_channel).
 image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print the next command
-	@target=$(TARGET); module=torch; $(BIN)/builder build $$target || { code=$$?; \
+	@mirrors=$$($(BIN)/python -m tests.support.debian_channel .cache/channel) && export BUILDER_MIRRORS="$$mirrors"; \
+		target=$(TARGET); module=torch; $(BIN)/builder build $$target || { code=$$?; \
 		[ $$code = 6 ] && [ $(origin TARGET) = file ] || exit $$code; \
 		target=cpu-jax; module=jax; echo "trying target $$target: PyPI has all its packages" >&2; \
 		$(BIN)/builder build $$target; } && \
@@ -69,24 +71,22 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 test-unit: setup ## run the unit tests: no daemon, no network
 	@$(PYTEST) tests/unit $(PYTEST_ARGS)
 
+SELECT ?= $(if $(HEAVY),,-m "not heavy")
 # A test without its part is skipped with the reason; with CI=true it fails.
 test: setup ## run all tests but the heavy ones (PYTEST_ARGS="-k name" for some); with CI=true all
 	@$(MAKE) apt-test || [ "$(CI)" != true ]
 	@$(MAKE) parts >/dev/null || [ "$(CI)" != true ]
 	@mkdir -p .cache/tmp
-	@$(PYTEST) -o tmp_path_retention_policy=failed $(if $(HEAVY),,-m "not heavy") $(PYTEST_ARGS)
+	@$(PYTEST) -o tmp_path_retention_policy=failed $(SELECT) $(PYTEST_ARGS)
 
 test-user: setup ## run make image, unit tests and walks as an ordinary user of a plain Debian, in a folder (root)
 	@$(MAKE) apt-test
 	@$(BIN)/python -m tests.ordinary_user
 
-test-all: ## run all tests, those with heavy parts (browser, Ray and MLflow services) too
+test-all: ## run all tests, those with heavy parts (engines, Slurm, a browser, torch) too
 	@$(MAKE) test HEAVY=yes
 
-SOAK_MINUTES ?= 10
-SOAK_PAGE ?= docs/reliability.md
-soak: setup parts ## try faults on three registries (SOAK_MINUTES=10), into docs/reliability.md; then long fuzz tests (root)
-	@$(BIN)/python -m tests.soak $(SOAK_MINUTES) $(SOAK_PAGE)
+soak: setup parts ## run the fuzz tests for long (root)
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) tests/unit -k fuzz $(PYTEST_ARGS)
 
 lint: setup ## ruff, mypy --strict and shellcheck
@@ -130,8 +130,8 @@ requirements: setup ## lock builder's own dependencies again, by hash (REQUIREME
 	@$(REQUIREMENTS) --constraint requirements/dev.txt --output-file requirements/run.txt
 
 schemas: setup ## write the JSON schemas of recipes and site files again, from their models
-	@$(BIN)/builder schema recipe >docs/schemas/recipe.schema.json
-	@$(BIN)/builder schema site >docs/schemas/site.schema.json
+	@$(BIN)/builder help schema recipe >docs/schemas/recipe.schema.json
+	@$(BIN)/builder help schema site >docs/schemas/site.schema.json
 
 audit: setup ## look up the locked dependencies in the advisory database (needs network access to it)
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,12 +17,26 @@ import pytest
 from filelock import FileLock
 
 from builder.bases.resolve import resolve_base
+from builder.errors import BuilderError
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record
-from tests.support.real_registries import NAMES, RealRegistry, real_registry
+from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
 
 CLONE = Path(__file__).parents[2]
+
+
+#: Parts that take minutes to install or to use.
+_HEAVY = {"apptainer", "docker_engine", "podman", "slurm", "torch_cpu", "torch_sif"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, and those that use a heavy part."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+            if _HEAVY & set(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.heavy)
 
 
 @dataclass(frozen=True)
@@ -59,8 +74,25 @@ class Builder:
         return json.loads(self.run(*args, "--json", env=env).stdout)
 
 
-def new_project(folder: Path, *targets: str) -> Path:
-    """A project folder with copies of this repository's recipes and environments."""
+#: What target ``cpu`` holds in most tests: compiled modules, but a twentieth of torch's bytes.
+SMALL = """\
+name: cpu
+channels: [conda-forge, nodefaults]
+dependencies:
+  - python=3.11
+  - pip
+  - pip: [numpy]
+"""
+
+
+def new_project(folder: Path, *targets: str, torch: bool = False) -> Path:
+    """Make a project folder with copies of this repository's recipes and environments.
+
+    Args:
+        folder: gets them.
+        targets: names of recipes.
+        torch: target ``cpu`` has torch, as in this repository; else only numpy (:data:`SMALL`).
+    """
     for name in ("recipes", "environments"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for target in targets:
@@ -69,6 +101,8 @@ def new_project(folder: Path, *targets: str) -> Path:
         for line in recipe.read_text().splitlines():
             if line.startswith("environment:"):
                 shutil.copy(CLONE / line.split(":")[1].strip(), folder / "environments")
+    if "cpu" in targets and not torch:
+        (folder / "environments" / "cpu.yml").write_text(SMALL)
     return folder
 
 
@@ -86,6 +120,15 @@ def keep_base(source: Path, target: Path) -> Path:
     return target
 
 
+@pytest.fixture(scope="session", autouse=True)
+def conda_channel() -> str:
+    """Lets all commands find conda packages: BUILDER_MIRRORS names a channel where conda-forge is silent."""
+    with contextlib.suppress(BuilderError):  # the tests that need a channel will name it
+        if mirrors := channel_mirrors(CHANNEL_FOLDER):
+            os.environ["BUILDER_MIRRORS"] = mirrors
+    return os.environ.get("BUILDER_MIRRORS", "")
+
+
 @pytest.fixture(scope="session")
 def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with the base ``debian:bookworm`` and nothing else; all workers share it and only read it."""
@@ -99,16 +142,28 @@ def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cache
 
 
-@pytest.fixture(scope="session")
-def cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
-    """Target ``cpu``, locked and built: a project for each worker, and one cache of several GB for all."""
-    shared = base_cache.parent
-    builder = Builder(new_project(tmp_path_factory.mktemp("cpu"), "cpu"), shared / "cpu-cache")
-    with FileLock(shared / "cpu-cache.lock"):
+def _built(project: Path, cache: Path, base_cache: Path) -> Builder:
+    """Build target ``cpu`` with a cache that all workers share."""
+    builder = Builder(project, cache)
+    with FileLock(cache.with_suffix(".lock")):
         if not builder.cache.exists():
             keep_base(base_cache, builder.cache)
         builder.run("build", "cpu")
     return builder
+
+
+@pytest.fixture(scope="session")
+def cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
+    """Target ``cpu`` with numpy alone, locked and built: a project for each worker, one cache for all."""
+    project = new_project(tmp_path_factory.mktemp("cpu"), "cpu")
+    return _built(project, base_cache.parent / "cpu-cache", base_cache)
+
+
+@pytest.fixture(scope="session")
+def torch_cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
+    """Target ``cpu`` as it is, with torch: 2 GB."""
+    project = new_project(tmp_path_factory.mktemp("torch"), "cpu", torch=True)
+    return _built(project, base_cache.parent / "torch-cache", base_cache)
 
 
 @pytest.fixture(scope="module")
@@ -124,24 +179,26 @@ def module_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def cpu_sif(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of target ``cpu`` as a SIF, by a recipe that extends it."""
-    folder = tmp_path_factory.mktemp("sif")
-    project = new_project(folder, "cpu")
+def _sif(builder: Builder, folder: Path, *, torch: bool) -> Path:
+    """Build the packages of target ``cpu`` as a SIF, by a recipe that extends it."""
+    project = new_project(folder, "cpu", torch=torch)
     (project / "recipes" / "cpu-sif.yaml").write_text("extends: cpu\nformat: sif\n")
-    shutil.copy(
-        cpu.root / "environments" / "cpu.cpu.lock.yml", project / "environments" / "cpu.cpu-sif.lock.yml"
-    )
-    Builder(project, cpu.cache).run("build", "cpu-sif")
+    environments = project / "environments"
+    shutil.copy(builder.root / "environments" / "cpu.cpu.lock.yml", environments / "cpu.cpu-sif.lock.yml")
+    Builder(project, builder.cache).run("build", "cpu-sif")
     return project / "dist" / "cpu-sif.sif"
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def any_registry(request: pytest.FixtureRequest) -> Iterator[RealRegistry]:
-    """Each of three real registries, behind a proxy that can break connections."""
-    with real_registry(request.param) as registry:
-        yield registry
+@pytest.fixture(scope="session")
+def cpu_sif(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of :func:`cpu` as a SIF."""
+    return _sif(cpu, tmp_path_factory.mktemp("sif"), torch=False)
+
+
+@pytest.fixture(scope="session")
+def torch_sif(torch_cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of :func:`torch_cpu` as a SIF."""
+    return _sif(torch_cpu, tmp_path_factory.mktemp("torch-sif"), torch=True)
 
 
 def runner_environment(runner: str, request: pytest.FixtureRequest) -> dict[str, str]:

@@ -9,7 +9,6 @@ from tests.integration.conftest import Builder, keep_base
 BASE = """
 base: debian:bookworm
 environment: environments/below.yml
-conda: {fallback: debian}
 pip: {fallback: pip}
 """
 ABOVE = """

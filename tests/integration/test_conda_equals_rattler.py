@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from rattler import BuildString, GenericVirtualPackage, PackageName, PrefixRecord, Version, install, solve
 
-from builder.channel.debian import make_debian_channel
 from builder.errors import FetchError
 from builder.layers.conda import CondaReader
 from builder.layers.conda_layout import python_context
@@ -28,9 +27,9 @@ from builder.layers.conda_order import link_order
 from builder.layers.conflicts import resolve_conflicts
 from builder.layers.entry import LinkContext
 from builder.model import Fetched, LockedPackage
-from builder.settings import Settings
 from tests.support.channel import PLACEHOLDER, index_channel
 from tests.support.condapackage import Extension, Member, hardlink, pack, symlink, write_tree
+from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
 
 PREFIX = "/opt/conda"
 
@@ -129,7 +128,7 @@ VOLATILE = {"extracted_package_dir", "link", "package_tarball_full_path", "size"
 
 
 def check_records(b: Both) -> None:
-    """Asserts that the conda-meta records are equal, except for the differences that docs/conda.md lists."""
+    """Asserts that the conda-meta records are equal, except for the differences that docs/layers.md lists."""
     theirs, ours = b.records(b.theirs), b.records(b.ours)
     assert ours.keys() == theirs.keys()
     for name, mine in ours.items():
@@ -214,13 +213,12 @@ def members() -> list[Member]:
     ]
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["paths.json", "has_prefix"])
 @pytest.mark.parametrize("extension", [".conda", ".tar.bz2"])
-def test_every_kind_of_file(tmp_path: Path, extension: Extension, old: bool) -> None:
+def test_every_kind_of_file(tmp_path: Path, extension: Extension) -> None:
     """A package with every kind of file is linked the same way."""
     channel = tmp_path / "channel"
-    pack(channel, "everything", members(), extension=extension, old=old)
-    pack(channel, "empty", extension=extension, old=old)
+    pack(channel, "everything", members(), extension=extension)
+    pack(channel, "empty", extension=extension)
     b = both(tmp_path, [index_channel(channel)], ["everything", "empty"])
     assert tree(b.ours) == tree(b.theirs)
     assert len(tree(b.ours)) > 20
@@ -300,16 +298,6 @@ def test_conflicts(tmp_path: Path) -> None:
     assert not (b.ours / "__clobbers__").exists()
 
 
-@pytest.mark.parametrize("names", [("a", "b"), ("b", "a"), ("x1", "x2"), ("bb", "a-z", "m")])
-def test_conflicts_of_independent_packages(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """Between independent packages the same one wins as with rattler."""
-    channel = tmp_path / "channel"
-    for name in names:
-        pack(channel, name, [Member("share/shared", name.encode())])
-    b = both(tmp_path, [index_channel(channel)], list(names))
-    assert (b.ours / "share/shared").read_text() == (b.theirs / "share/shared").read_text() == min(names)
-
-
 def test_free_threaded_python(tmp_path: Path) -> None:
     """A free-threaded Python states its site-packages (CEP 17)."""
     channel = tmp_path / "channel"
@@ -350,7 +338,7 @@ def test_requested_packages(tmp_path: Path) -> None:
 def test_real_python(tmp_path: Path, part_missing: Any) -> None:
     """Python with pip from the Debian channel is linked the same way, and runs."""
     try:
-        channel = make_debian_channel(tmp_path / "debian", Settings.from_environment({"HOME": str(tmp_path)}))
+        channel = make_debian_channel(CHANNEL_FOLDER)
     except FetchError as e:
         part_missing(f"no Debian mirror: {e}")
     b = both(tmp_path, [channel], ["python", "pip"], requested=frozenset({"python"}))

@@ -29,13 +29,13 @@ for _page in PAGES:
             IN_FOLDERS.setdefault((_page, _block.what.removeprefix(FOLDER)), []).append(_block)
 
 
-def environment(cpu: Builder, bin_folder: Path) -> dict[str, str]:
+def environment(torch_cpu: Builder, bin_folder: Path) -> dict[str, str]:
     """The variables of the commands: this clone's builder, with the cache of target cpu."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("BUILDER_", "REGISTRY_"))
     }
-    own = {"PATH": shims(bin_folder), "PYTHONPATH": str(CLONE), "BUILDER_CACHE": str(cpu.cache)}
-    return {**kept, **own}
+    own = {"PATH": shims(bin_folder), "PYTHONPATH": str(CLONE), "BUILDER_CACHE": str(torch_cpu.cache)}
+    return {**kept, **own, "BUILDER_MIRRORS": os.environ.get("BUILDER_MIRRORS", "")}
 
 
 def execute(block: Block, folder: Path, env: Mapping[str, str]) -> None:
@@ -46,13 +46,13 @@ def execute(block: Block, folder: Path, env: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(CLONE)))
-def test_page(page: Path, cpu: Builder, tmp_path: Path) -> None:
+def test_page(page: Path, torch_cpu: Builder, tmp_path: Path) -> None:
     """A page's blocks run in their order, in a copy of the project in which target cpu is built."""
-    project = new_project(tmp_path / "project", "cpu")
-    shutil.copytree(cpu.root / "environments", project / "environments", dirs_exist_ok=True)
-    shutil.copytree(cpu.root / "dist", project / "dist", copy_function=os.link)
+    project = new_project(tmp_path / "project", "cpu", torch=True)
+    shutil.copytree(torch_cpu.root / "environments", project / "environments", dirs_exist_ok=True)
+    shutil.copytree(torch_cpu.root / "dist", project / "dist", copy_function=os.link)
     shutil.copytree(CLONE / "examples", project / "examples")
-    env = environment(cpu, tmp_path / "bin")
+    env = environment(torch_cpu, tmp_path / "bin")
     for block in RUN[page]:
         execute(block, project, env)
 
@@ -60,12 +60,13 @@ def test_page(page: Path, cpu: Builder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "name"), IN_FOLDERS, ids=[f"{page.relative_to(CLONE)}-{name}" for page, name in IN_FOLDERS]
 )
-def test_folder(page: Path, name: str, cpu: Builder, tmp_path: Path) -> None:
+def test_folder(page: Path, name: str, torch_cpu: Builder, tmp_path: Path) -> None:
     """The files and commands of one folder, in their order. It is called ``mine``, so this is the target."""
     folder = tmp_path / name / "mine"
     folder.mkdir(parents=True)
-    env = environment(cpu, tmp_path / "bin")
-    env["BUILDER_MIRRORS"] = f"https://github.com={repositories(tmp_path / 'mirrors')}"
+    env = environment(torch_cpu, tmp_path / "bin")
+    github = f"https://github.com={repositories(tmp_path / 'mirrors')}"
+    env["BUILDER_MIRRORS"] = f"{github}\n{env.get('BUILDER_MIRRORS', '')}"
     for block in IN_FOLDERS[page, name]:
         if block.kind == "run":
             execute(block, folder, env)

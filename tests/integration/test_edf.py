@@ -116,17 +116,6 @@ def test_job(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
     assert not [path for node in ("node1", "node2") for path in slurm.disk(node).glob("*/data")]
 
 
-def test_own_command(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
-    """It starts where the image says if the recipe has a ``workdir`` without a copy of the project."""
-    site = recipe.site.model_copy(update={"node": recipe.site.node.model_copy(update={"tasks": 1})})
-    command = ("bash", "-c", 'echo "in $PWD: $(ls /)"')
-    own = recipe.model_copy(update={"cmd": command, "workdir": "/work", "site": site})
-    with container_engine(slurm.folder):
-        states, output = run(slurm, work, own, image=str(image))
-    assert states == ["COMPLETED"], output
-    assert "in /work:" in output and "sbin" not in output
-
-
 def test_without_plugin(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
     """A Slurm without the plugin: the script says so."""
     states, output = run(slurm, work, recipe, command=("true",), image=str(image))

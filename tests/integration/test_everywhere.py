@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from builder.net.pipconfig import pip_configuration
 from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
 from tests.support.schema import check_report as check_schema
 
-TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
+NUMPY = "import numpy, sys; print(numpy.ones(3).sum(), sys.prefix)"
 PRINTED = "3.0 /opt/conda"
 
 
 @pytest.fixture(scope="session")
 def publication(cpu: Builder, registry: Any) -> dict[str, Any]:
     """Publishes the image after a whole smoke test by the user-namespace runner."""
-    done: dict[str, Any] = cpu.json("publish", "cpu", "--registry", registry.host, "--runner", "userns")
+    done: dict[str, Any] = cpu.json("publish", "cpu", "--to", f"{registry.host}/", "--runner", "userns")
     assert done["smoke"] in ("pass", "warn")  # warn: this machine has other work
     assert set(done["tags"]) >= {"latest"} and len(done["tags"]) == 2
     return done
@@ -40,29 +40,9 @@ def digest(cpu: Builder) -> str:
 
 
 def check_report(report: dict[str, Any]) -> None:
-    """The report follows its schema, and something was measured: the budget begins after the import."""
+    """The report follows its schema, and its probes passed (test_smoke_runners measures with torch)."""
     check_schema(report)
-    assert report["probes"] and "pass" in {m["status"] for m in report["measurements"]}
-
-
-def test_docker_load(cpu: Builder, docker_engine: Any, tmp_path: Path) -> None:
-    """Docker loads the archive and runs it as root and as another user."""
-    archive = tmp_path / "cpu.tar"
-    cpu.run("build", "cpu", "--docker-archive", archive)
-    docker_engine.docker("load", "-i", archive)
-    for user in ("0:0", "1234:1234"):
-        command = [
-            "run",
-            "--rm",
-            "--network=none",
-            "--user",
-            user,
-            "builder/cpu:latest",
-            "python",
-            "-c",
-            TORCH,
-        ]
-        assert docker_engine.docker(*command).stdout.strip() == PRINTED
+    assert "pass" in {probe["status"] for probe in report["probes"]}
 
 
 def test_docker_pull(published: str, docker_engine: Any) -> None:
@@ -71,7 +51,7 @@ def test_docker_pull(published: str, docker_engine: Any) -> None:
     image = docker_engine.client.images.get(published)
     assert image.attrs["RepoDigests"] == [published]
     for user in ("0:0", "1234:1234"):
-        command = ["run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH]
+        command = ["run", "--rm", "--network=none", "--user", user, published, "python", "-c", NUMPY]
         assert docker_engine.docker(*command).stdout.strip() == PRINTED
 
 
@@ -79,35 +59,23 @@ def test_podman_pull(published: str, podman: Any) -> None:
     """podman pulls the image and runs it as root and as another user."""
     podman.run("pull", "--tls-verify=false", published)
     for user in ("0", "1234"):
-        done = podman.run("run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH)
+        done = podman.run("run", "--rm", "--network=none", "--user", user, published, "python", "-c", NUMPY)
         assert done.stdout.strip() == PRINTED
 
 
-def test_skopeo_copy(published: str, cpu: Builder, podman: Any, tmp_path: Path) -> None:
-    """skopeo copies the image without changing its digest."""
-    copy = tmp_path / "copy"
-    options = ["--preserve-digests", "--src-tls-verify=false"]
-    command = ["skopeo", "copy", *options, f"docker://{published}", f"oci:{copy}:x"]
-    subprocess.run(command, check=True, env=podman.env, capture_output=True)
-    index = json.loads((copy / "index.json").read_text())
-    assert index["manifests"][0]["digest"] == published.rpartition("@")[2] == digest(cpu)
-
-
 def test_smoke_by_userns(publication: dict[str, Any], cpu: Builder) -> None:
-    """The smoke test that publishing ran, with its whole budget, by the user-namespace runner."""
+    """The smoke test that publishing ran, by the user-namespace runner."""
     (path,) = (cpu.root / "reports" / "cpu").glob(f"{publication['digest'][7:19]}-*.json")
     report = json.loads(path.read_text())
     assert report["verdict"] in ("pass", "warn") and report["image"]["runner"] == "userns"
     check_report(report)
-    training = next(m for m in report["measurements"] if m["id"] == "training")
-    assert training["status"] == "pass", training
 
 
 @pytest.mark.parametrize("runner", ["podman", "docker", "apptainer"])
 def test_smoke_by_engine(runner: str, cpu: Builder, request: pytest.FixtureRequest) -> None:
-    """The smoke test passes under each engine; a small budget is enough to see that it runs there."""
+    """The smoke test passes under each engine."""
     env = runner_environment(runner, request)
-    done = cpu.json("smoke", "cpu", "--runner", runner, "--budget", "30", env=env)
+    done = cpu.json("smoke", "cpu", "--runner", runner, env=env)
     assert done["verdict"] in ("pass", "warn") and done["runner"] == runner
     check_report(done["report"])
 
@@ -130,13 +98,14 @@ def test_ordinary_user(cpu: Builder, ordinary_user: Any) -> None:
     )  # the lock may name files that only the settings of this user's pip lead to
     env = {
         "PYTHONPATH": str(CLONE),
+        "BUILDER_MIRRORS": os.environ.get("BUILDER_MIRRORS", ""),
         "PIP_FIND_LINKS": " ".join(configured.find_links),
         "PIP_EXTRA_INDEX_URL": " ".join(configured.extra_index_urls),
     }
     with_umask = ["sh", "-c", 'umask 077 && exec "$@"', "sh"]
     built = ordinary_user.run([*with_umask, *theirs.command("build", "cpu", "--json")], env)
     assert json.loads(built.stdout)["digest"] == digest(cpu)
-    smoke = theirs.command("smoke", "cpu", "--runner", "userns", "--budget", "5", "--json")
+    smoke = theirs.command("smoke", "cpu", "--runner", "userns", "--json")
     assert json.loads(ordinary_user.run(smoke, env).stdout)["verdict"] in ("pass", "warn")
 
 
@@ -144,17 +113,5 @@ def test_ordinary_user(cpu: Builder, ordinary_user: Any) -> None:
 def test_cold_cache(jobs: str, cpu: Builder, tmp_path: Path) -> None:
     """With an empty cache (but for the base), on one thread and on four, the digest is the same."""
     cold = Builder(cpu.root, keep_base(cpu.cache, tmp_path / "cache"))
-    done = cold.json("--jobs", jobs, "build", "cpu", "--layout", tmp_path / "dist")
+    done = cold.json("--jobs", jobs, "build", "cpu", "--to", f"oci:{tmp_path}/dist")
     assert done["digest"] == digest(cpu)
-
-
-def test_entry_point(docker_engine: Any, published: str) -> None:
-    """The entry point starts programs and shells in the environment, and passes exit codes on."""
-
-    def run(*command: str, check: bool = True) -> Any:
-        return docker_engine.docker("run", "--rm", "--network=none", published, *command, check=check)
-
-    found = run("sh", "-c", "command -v python && echo $CONDA_PREFIX").stdout
-    assert found.split() == ["/opt/conda/bin/python", "/opt/conda"]
-    assert "NOUSER=1" in run("sh", "-c", "echo NOUSER=$PYTHONNOUSERSITE").stdout
-    assert run("sh", "-c", "exit 7", check=False).returncode == 7

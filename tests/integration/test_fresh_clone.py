@@ -97,20 +97,11 @@ def test_mirrors(clone: FreshClone, registry: parts.Registry, tmp_path: Path) ->
 
 
 def test_no_network(clone: FreshClone) -> None:
-    """One error names base, channel and indexes that do not answer, and the lines to type."""
-    recipe = load_recipe(TARGET, clone.root)
+    """The error names the host that does not answer, and where to read about mirrors."""
     done = clone.run("build", "--target", TARGET, without_network=True)
     assert done.returncode == 9, done.stderr
-    for line in (
-        f"base {recipe.base}: cannot reach docker.io",
-        "channel conda-forge: ",
-        "package index https://download.pytorch.org/whl/rocm6.4: ",
-        "docker://docker.io=docker://REGISTRY",
-        "https://conda.anaconda.org/conda-forge=URL-OR-FOLDER",
-        "https://download.pytorch.org=URL-OR-FOLDER",
-        "docs/offline.md",
-    ):
-        assert line in done.stderr, f"{line!r} is not in:\n{done.stderr}"
+    assert "cannot reach docker.io" in done.stderr
+    assert "BUILDER_MIRRORS (docs/offline.md)" in done.stderr
 
 
 def test_partly(clone: FreshClone) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,17 +14,16 @@ import pytest
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Compression, Recipe
-from builder.errors import ImageError, RegistryError
+from builder.errors import RegistryError
 from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
-from builder.layers.compress import write_layer
+from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.model import Image, Lock, LockedBase
 from builder.oci.layout import read_layout, write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.trees.rootfs import unpack
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
 
@@ -74,22 +71,16 @@ def whole_image(debian: Debian, target: Recipe, top_compression: Compression = "
     def file(path: str, data: bytes, mode: int = 0o644) -> Entry:
         return Entry(path, "file", mode, len(data), content=Inline(data))
 
-    bottom = write_layer(
-        store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH, title="prefix"
-    )
+    own = Settings(store.root, store.root, 1, epoch=EPOCH)
+    bottom = make_layer(whiteout_entries("/opt/conda"), "prefix", own, store)
     entries = [
         file("opt/conda/marker", b"new"),
         file("opt/conda/bin/tool", b"#!/bin/sh\necho tool\n", 0o755),
         file(script, b"x=(activated)\nexport ACTIVATED=${x[0]}\n"),
     ]
-    environment = write_layer(store, entries, compression="gzip", mtime=EPOCH, title="environment")
-    top = write_layer(
-        store,
-        system_entries(target, b"lock", CONTEXT, [f"/{script}"]),
-        compression=top_compression,
-        mtime=EPOCH,
-        title="builder",
-    )
+    environment = make_layer(entries, "environment", own, store)
+    files = system_entries(target, b"lock", CONTEXT, [f"/{script}"])
+    top = make_layer(files, "builder", own, store, compression=top_compression)
     lock = Lock((), ("linux-64",), digest="sha256:" + "1" * 64)
     return make_image(
         base, [bottom, environment, top], recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH
@@ -186,21 +177,6 @@ def test_debian_base_as_ordinary_user(debian: Debian, ordinary_user: parts.Ordin
     assert done.stdout.strip() == debian.locked.digest
 
 
-@pytest.mark.network
-@pytest.mark.root
-def test_debian_base_is_cached(debian: Debian) -> None:
-    """A Debian base is found in the cache. A digest that the mirror no longer has is an error."""
-    offline = settings(debian.settings.cache.parent, offline=True)
-    assert resolve_base("debian:bookworm", "amd64", offline, debian.store) == debian.locked
-    assert (
-        resolve_base("debian:bookworm", "amd64", debian.settings, debian.store) == debian.locked
-    )  # asks the mirror
-    assert not list(debian.settings.tmpdir.glob("*"))
-    wrong = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
-    with pytest.raises(ImageError, match="pins debian:bookworm as sha256:000.* have changed"):
-        open_base(wrong, "amd64", debian.settings, debian.store)
-
-
 # registries ---------------------------------------------------------------------------------------------
 
 
@@ -265,53 +241,6 @@ def test_moved_tag(make_registry: parts.RegistryFactory, tmp_path: Path) -> None
         resolve_base(reference, "amd64", given, fresh)
 
 
-@pytest.mark.registry
-def test_image_index(registry: parts.Registry, tmp_path: Path) -> None:
-    """Of an image index the image for the architecture is used."""
-    from builder.registry.client import RegistryClient
-
-    given, store = settings(tmp_path), Store(tmp_path / "cache")
-    made = image(store)
-    write_layout(made, tmp_path / "dist", "x", store)
-    skopeo(
-        "copy",
-        "--dest-tls-verify=false",
-        f"oci:{tmp_path}/dist:x",
-        f"docker://{registry.host}/image-test/index:amd64",
-    )
-    entry = {**made.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}}
-    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
-    with RegistryClient(registry.host) as client:
-        client.put_manifest("image-test/index", "multi", json.dumps(index).encode(), str(index["mediaType"]))
-    reference = f"docker://{registry.host}/image-test/index:multi"
-    assert resolve_base(reference, "amd64", given, store).digest == made.digest
-    with pytest.raises(ImageError, match="no image for linux/arm64") as caught:
-        resolve_base(reference, "arm64", given, store)
-    assert "it has: amd64" in caught.value.hint
-
-
-@pytest.mark.registry
-def test_docker_media_types(registry: parts.Registry, tmp_path: Path) -> None:
-    """A base with Docker's media types has the same layers under OCI's."""
-    given, store = settings(tmp_path), Store(tmp_path / "cache")
-    made = image(store, layer(store, member("a", b"1")))
-    write_layout(made, tmp_path / "dist", "x", store)
-    reference = f"docker://{registry.host}/image-test/v2s2:x"
-    skopeo("copy", "--format", "v2s2", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
-    base = open_base(resolve_base(reference, "amd64", given, store), "amd64", given, store)
-    assert {x.descriptor.media_type for x in base.layers} == {
-        "application/vnd.docker.image.rootfs.diff.tar.gzip"
-    }
-    built = make_image(
-        base, [], recipe=recipe(), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH
-    )
-    assert [d["digest"] for d in json.loads(built.manifest)["layers"]] == [
-        x.descriptor.digest for x in made.layers
-    ]
-    write_layout(built, tmp_path / "built", "x", store)
-    assert json.loads(skopeo("inspect", f"oci:{tmp_path}/built:x"))["Digest"] == built.digest
-
-
 # running ------------------------------------------------------------------------------------------------
 
 
@@ -342,26 +271,6 @@ def test_docker_loads_and_runs(docker_engine: parts.DockerEngine, whole: Image, 
     assert labels["org.builder.lock"] == "sha256:" + "1" * 64
 
 
-@pytest.mark.docker
-@pytest.mark.network
-def test_docker_save_is_a_base(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
-    """What docker save writes can be used as a base."""
-    docker_load(whole, "image-test/saved:1", docker_engine.host)
-    docker_engine.docker("save", "--output", tmp_path / "saved.tar", "image-test/saved:1")
-    given, store = settings(tmp_path), Store(tmp_path / "cache")
-    reference = f"docker-archive:{tmp_path}/saved.tar"
-    base = open_base(resolve_base(reference, "amd64", given, store), "amd64", given, store)
-    assert [x.diff_id for x in base.layers] == [x.diff_id for x in whole.layers]
-
-
-@pytest.mark.docker
-def test_docker_refuses(docker_engine: parts.DockerEngine, tmp_path: Path) -> None:
-    """An image that the engine refuses is an error."""
-    store = Store(tmp_path / "cache")
-    with pytest.raises(ImageError, match="Docker engine"):
-        docker_load(image(store), "NOT A NAME", docker_engine.client)
-
-
 @pytest.mark.podman
 @pytest.mark.network
 def test_podman(podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path) -> None:
@@ -380,102 +289,3 @@ def test_podman(podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Pa
         assert identity == whole.config_descriptor.digest.removeprefix("sha256:")
         assert right(podman.run("run", "--rm", "--network=none", identity).stdout)
         podman.run("rmi", "--force", identity)
-
-
-@pytest.mark.network
-def test_umoci(debian: Debian, tmp_path: Path) -> None:
-    """umoci unpacks the same files as builder."""
-    (umoci,) = parts.need("umoci")
-    whole = whole_image(debian, recipe(), "gzip")  # umoci does not support zstd
-    write_layout(whole, tmp_path / "dist", "whole", debian.store)
-    subprocess.run(
-        [umoci, "unpack", "--rootless", "--image", f"{tmp_path}/dist:whole", str(tmp_path / "bundle")],
-        check=True,
-        capture_output=True,
-    )
-    unpack(whole, tmp_path / "ours", debian.store)
-
-    def tree(root: Path) -> dict[str, tuple[object, ...]]:
-        found: dict[str, tuple[object, ...]] = {}
-        for path in root.rglob("*"):
-            info, name = path.lstat(), str(path.relative_to(root))
-            if path.is_symlink():
-                found[name] = ("link", os.readlink(path))
-            elif path.is_dir():
-                found[name] = ("dir",)
-            else:
-                found[name] = (
-                    info.st_size,
-                    info.st_mode & 0o111,
-                    int(info.st_mtime),
-                    hash(path.read_bytes()),
-                )
-        return found
-
-    theirs = tree(tmp_path / "bundle/rootfs")
-    ours = tree(tmp_path / "ours")
-    assert len(ours) > 2000
-    assert {k: v for k, v in ours.items() if theirs.get(k) != v} == {} and set(ours) == set(theirs)
-
-
-@pytest.mark.network
-@pytest.mark.root
-def test_ordinary_user_without_engine(
-    whole: Image, debian: Debian, ordinary_user: parts.OrdinaryUser, tmp_path: Path
-) -> None:
-    """An ordinary user unpacks the image and runs it in a user namespace."""
-    dist = ordinary_user.home.parent / "image-test"
-    write_layout(whole, dist, "whole", debian.store)
-    root = ordinary_user.home / "rootfs"
-    try:
-        code = (
-            "from pathlib import Path\n"
-            "from builder.oci.layout import read_layout\n"
-            "from builder.trees.rootfs import unpack\n"
-            "from builder.store.blobs import Store\n"
-            f"image = read_layout(Path({str(dist)!r}), 'whole')\n"
-            f"unpack(image, Path({str(root)!r}), Store(Path({str(ordinary_user.home / 'cache')!r})))\n"
-        )
-        ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, readable=[dist])
-        command = [
-            "unshare",
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "--pid",
-            "--fork",
-            f"--root={root}",
-            "/opt/builder/entrypoint",
-        ]
-        done = ordinary_user.run(command, {"FROM": "recipe", "PATH": "/usr/bin:/bin"})
-        assert right(done.stdout), done.stdout
-        ordinary_user.run(
-            [
-                sys.executable,
-                "-c",
-                "from pathlib import Path; from builder.trees.rootfs import remove_tree; "
-                f"remove_tree(Path({str(root)!r}))",
-            ],
-            {"PYTHONPATH": str(parts.CLONE)},
-        )
-        assert not root.exists()
-    finally:
-        shutil.rmtree(dist, ignore_errors=True)
-
-
-@pytest.mark.apptainer
-@pytest.mark.network
-def test_apptainer(apptainer: parts.Apptainer, whole: Image, debian: Debian, tmp_path: Path) -> None:
-    """Apptainer runs the image from a layout."""
-    write_layout(whole, tmp_path / "dist", "whole", debian.store)
-    apptainer.run("build", "--sandbox", tmp_path / "sandbox", f"oci:{tmp_path}/dist")
-    assert right(apptainer.run("run", "--cleanenv", tmp_path / "sandbox").stdout)
-    out = apptainer.run(
-        "exec",
-        "--cleanenv",
-        tmp_path / "sandbox",
-        "sh",
-        "-c",
-        "command -v tool; echo $CONDA_PREFIX $PYTHONNOUSERSITE",
-    ).stdout
-    assert out == "/opt/conda/bin/tool\n/opt/conda 1\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-import json
 import os
 import signal
 import subprocess
@@ -21,14 +20,12 @@ from isal import igzip
 
 from builder.config.recipe import Layers
 from builder.layers.build import LayersResult, build_layers, make_layer
-from builder.layers.compress import write_layer
 from builder.layers.entry import Deflated, Entry, Inline, LinkContext
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Fetched, Layer, canonical_json
+from builder.model import Fetched
 from builder.settings import Settings
 from builder.store.blobs import Store
-from tests.support import parts
 from tests.support.packagefiles import files_of
-from tests.support.wheels import assert_like_installer, fetched, make_wheel, noise
+from tests.support.wheels import fetched, make_wheel, noise
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CONTEXT = LinkContext(
@@ -67,14 +64,6 @@ def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
     return build_layers(
         files_of(packages, where, CONTEXT), Layers(groups=3), where, Store(where.cache), budget=90
     )
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("package", [p.replace("-", "_") for p in PACKAGES])
-def test_same_files_as_installer(real_wheels: list[Path], package: str, tmp_path: Path) -> None:
-    """Real wheels are laid out like PyPA installer does it."""
-    (wheel,) = [w for w in real_wheels if w.name.lower().startswith(f"{package}-")]
-    assert_like_installer(wheel, tmp_path, LinkContext("/opt/conda", VERSION, CONTEXT.site_packages))
 
 
 @pytest.mark.network
@@ -119,104 +108,6 @@ def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
     assert (site / next(site.glob("numpy-*.dist-info")).name / "REQUESTED").exists()
 
 
-def layout(folder: Path, layers: tuple[Layer, ...]) -> Path:
-    """Writes a minimal OCI layout by hand, so that only the layers are tested."""
-    store = folder / "blobs" / "sha256"
-    store.mkdir(parents=True)
-
-    def blob(data: bytes, kind: str) -> dict[str, object]:
-        digest = hashlib.sha256(data).hexdigest()
-        (store / digest).write_bytes(data)
-        return Descriptor(kind, f"sha256:{digest}", len(data)).to_json()
-
-    for layer in layers:
-        assert layer.path is not None
-        (store / layer.descriptor.digest.removeprefix("sha256:")).write_bytes(layer.path.read_bytes())
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {},
-        "rootfs": {"type": "layers", "diff_ids": [x.diff_id for x in layers]},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": blob(canonical_json(config), OCI_CONFIG),
-        "layers": [x.descriptor.to_json() for x in layers],
-    }
-    entry = {
-        **blob(canonical_json(manifest), OCI_MANIFEST),
-        "annotations": {"org.opencontainers.image.ref.name": "x"},
-    }
-    (folder / "oci-layout").write_bytes(b'{"imageLayoutVersion":"1.0.0"}')
-    (folder / "index.json").write_bytes(canonical_json({"schemaVersion": 2, "manifests": [entry]}))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    """A layer with many gzip members: spliced ones and blocks of 1 MiB."""
-    folder = tmp_path_factory.mktemp("image")
-    files = {f"w/f{i}": noise(str(i), (i % 9) * 20_000 + i) for i in range(60)} | {
-        "w/big.so": noise("big", 9 << 20),
-        "w/" + "n" * 180: b"x",
-    }
-    wheel = fetched(make_wheel(folder, "w", files=files))
-    result = build([wheel], folder)
-    return layout(folder / "oci", result.layers), {
-        f"opt/conda/{CONTEXT.site_packages}/{k}": v for k, v in files.items()
-    }
-
-
-def test_gzip_reads_many_members(image: tuple[Path, dict[str, bytes]]) -> None:
-    """GNU gzip reads a layer of many members."""
-    for blob in (image[0] / "blobs" / "sha256").iterdir():
-        if blob.read_bytes()[:2] == b"\x1f\x8b":
-            assert subprocess.run(["gzip", "-t"], input=blob.read_bytes()).returncode == 0
-
-
-def test_umoci_reads_many_members(image: tuple[Path, dict[str, bytes]], tmp_path: Path) -> None:
-    """umoci, with Go's gzip, unpacks the layer and verifies the digests of blob and tar."""
-    parts.need("umoci")
-    bundle = tmp_path / "bundle"
-    command = ["umoci", "unpack", "--rootless", "--image", f"{image[0]}:x", bundle]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    )
-    assert done.returncode == 0, done.stderr
-    for path, data in image[1].items():
-        assert (bundle / "rootfs" / path).read_bytes() == data
-
-
-@pytest.mark.docker
-@pytest.mark.registry
-def test_docker_reads_many_members(
-    docker_engine: parts.DockerEngine, registry: parts.Registry, image: tuple[Path, dict[str, bytes]]
-) -> None:
-    """A Docker engine pulls the gzip blob unchanged and verifies the digest of the tar."""
-    parts.need("skopeo")
-    name = f"{registry.host}/layers-test:x"
-    copy = [
-        "skopeo",
-        "--insecure-policy",
-        "copy",
-        "-q",
-        "--dest-tls-verify=false",
-        f"oci:{image[0]}:x",
-        f"docker://{name}",
-    ]
-    subprocess.run(copy, check=True)
-    pulled = docker_engine.client.images.pull(name)
-    try:
-        manifest = json.loads((image[0] / "index.json").read_bytes())["manifests"][0]["digest"]
-        assert pulled.attrs["RepoDigests"] == [f"{registry.host}/layers-test@{manifest}"], (
-            "the blobs went through unchanged"
-        )
-        assert len(pulled.attrs["RootFS"]["Layers"]) == 1
-    finally:
-        docker_engine.client.images.remove(pulled.id, force=True)
-
-
 def test_file_over_4_gib(tmp_path: Path) -> None:
     """A file's size exceeds the 32 bits of gzip's trailer. Its stream is 4097 MiB of zeros."""
     chunk = bytes(1 << 20)
@@ -234,7 +125,8 @@ def test_file_over_4_gib(tmp_path: Path) -> None:
         Entry("big", "file", 0o644, count << 20, content=Deflated(source, 0, len(raw), crc)),
         Entry("after", "file", 0o644, 2, content=Inline(b"ok")),
     ]
-    layer = write_layer(Store(tmp_path / "store"), entries, compression="gzip", mtime=0)
+    own = Settings(tmp_path, tmp_path, 1)
+    layer = make_layer(entries, "", own, Store(tmp_path / "store"))
     assert layer.unpacked > 4 << 30 and layer.descriptor.size < 10 << 20
     assert layer.path is not None
     digest, size = hashlib.sha256(), 0
@@ -260,7 +152,6 @@ def test_killed_builds(tmp_path: Path) -> None:
         from builder.config.recipe import Layers
         from builder.layers.build import build_layers
         from builder.layers.entry import LinkContext
-        from builder.layers.files import PackageFiles
         from builder.layers.packages import Packages
         from builder.settings import Settings
         from builder.store.blobs import Store
@@ -272,7 +163,7 @@ def test_killed_builds(tmp_path: Path) -> None:
         # The kernel ends this process then, like kill -9, also when the test's process is held up.
         signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
         store = Store(where.cache)
-        files = PackageFiles(Packages(wheels, context, store, where.tmpdir), where.jobs)
+        files = Packages(wheels, context, store, where)
         build_layers(files, Layers(groups=3), where, store, budget=90)
         signal.setitimer(signal.ITIMER_REAL, 0)
         print("done", flush=True)
@@ -297,10 +188,3 @@ def test_killed_builds(tmp_path: Path) -> None:
     where = Settings(tmp_path / "killed", tmp_path / "tmp", 2)
     result = build_layers(files_of(packages, where, CONTEXT), Layers(groups=3), where, store, budget=90)
     assert [x.descriptor for x in result.layers] == expected
-
-
-def test_empty_layer(tmp_path: Path) -> None:
-    """A layer without entries is an empty tar."""
-    layer = make_layer([], "empty", Settings(tmp_path, tmp_path, 1), Store(tmp_path))
-    assert layer.path is not None and layer.unpacked == 1024
-    assert subprocess.run(["tar", "-tzf", layer.path], capture_output=True).stdout == b""

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +27,11 @@ from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.solve import lock_target
 from builder.lock.urls import url_variables
 from builder.model import LockedBase
-from builder.oci.layout import write_layout
 from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
-from tests.support.image_kit import image
-from tests.support.parts import part_missing
 
 ROOT = Path(__file__).parents[2]
 SYNAPSE = ROOT.parent / "shared/data/synapse-ml"
@@ -152,14 +148,6 @@ def test_target_decides(target, settings, channel, tmp_path):
     assert stale_reasons(recipe, made, settings) == []
 
 
-def test_newer_glibc(target, settings):
-    """A target with a newer glibc gets a newer Python."""
-    assert (
-        versions(lock(target("- python\n", virtual_packages={"__glibc": "2.39"}), settings))["python"]
-        == "3.12.4"
-    )
-
-
 def test_same_sources_same_bytes(target, settings, tmp_path):
     recipe = target("- python\n- app\n")
     one = write_lock(lock(recipe, settings), tmp_path / "a.t.lock.yml")
@@ -231,13 +219,6 @@ def test_strict_channel_priority(target, settings, channel, tmp_path):
             lock(target("- libz>=1\n", channels=(server.url, channel.url)), settings)
 
 
-def test_file_channels(target, settings, tmp_path):
-    make_package(tmp_path / "local", "only-here", "1.0")
-    index_channel(tmp_path / "local")
-    made = lock(target("- only-here\n", channels=((tmp_path / "local").as_uri(),)), settings)
-    assert made.packages[0].url == (tmp_path / "local/linux-64/only-here-1.0-0.conda").as_uri()
-
-
 def test_mirror(target, settings, channel):
     """A mirror serves the channel, and the lock names the original."""
     mirrored = replace(settings, mirrors=(("https://conda.anaconda.org/conda-forge", channel.url),))
@@ -250,14 +231,9 @@ def test_mirror(target, settings, channel):
     ("channels", "spec"),
     [
         (["conda-forge"], "conda-forge::libz"),
-        (["conda-forge"], "conda-forge/linux-64::libz >=1"),
         (["conda-forge"], "https://conda.anaconda.org/conda-forge::libz"),
-        (["https://conda.anaconda.org/conda-forge/"], "conda-forge::libz"),
-        (["https://host.example/mirror/conda-forge"], "conda-forge::libz"),
-        (["empty"], "conda-forge::libz"),  # conda adds a channel that only a spec names
-        (["defaults"], "defaults::libz"),
+        (["empty"], "conda-forge::libz"),
         (["defaults"], "pkgs/main::libz"),
-        (["pkgs/main"], "defaults::libz"),
     ],
 )
 def test_channel_of_spec(target, settings, channel, tmp_path, channels, spec):
@@ -318,31 +294,6 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
     assert "MINE_TOKEN" in gone.value.hint
 
 
-def test_variables_in_index(target, settings, tmp_path, monkeypatch):
-    """The lock names the variable, the server sees its value."""
-    simple_index(tmp_path / "pages" / "s3cret" / "simple", wheel(tmp_path / "w", "alpha", "1.0"))
-    monkeypatch.setenv("MINE_TOKEN", "s3cret")
-    with serve(tmp_path / "pages") as server:
-        recipe = target(
-            f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha\n"
-        )
-        made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
-        assert made.packages[-1].url == f"{server.url}/${{MINE_TOKEN}}/simple/alpha-1.0-py3-none-any.whl"
-        assert "s3cret" not in (tmp_path / "environment.t.lock.yml").read_text()
-        assert fetch_packages(
-            made.packages[-1:], settings, Store(settings.cache), variables=url_variables(recipe)
-        )
-        with pytest.raises(SolveError) as caught:
-            text = (
-                f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha>1\n"
-            )
-            lock(target(text), settings)
-        assert "s3cret" not in str(caught.value)
-        monkeypatch.delenv("MINE_TOKEN")
-        with pytest.raises(ConfigError, match="MINE_TOKEN is not set"):
-            lock(recipe, settings)
-
-
 def test_unsatisfiable(target, settings):
     """The error contains the solver's reason."""
     with pytest.raises(SolveError) as caught:
@@ -353,44 +304,6 @@ def test_unsatisfiable(target, settings):
         lock(target("- no-such-package\n"), settings)
 
 
-def test_exit_code_of_unsatisfiable(target, settings, tmp_path):
-    """Without a solution ``builder lock`` ends with code 5 each time: rattler's threads do not abort it."""
-    target("- clash\n- clash2\n")
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "t.yaml").write_text("base: oci:base\nenvironment: environment.yml\n")
-    store = Store(settings.cache)
-    write_layout(image(store), tmp_path / "base", "latest", store)
-    env = {**os.environ, "BUILDER_CACHE": str(settings.cache), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "builder", "lock", "t"]
-    with ThreadPoolExecutor(4) as pool:
-        runs = pool.map(
-            lambda _: subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True),
-            range(16),
-        )
-    assert {(run.returncode, "Fatal" in run.stderr) for run in runs} == {(5, False)}
-
-
-def test_missing_cuda(target, settings):
-    """A missing __cuda names the key of the recipe."""
-    with pytest.raises(SolveError) as caught:
-        lock(target("- gpu\n"), settings)
-    assert "__cuda is not declared" in caught.value.hint and "t.yaml" in caught.value.hint
-    assert 'virtual_packages: {__cuda: "12"}' in caught.value.hint
-    declared = {"virtual_packages": {"__cuda": "12.4"}}
-    assert versions(lock(target("- gpu\n", **declared), settings)) == {"gpu": "1.0"}
-    with pytest.raises(SolveError, match=r"the target has __cuda 12\.4"):
-        lock(target("- newgpu\n", **declared), settings)
-
-
-def test_wrong_specs_and_versions(target, settings):
-    with pytest.raises(ConfigError, match=r"environment\.yml:4: 'python=>3=' is not a conda spec"):
-        lock(target("- python=>3=\n"), settings)
-    with pytest.raises(ConfigError, match=r"t\.yaml: virtual_packages\.__cuda: '12!x!'"):
-        lock(target("- libz\n", virtual_packages={"__cuda": "12!x!"}), settings)
-    with pytest.raises(ConfigError, match="no channels"):
-        lock(target("- libz\n", channels=("nodefaults",)), settings)
-
-
 def test_silent_channel(target, settings, channel, tmp_path):
     dead = "http://user:secret@127.0.0.1:9/gone"
     with pytest.raises(FetchError) as caught:
@@ -398,48 +311,11 @@ def test_silent_channel(target, settings, channel, tmp_path):
     assert "channel http://127.0.0.1:9/gone does not answer" in str(caught.value) and "secret" not in str(
         caught.value
     )
-    assert "fallback: debian" in caught.value.hint
+    assert "BUILDER_MIRRORS" in caught.value.hint
     with pytest.raises(FetchError, match="HTTP 404"):
         lock(target("- libz\n", channels=(channel.url + "/nothing-here",)), settings)
     with pytest.raises(FetchError, match=r"no repodata\.json"):
         lock(target("- libz\n", channels=((tmp_path / "nowhere").as_uri(),)), settings)
-
-
-def test_one_silent_channel_of_two(target, settings, channel):
-    """One silent channel of two is an error, with fallback too."""
-    recipe = target(
-        "- libz\n", channels=(channel.url, "http://127.0.0.1:9/gone"), conda={"fallback": "debian"}
-    )
-    with pytest.raises(FetchError, match="127.0.0.1:9/gone does not answer"):
-        lock(recipe, settings)
-
-
-def test_fallback(target, settings, tmp_path, monkeypatch):
-    """The lock names builder://debian/, and nothing of this machine."""
-    folder = settings.cache / "channels" / "debian"
-    make_package(folder, "python", "3.11.2", "0_cpython")
-    index_channel(folder)
-    from builder.channel import debian
-
-    monkeypatch.setattr(debian, "current_channel", lambda settings, reporter, platform: folder)
-    listener = Listener()
-    recipe = target("- python\n", channels=("http://127.0.0.1:9/gone",), conda={"fallback": "debian"})
-    made = write_lock(lock(recipe, settings, reporter=listener), tmp_path / "l.yml")
-    assert made.packages[0].url == "builder://debian/linux-64/python-3.11.2-0_cpython.conda"
-    assert made.channels == ("builder://debian",) and str(tmp_path) not in (tmp_path / "l.yml").read_text()
-    assert not listener.warnings, "the user asked for the fallback"
-    assert "does not answer" in listener.notes[0] and "the Debian channel" in listener.notes[0]
-    assert stale_reasons(recipe, made, settings) == []
-    # the Debian channel takes the place of the channels that specs name
-    named = target(
-        "- conda-forge::python\n", channels=("http://127.0.0.1:9/gone",), conda={"fallback": "debian"}
-    )
-    assert lock(named, settings, reporter=listener).packages == made.packages
-    assert listener.warnings == [
-        "conda-forge::python: the Debian channel takes the place of the channel named there"
-    ]
-    # a date does not hide the packages, which were made now
-    assert lock(recipe, settings, exclude_newer="2001-01-01").packages == made.packages
 
 
 def test_offline(target, settings, channel):
@@ -548,23 +424,6 @@ def test_best_wheel(target, settings, tmp_path):
     assert newer.packages[-1].version == "2.0"
 
 
-def test_only_a_source_distribution(target, settings, tmp_path):
-    """One in a folder of find-links is not built: only those of indexes are, and what a requirement names."""
-    (tmp_path / "wheels").mkdir()
-    (tmp_path / "wheels/old-1.0.tar.gz").write_bytes(b"no matter")
-    with pytest.raises(SolveError) as caught:
-        lock(target("- python\n- pip:\n  - --find-links wheels\n  - old\n"), settings)
-    assert "`old`" in caught.value.message and "name a source: NAME @ git+https://..." in caught.value.hint
-
-
-def test_pip_without_python(target, settings, tmp_path):
-    (tmp_path / "empty").mkdir()
-    make_package(tmp_path / "bare", "pip", "24.0")
-    index_channel(tmp_path / "bare")
-    with pytest.raises(SolveError, match="no python among the conda packages"):
-        lock(target("- pip:\n  - six\n", channels=((tmp_path / "bare").as_uri(),)), settings)
-
-
 def test_all_indexes(target, settings, tmp_path, monkeypatch):
     """All indexes count, as in pip: of two versions the newer one is locked, wherever it is."""
     pages = tmp_path / "pages"
@@ -589,19 +448,6 @@ def test_all_indexes(target, settings, tmp_path, monkeypatch):
         assert versions(lock(own, settings))["beta"] == "1.0"
 
 
-def test_main_index(target, settings, tmp_path, monkeypatch):
-    """Of two indexes with the same wheel, the main one's URL is locked."""
-    pages = tmp_path / "pages"
-    simple_index(pages, wheel(tmp_path / "w", "alpha", "1.0"))
-    with serve(pages) as server:
-        pip(monkeypatch, index_url=server.url, extra_index_urls=(pages.as_uri(),))
-        made = lock(target("- python\n- pip:\n  - alpha\n"), settings)
-        assert made.packages[-1].url == f"{server.url}/alpha-1.0-py3-none-any.whl"
-    pip(monkeypatch, no_index=False, index_url=pages.as_uri())
-    made = lock(target("- python\n- pip:\n  - alpha\n"), replace(settings, cache=tmp_path / "c2"))
-    assert made.packages[-1].url == "builder://find-links/alpha-1.0-py3-none-any.whl"
-
-
 def test_silent_index(target, settings, tmp_path, monkeypatch):
     """Without fallback an error that names it; with fallback a warning, and pip's configuration is used."""
     wheel(tmp_path / "wheels", "alpha", "1.0")
@@ -619,36 +465,6 @@ def test_silent_index(target, settings, tmp_path, monkeypatch):
     assert versions(made)["alpha"] == "1.0"
     assert any("does not answer" in note for note in listener.notes)
     assert "secret" not in "".join(listener.notes) and not listener.warnings
-
-
-def test_other_kind(target, settings, tmp_path, monkeypatch):
-    """CUDA does not take the place of a silent index, unless the recipe or the index is for CUDA."""
-    names = ("torch", "nvidia-cublas", "nvidia-ml-py", "xgboost", "nvidia-nccl-cu12")
-    needs = {"torch": ("nvidia-cublas",), "xgboost": ("nvidia-nccl-cu12", "nvidia-ml-py")}
-    for name in names:
-        made = wheel(tmp_path / "w", name, "1.0", requires=needs.get(name, ()))
-        simple_index(tmp_path / "pages", made)
-    with serve(tmp_path / "pages") as server:
-        pip(monkeypatch, index_url=server.url)
-
-        def locked(names, index, vendor):
-            text = f"- python\n- pip:\n  - --extra-index-url http://127.0.0.1:9/{index}\n"
-            text += "".join(f"  - {name}\n" for name in names)
-            recipe = target(text, pip={"fallback": "pip"}, gpu={"vendor": vendor})
-            return versions(lock(recipe, settings))
-
-        for vendor in ("none", "amd"):
-            with pytest.raises(FetchError) as caught:
-                locked(["torch"], "whl/cpu", vendor)
-            assert "http://127.0.0.1:9/whl/cpu does not answer" in caught.value.message
-            assert "(nvidia-cublas ...)" in caught.value.message and vendor in caught.value.message
-            assert "BUILDER_MIRRORS='http://127.0.0.1:9=URL-OR-FOLDER'" in caught.value.hint
-        assert "nvidia-cublas" in locked(["torch"], "whl/cpu", "nvidia")
-        assert "nvidia-cublas" in locked(["torch"], "whl/cu129", "none"), "the index is one for CUDA"
-        assert "nvidia-nccl-cu12" in locked(["xgboost"], "whl/cpu", "none"), "it needs no GPU"
-        wheel(tmp_path / "links", "torch", "1.0+cpu")
-        pip(monkeypatch, index_url=server.url, find_links=(str(tmp_path / "links"),))
-        assert locked(["torch"], "whl/cpu", "none")["torch"] == "1.0+cpu"
 
 
 def test_passwords(target, settings, tmp_path, monkeypatch):
@@ -684,19 +500,6 @@ def test_pip_update(target, settings, tmp_path):
     assert versions(fresh)["beta"] == "2.0" and versions(fresh)["app"] == "2.0"
 
 
-def test_index_without_dates(target, settings, tmp_path):
-    """exclude-newer hides the files of an index without upload dates; the hint says so."""
-    simple_index(tmp_path / "pages", wheel(tmp_path / "w", "alpha", "1.0"))
-    with serve(tmp_path / "pages") as server:
-        recipe = target(f"- python\n- pip:\n  - --extra-index-url {server.url}\n  - alpha\n")
-        with pytest.raises(SolveError) as caught:
-            lock(recipe, settings, exclude_newer="2024-06-01")
-        assert "use a later date" in caught.value.hint
-        listener = Listener()
-        lock(recipe, settings, reporter=listener)
-        assert listener.warnings == []
-
-
 def test_extras(target, settings, tmp_path):
     """An extra of a package that conda provides is a warning."""
     (tmp_path / "wheels").mkdir()
@@ -704,43 +507,6 @@ def test_extras(target, settings, tmp_path):
     lock(target("- numpy\n- pip:\n  - --find-links wheels\n  - numpy[fast]\n"), settings, reporter=listener)
     (warning,) = listener.warnings
     assert "environment.yml:7: conda provides numpy, so its extra fast has no effect" in warning
-
-
-def test_missing_find_links(target, settings, tmp_path):
-    with pytest.raises(ConfigError, match=r"environment\.yml: --find-links nowhere: .* does not exist"):
-        lock(target("- python\n- pip:\n  - --find-links nowhere\n  - a\n"), settings)
-
-
-def test_unknown_pip_package(target, settings, tmp_path):
-    (tmp_path / "wheels").mkdir()
-    with pytest.raises(SolveError, match="nothing-like-this"):
-        lock(target("- python\n- pip:\n  - --find-links wheels\n  - nothing-like-this\n"), settings)
-
-
-@pytest.mark.network
-def test_cpu_target(settings, tmp_path):
-    """The target cpu with the channels and indexes that answer; no path of this machine is in the lock."""
-    from conda_lock.lockfile import parse_conda_lock_file
-
-    recipe = load_recipe("cpu", ROOT)
-    listener = Listener()
-    path = tmp_path / "cpu.cpu.lock.yml"
-    try:
-        made = write_lock(lock_target(LockRequest(recipe, settings, base=BASE, reporter=listener)), path)
-    except FetchError as e:
-        part_missing(str(e))
-    have = versions(made)
-    assert have["python"].startswith("3.11.") and have["torch"] == "2.13.0+cpu"
-    assert {"numpy", "pandas", "scikit-learn"} <= have.keys()
-    assert not any(p.name.startswith(("nvidia", "cuda")) for p in made.packages)
-    assert all(p.sha256 for p in made.packages)
-    text = path.read_text()
-    assert "file:" not in text and str(settings.cache) not in text and str(ROOT) not in text
-    assert len(parse_conda_lock_file(path).package) == len(made.packages)
-    assert stale_reasons(recipe, made, settings) == []
-    # nothing changed, so nothing moves
-    again = lock_target(LockRequest(recipe, settings, base=BASE, previous=made))
-    assert write_lock(again, tmp_path / "again.cpu.lock.yml").packages == made.packages
 
 
 # the Synapse environment

@@ -16,12 +16,11 @@ import pytest
 import uv
 import yaml
 
-from builder.channel.debian import make_debian_channel
 from builder.lock.file import read_lock
 from builder.model import LockedPackage
-from builder.settings import Settings
 from tests.integration.conftest import Builder, keep_base
 from tests.support.channel import index_channel, serve
+from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
 from tests.support.micromamba_stub import write_stub
 
 PYPROJECT = """\
@@ -49,8 +48,7 @@ RECIPES = {
 def project(module_folder: Path, base_cache: Path) -> Iterator[Builder]:
     folder = module_folder
     cache = keep_base(base_cache, folder / "cache")
-    settings = Settings.from_environment({"HOME": str(folder)}, cache=cache)
-    debian = make_debian_channel(cache / "channels" / "debian", settings)
+    debian = make_debian_channel(CHANNEL_FOLDER)
     channel, root = folder / "channel", folder / "project"
     for subdir in ("linux-64", "noarch"):
         without_index = shutil.ignore_patterns("repodata*", "shards")
@@ -121,12 +119,6 @@ def test_project_file(project: Builder, uv_packages: dict[str, LockedPackage]) -
     found = packages(project, "pyproject.project.lock.yml")
     assert found["jinja2"].key == uv_packages["jinja2"].key
     assert {"six", "python", "pip"} <= found.keys()
-
-
-def test_once(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:
-    """--lock takes such a file once: what builder makes of it is in dist/."""
-    project.run("build", "project", "--lock", project.root / "uv.lock")
-    assert packages(project, "dist/project.lock.yml").keys() >= uv_packages.keys()
 
 
 def test_pixi(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:

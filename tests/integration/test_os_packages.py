@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -159,13 +158,3 @@ def test_second_machine(machine: Machine, channel: Path) -> None:
         ran = user.run(run, env, readable=[channel], timeout=300)
     assert ran.stdout.splitlines() == PRINTED
     assert json.loads(done.stdout)["digest"] == digest(machine)
-
-
-def test_unknown_name(machine: Machine) -> None:
-    """A misspelt name leads to the nearest ones of the base's archives; the lock stays."""
-    before, recipe = machine.project.lock.read_bytes(), machine.project.recipe.read_text()
-    edit(machine.project.recipe, base_packages=["libmpich21"])
-    done: Any = machine.run("lock", "tiny", check=False)
-    machine.project.recipe.write_text(recipe)
-    assert done.returncode == 3 and "has no package libmpich21" in done.stderr
-    assert "did you mean libmpich12" in done.stderr and machine.project.lock.read_bytes() == before

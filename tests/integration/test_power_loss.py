@@ -12,15 +12,12 @@ from pathlib import Path
 import pytest
 
 from builder.errors import BuilderError
-from builder.image.archive import write_docker_archive, write_oci_archive
-from builder.lock.file import read_lock, write_lock
-from builder.model import Image, Lock
+from builder.model import Image
 from builder.oci.layout import list_tags, read_layout, write_layout
-from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support.disk import PowerDisk, power_disk
-from tests.support.image_kit import image, layer, member, settings
+from tests.support.image_kit import image, layer, member
 
 pytestmark = pytest.mark.root
 
@@ -118,33 +115,3 @@ def cut_at(moment: int, disk: PowerDisk, patch: pytest.MonkeyPatch, *, commit: b
 
     patch.setattr(os, "fsync", counted_sync)
     patch.setattr(Path, "replace", counted_rename)
-
-
-@pytest.mark.parametrize("kind", ["oci-archive", "docker-archive", "sif", "placed", "lock"])
-def test_single_files(disk: PowerDisk, tmp_path: Path, kind: str) -> None:
-    """An archive, a SIF and a lock file that were written are whole after a power loss."""
-    store, path = Store(tmp_path / "cache"), disk.path / "folder" / "file"
-    path.parent.mkdir()
-    path.write_bytes(b"what was there before")
-    made = new_image(store, 1)
-    match kind:
-        case "oci-archive":
-            write_oci_archive(made, path, "tag")
-        case "docker-archive":
-            write_docker_archive(made, path, "name:tag")
-        case "sif":
-            path.unlink()
-            write_sif(made, path, settings(tmp_path), store)
-        case "placed":
-            source = disk.path / "source"
-            source.write_bytes(os.urandom(200_000))
-            store.place(source, path, sha256_file(source))
-        case "lock":
-            write_lock(Lock((), ("linux-64",)), path)
-    before = sha256_file(path)
-    disk.commit_names()
-    disk.cut_power()
-    disk.restart()
-    assert sha256_file(path) == before
-    if kind == "lock":
-        read_lock(path)

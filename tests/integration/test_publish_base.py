@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -100,30 +98,3 @@ def test_smoke_test_downloads_the_base(machine: Machine, registry: parts.Registr
     assert not any(line.startswith(("PUT", "POST")) for line in log.lines()), (
         "nothing is sent before the test"
     )
-
-
-def test_another_registry(
-    machine: Machine, make_registry: parts.RegistryFactory, base: Image, tmp_path: Path
-) -> None:
-    """A registry that lacks the base receives it; when it has it, nothing of it is downloaded again."""
-    digest = record_pass(machine)
-    other = make_registry()
-    first = machine.json("publish", "tiny", "--to", f"{other.host}/a/tiny")
-    assert first["digest"] == digest and first["push"]["blobs_mounted"] == 0
-    assert pulled(other.host, "a/tiny", digest, tmp_path / "other").digest == digest
-
-    fresh = Machine(machine.project)
-    for layer in base.layers:
-        Store(machine.project.cache).drop(layer.descriptor.digest)
-    again: Any = fresh.json("publish", "tiny", "--to", f"{other.host}/b/tiny", "--mount-from", "a/tiny")
-    assert again["push"]["blobs_mounted"] > 0 and again["push"]["bytes_sent"] == 0
-    assert not has_base(machine, base), json.dumps(again)
-
-
-def test_layout(machine: Machine, base: Image, tmp_path: Path) -> None:
-    """An OCI layout that lacks the base receives it."""
-    digest = record_pass(machine)
-    done = machine.json("publish", "tiny", "--to", f"oci:{tmp_path / 'pub'}")
-    assert done["digest"] == digest
-    for layer in base.layers:
-        assert (tmp_path / "pub/blobs/sha256" / layer.descriptor.digest.removeprefix("sha256:")).exists()

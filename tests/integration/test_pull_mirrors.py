@@ -161,10 +161,3 @@ def test_sif_base(place: Place) -> None:
     assert f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}" == built["digest"]
     shutil.rmtree(project.cache)
     assert place.build(project, mirror, offline=True)["digest"] == built["digest"]
-
-
-def test_missing_in_mirror(place: Place) -> None:
-    """What a mirror lacks is named by the mirror's path."""
-    project = place.project("lacking", "docker://docker.io/library/debian:bookworm-slim")
-    done = place.run(project, "lock", "site", mirrors=(f"docker://docker.io={place.folder}/nothing",))
-    assert done.returncode == 8 and f"{place.folder}/nothing/library/debian" in done.stderr

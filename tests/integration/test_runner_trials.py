@@ -13,6 +13,8 @@ import pytest
 
 from builder.run.select import remove_engine_leftovers, runner_classes
 from builder.run.trial import try_runner
+from builder.settings import Settings
+from builder.store.blobs import Store
 from tests.support.parts import Apptainer, DockerEngine, Podman
 from tests.support.podman_hpc import podman_hpc
 
@@ -53,7 +55,7 @@ def check_leftovers(name: str, images: Images, folder: Path) -> None:
     assert run("killed").returncode == -signal.SIGKILL and len(images()) == len(before) + 1
     assert run("works").stdout == "42\n" and images() == before, "the next run removes it"
     run("killed")
-    remove_engine_leftovers()
+    remove_engine_leftovers(Settings(folder, folder / "tmp", 1), Store(folder))
     assert images() == before, "and so does builder cache prune"
 
 
@@ -115,7 +117,3 @@ def test_apptainer(apptainer: Apptainer, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("PATH", f"{apptainer.path.parent}:{os.environ['PATH']}")
     assert try_named("apptainer") is None
-
-
-def test_userns() -> None:
-    assert try_named("userns") is None

@@ -181,13 +181,3 @@ def test_missing_program_image_or_variable(site: Path) -> None:
     (site / "t.sif").touch()
     done = builder_run(site, os.environ, "--", "true")
     assert done.returncode == 10 and "$NOT_SET_ANYWHERE is not set" in done.stderr
-
-
-def test_own_command_of_the_image(site: Path, podman: Podman) -> None:
-    """Without a command, the image's own command runs."""
-    write(site, "podman", "podman", "[--network=none]")
-    podman.run(
-        "import", "--change", 'CMD ["/bin/sh", "-c", "echo own"]', make_rootfs_tar(site / "image"), "tiny:own"
-    )
-    done = builder_run(site, podman.env, "--image", "localhost/tiny:own")
-    assert done.stdout == "own\n", done.stderr

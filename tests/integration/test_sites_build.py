@@ -1,4 +1,4 @@
-"""Locks, plans and builds every shipped recipe without network, with base, channel and indexes from
+"""Locks and builds every shipped recipe without network, with base, channel and indexes from
 BUILDER_MIRRORS.
 
 The packages are small stand-ins with the names, versions and builds that the shipped environments request.
@@ -26,8 +26,8 @@ from tests.integration.conftest import CLONE
 from tests.support.project import whole
 from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors
 
-#: The fixture ``cpu`` builds target cpu from real packages, test_deepcam.py those with git repositories.
-ELSEWHERE = ("cpu", "cpu-jax", "archer2-cpu", "archer2-gpu")
+#: The fixture ``cpu`` builds target cpu from real packages.
+ELSEWHERE = ("cpu", "cpu-jax")
 
 
 def distinct_targets() -> list[str]:
@@ -83,15 +83,13 @@ def isolated(
         yield isolated
 
 
-def command(
-    isolated: Isolated, capsys: pytest.CaptureFixture[str], name: str, target: str, cache: Path | None = None
-) -> Any:
+def command(isolated: Isolated, capsys: pytest.CaptureFixture[str], name: str, target: str) -> Any:
     """Runs a command for a target, with the mirrors of its platform; returns its JSON result."""
     mirrors = isolated.mirrors[load_recipe(target, isolated.root).platform]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIP_INDEX_URL", mirrors.index)
         patch.setenv("BUILDER_MIRRORS", "\n".join(mirrors.lines()))
-        places = ["--project", str(isolated.root), "--cache", str(cache or isolated.cache)]
+        places = ["--project", str(isolated.root), "--cache", str(isolated.cache)]
         code = run(cli, [*places, name, target, "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
@@ -100,7 +98,7 @@ def command(
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_recipe(target: str, isolated: Isolated, capsys: pytest.CaptureFixture[str]) -> None:
-    """A recipe is locked, planned and built."""
+    """A recipe is locked and built."""
     recipe = load_recipe(target, isolated.root)
     command(isolated, capsys, "lock", target)
     text = recipe.lock_path.read_text()
@@ -110,8 +108,6 @@ def test_recipe(target: str, isolated: Isolated, capsys: pytest.CaptureFixture[s
     assert {s.name for s in (*environment.conda, *environment.pip)} <= lock.keys()
     assert read_lock(recipe.lock_path).base is not None
     assert "numpy" not in lock or lock["numpy"].version != "99.0", "newer than the recipe's exclude_newer"
-    planned = command(isolated, capsys, "plan", target)
-    assert planned["packages"] == len(lock) and planned["unknown_sizes"] == 0
     built = command(isolated, capsys, "build", target)
     isolated.built[target] = built
     if recipe.format == "sif":
@@ -142,12 +138,3 @@ def test_images_match_their_sites(isolated: Isolated) -> None:
         elif "pytorch" in lock:
             assert "cpu" in lock["pytorch"].url, target
         assert recipe.gpu.vendor == "none" or recipe.site.node.gpus, target
-
-
-def test_reproducible(isolated: Isolated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A build with an empty cache has the same digest: an OCI image, and SIFs."""
-    for target in ("perlmutter", "lumi-g"):
-        if target not in isolated.built:
-            pytest.skip("the target was not built")
-        built = command(isolated, capsys, "build", target, tmp_path / "cache")
-        assert built["digest"] == isolated.built[target]["digest"], target

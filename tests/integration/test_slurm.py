@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,11 @@ from typing import Any
 
 import pytest
 
+from builder.config.recipe import load_recipe, recipe_files
 from builder.net.pipconfig import pip_configuration
+from builder.site.plan import plan_job
+from builder.site.render import render
+from builder.site.request import JobRequest
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer
 from tests.support.slurm import Slurm
@@ -102,17 +107,23 @@ def events(output: str, event: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def project(
-    slurm: Slurm, cpu: Builder, cpu_sif: Path, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory
+    slurm: Slurm,
+    torch_cpu: Builder,
+    torch_sif: Path,
+    apptainer: Apptainer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Here:
     folder = tmp_path_factory.mktemp("here")
-    root = new_project(folder / "project", "cpu", "lumi-g")
+    root = new_project(folder / "project", "cpu", "lumi-g", torch=True)
     shutil.copy(CLONE / "recipes" / "_common.yaml", root / "recipes")
     images = folder / "images"
     images.mkdir()
     for name, text in (("here", HERE), ("lumi-here", LUMI)):
         (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images))
-        (images / f"{name}.sif").symlink_to(cpu_sif)
-    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
+        (images / f"{name}.sif").symlink_to(torch_sif)
+    shutil.copy(
+        torch_cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml"
+    )
     env = {
         **slurm.env,
         **apptainer.env,
@@ -120,7 +131,7 @@ def project(
         "USER": "tester",
         "OMP_NUM_THREADS": "1",
     }
-    return Here(slurm, Builder(root, cpu.cache), env, folder)
+    return Here(slurm, Builder(root, torch_cpu.cache), env, folder)
 
 
 @pytest.fixture
@@ -163,22 +174,6 @@ def uninterrupted(project: Here) -> dict[str, Any]:
     assert (start["world_size"], start["backend"], start["host"]) == (2, "gloo", "node1")
     assert done["accuracy"] > 0.85
     return done
-
-
-def test_one_process_with_data(here: Here, uninterrupted: dict[str, Any]) -> None:
-    """A single process reads data that the job unpacks on the node, and the job removes the data."""
-    pack(here)
-    output = here.finish(
-        here.submit("here", "--tasks", "1", "--data", "digits.tar", "--checkpoint", "ck", *TRAIN)
-    )
-    (start,), (done,) = events(output, "start"), events(output, "done")
-    assert (start["host"], start["world_size"], start["backend"]) == ("node1", 1, "")
-    assert done["epochs"] == 6 and done["accuracy"] == pytest.approx(uninterrupted["accuracy"], abs=0.02)
-    assert sorted(p.name for p in (here.work / "ck").iterdir()) == [
-        "digits-0005-0000.pt",
-        "digits-0006-0000.pt",
-    ]
-    assert not list(here.slurm.disk("node1").rglob("*.gz"))  # the unpacked data is removed
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
@@ -265,19 +260,6 @@ def test_exit_code(here: Here) -> None:
     assert {"rank 0 'of' 2", "rank 1 'of' 2"} <= set(here.output(number).splitlines())
 
 
-def test_missing_image_or_data(here: Here) -> None:
-    """The output names the missing file."""
-    number = here.submit("here", "--image", "gone.sif", "--", "true")
-    assert here.slurm.wait(number) == ["FAILED"]
-    assert f"no image {here.work}/gone.sif" in here.output(number) and "builder pull here" in here.output(
-        number
-    )
-    (here.work / "cut.tar").write_bytes(b"")
-    number = here.submit("here", "--tasks", "1", "--data", f"{here.work}/nodata.tar", "--", "true")
-    assert here.slurm.wait(number) == ["FAILED"]
-    assert "nodata.tar" in here.output(number)
-
-
 def error_message(here: Here, target: str, *options: str) -> str:
     done = here.job(target, *options, "--submit", "--", "true", check=False)
     assert done.returncode == 10 and "Traceback" not in done.stderr, done
@@ -285,7 +267,7 @@ def error_message(here: Here, target: str, *options: str) -> str:
 
 
 def test_rejected_jobs(here: Here) -> None:
-    """The error contains Slurm's reason. Accounts and limits are in test_site_jobs.py."""
+    """The error contains Slurm's reason."""
     site = "site: {slurm: {queues: {cpu: {partition: nosuch}}}}"
     (here.builder.root / "recipes" / "nowhere.yaml").write_text(f"extends: here\n{site}\n")
     message = error_message(here, "nowhere")
@@ -314,19 +296,12 @@ def test_lumi_ranks(here: Here) -> None:
     )
 
 
-def test_lumi_training(here: Here, uninterrupted: dict[str, Any]) -> None:
-    """A job on two GCDs goes to partition small-g, and ends with the same weights."""
-    number = here.submit("lumi-here", "--gpus", "2", "--account", ACCOUNT, "--checkpoint", "ck", *TRAIN)
-    output = here.finish(number)
-    assert events(output, "done") == [uninterrupted]
-    assert here.slurm.show(number)[0]["Partition"] == "small-g"
-
-
 def test_build_job(here: Here) -> None:
     """``builder build --on slurm`` runs builder on a node, and the result is on this machine."""
     configured = pip_configuration()  # the lock may contain files that only pip's configuration leads to
     links = {"PIP_FIND_LINKS": configured.find_links, "PIP_EXTRA_INDEX_URL": configured.extra_index_urls}
-    env = {**here.env, "PYTHONPATH": str(CLONE), **{k: " ".join(v) for k, v in links.items()}}
+    mirrors = {"BUILDER_MIRRORS": os.environ.get("BUILDER_MIRRORS", "")}
+    env = {**here.env, **mirrors, "PYTHONPATH": str(CLONE), **{k: " ".join(v) for k, v in links.items()}}
     done = subprocess.run(
         here.builder.command("build", "here", "--on", "slurm", "--json"),
         env=env,
@@ -337,3 +312,21 @@ def test_build_job(here: Here) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["format"] == "sif" and Path(result["sif"]).stat().st_size == result["size"]
+
+
+@pytest.mark.parametrize("target", sorted(recipe_files(CLONE)))
+def test_options_of_sites(slurm: Slurm, target: str) -> None:
+    """sbatch knows each option of each site; this Slurm has neither its partitions nor its nodes."""
+    recipe = load_recipe(target, CLONE)
+    if recipe.site.slurm is None:
+        return
+    account = recipe.site.slurm.account_example
+    script = render(
+        plan_job(recipe, JobRequest(("true",), nodes=2, gpus=recipe.site.node.gpus, account=account))
+    )
+    done = subprocess.run(
+        ["sbatch", "--test-only"], input=script, env=slurm.env, capture_output=True, text=True
+    )
+    known = r"partition|node|feature|generic resource|GRES|constraint|time limit|Memory|CPU|to start at"
+    assert re.search(known, done.stderr), done.stderr
+    assert not re.search("unrecognized option|nvalid option|Invalid directive", done.stderr), done.stderr

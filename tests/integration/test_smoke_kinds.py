@@ -17,7 +17,7 @@ RECIPE = """\
 base: debian:bookworm
 environment: environments/own.yml
 virtual_packages: {__glibc: "2.36"}
-conda: {fallback: debian, exclude_newer: 2026-11-01}
+conda: {exclude_newer: 2026-11-01}
 pip: {fallback: pip}
 """
 ENVIRONMENT = """\
@@ -64,8 +64,8 @@ def test_imports_command_and_none(cache: Path, tmp_path: Path) -> None:
     done = own.json(*publish)
     assert done["smoke"] in ("pass", "warn") and done["tags"] == ["26.11", "latest"]
     result = own.json("smoke", "own", "--runner", "userns")
-    names = {item["name"] for item in measurement(result, "imports")["modules"]}
-    assert names >= {"yaml", "more_itertools"}
+    seen = measurement(result, "imports")["seen"]
+    assert "yaml" in seen and "more_itertools" in seen
 
     edit(recipe, smoke={"command": ["python", "-c", "import yaml; print(yaml.safe_load('a: 1'))"]})
     assert "own command" in own.run(*publish).stderr
@@ -106,5 +106,4 @@ def test_jax(cache: Path, tmp_path: Path) -> None:
     own = own_project(cache, tmp_path / "project", "jax")
     result = own.json("smoke", "own", "--runner", "userns")
     assert result["verdict"] in ("pass", "warn") and result["report"]["test"] == {"framework": "jax"}
-    assert measurement(result, "matmul.fp32")["correctness"]["ok"]
-    assert measurement(result, "training")["correctness"]["value"] > 0.9
+    assert measurement(result, "product")["correctness"]["ok"]

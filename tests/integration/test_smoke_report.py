@@ -18,15 +18,14 @@ from tests.support.schema import check_report
 from tests.support.slurm import Slurm
 
 #: Seconds for all measurements: enough for a few repeats of each.
-BUDGET = "30"
 
 
 @pytest.fixture(scope="module")
-def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def project(torch_cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
     """Target cpu in its own project, with the same cache."""
-    root = new_project(tmp_path_factory.mktemp("smoke"), "cpu")
-    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments")
-    return Builder(root, cpu.cache)
+    root = new_project(tmp_path_factory.mktemp("smoke"), "cpu", torch=True)
+    shutil.copy(torch_cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments")
+    return Builder(root, torch_cpu.cache)
 
 
 def fast_report(folder: Path) -> Path:
@@ -55,10 +54,6 @@ def first(project: Builder, tmp_path_factory: pytest.TempPathFactory) -> subproc
         "cpu",
         "--runner",
         "userns",
-        "--budget",
-        BUDGET,
-        "--repeat",
-        "1",
         "--compare",
         past,
         "--json",
@@ -67,53 +62,29 @@ def first(project: Builder, tmp_path_factory: pytest.TempPathFactory) -> subproc
 
 
 def test_real_run(first: subprocess.CompletedProcess[str], project: Builder) -> None:
-    """A real run is graded by the roofline, and stored with its packages."""
+    """A real run is stored with its packages; the figures of a CPU are not graded."""
     out = json.loads(first.stdout)
     report = out["report"]
     assert out["verdict"] in ("pass", "warn"), report["probes"]
     check_report(report)
-    (path,) = out["runs"]
+    path = out["file"]
     assert (
         json.loads(Path(path).read_text()) == report and Path(path).parent == project.root / "reports" / "cpu"
     )
     assert report["image"]["packages"]["torch"] and report["image"]["packages"]["python"].startswith("3.11")
     assert report["image"]["digest"] == out["digest"]
-    held = {f["id"]: f for f in report["grade"]["findings"]}
-    for name in in_time(out):
-        assert held[name]["basis"] == "roofline" and held[name]["status"] != "fail", held[name]
-        assert 0.05 < held[name]["fraction"] < 5, held[name]
+    assert report["grade"]["verdict"] == "skip"
 
 
-def test_regression(
-    first: subprocess.CompletedProcess[str],
-) -> None:
-    """A regression is named with the packages that changed."""
+def test_changes(first: subprocess.CompletedProcess[str]) -> None:
+    """What is slower is shown with the packages that changed, and fails nothing."""
     out = json.loads(first.stdout)
     changes = {c["id"]: c for c in out["comparison"]["changes"]}
-    busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in out["report"]["probes"])
-    for name in in_time(out):
-        outcome = changes[name]["outcome"]
-        assert outcome == "slower" or (
-            outcome == "busy" and busy | (measured(out, name).get("lost_fraction", 0) > 0.3)
-        ), changes[name]
-    assert first.returncode == (11 if out["comparison"]["regressions"] else 0)
-    packages = {p["name"]: (p["old"], p["new"]) for p in out["comparison"]["packages"]}
-    assert (
-        packages["numpy"][0] == "1.0" and packages["zlib-ng"] == ("9", None) and packages["torch"][0] is None
-    )
+    assert changes["matmul.fp32"]["outcome"] == changes["memory.copy"]["outcome"] == "slower"
+    assert first.returncode == 0
+    packages = out["comparison"]["packages"]
+    assert any(p.startswith("numpy 1.0 -> ") for p in packages) and "zlib-ng 9 -> (none)" in packages
     assert out["comparison"]["old"]["tag"] == "20.01"
-
-
-def in_time(out: dict[str, Any]) -> tuple[str, ...]:
-    """What was measured for sure: other processes may use the machine, and the budget end before the rest."""
-    if measured(out, "cpu.peak")["status"] != "skip":  # the last of the three
-        return ("matmul.fp32", "memory.copy")
-    assert any(p["id"] == "time.budget" and p["status"] == "warn" for p in out["report"]["probes"])
-    return ()
-
-
-def measured(out: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(m for m in out["report"]["measurements"] if m["id"] == name)
 
 
 def test_page(first: subprocess.CompletedProcess[str], project: Builder, tmp_path: Path) -> None:
@@ -124,8 +95,7 @@ def test_page(first: subprocess.CompletedProcess[str], project: Builder, tmp_pat
         and out["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
     )
     page = (tmp_path / "page.html").read_text()
-    assert ("Roofline" in page) == (len(in_time(json.loads(first.stdout))) == 2)
-    assert "matmul.fp32" in page and "measured in this run" in page and "http://" not in page
+    assert "matmul.fp32" in page and "http://" not in page
     done = project.run("smoke", "cpu", "--compare", "19.12", check=False)
     assert (
         done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr
@@ -151,11 +121,17 @@ site:
 
 @pytest.fixture(scope="module")
 def site(
-    cpu: Builder, cpu_sif: Path, slurm: Slurm, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory
+    torch_cpu: Builder,
+    torch_sif: Path,
+    slurm: Slurm,
+    apptainer: Apptainer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Builder, dict[str, str]]:
-    root = new_project(tmp_path_factory.mktemp("smoke-slurm"), "cpu")
+    root = new_project(tmp_path_factory.mktemp("smoke-slurm"), "cpu", torch=True)
     (root / "recipes" / "here.yaml").write_text(SITE)
-    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
+    shutil.copy(
+        torch_cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml"
+    )
     env = {
         **slurm.env,
         **apptainer.env,
@@ -166,7 +142,7 @@ def site(
     env["APPTAINER_NO_MOUNT"] = (
         "hostfs"  # the job needs a /tmp: the path of its working folder may be too long for sockets
     )
-    return Builder(root, cpu.cache), env
+    return Builder(root, torch_cpu.cache), env
 
 
 def failures(report: dict[str, Any]) -> list[Any]:
@@ -178,9 +154,7 @@ def failures(report: dict[str, Any]) -> list[Any]:
 def test_job_on_two_nodes(site: tuple[Builder, dict[str, str]]) -> None:
     """A job on two nodes measures the network between them."""
     builder, env = site
-    done = builder.run(
-        "smoke", "here", "--on", "slurm", "--nodes", "2", "--budget", BUDGET, "--json", env=env, check=False
-    )
+    done = builder.run("smoke", "here", "--on", "slurm", "--nodes", "2", "--json", env=env, check=False)
     out = json.loads(done.stdout)
     assert out["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
     report = out["report"]
@@ -192,7 +166,7 @@ def test_job_on_two_nodes(site: tuple[Builder, dict[str, str]]) -> None:
     assert report["image"]["digest"] == out["digest"] and report["image"]["packages"]["torch"]
     assert len(report["image"]["locks"]) == 1, "both nodes report the same lock file"
     folder = builder.root / "reports" / "here"
-    assert [p.name for p in folder.iterdir()] == [Path(out["runs"][0]).name]  # the job's files are removed
+    assert [p.name for p in folder.iterdir()] == [Path(out["file"]).name]  # the job's files are removed
 
 
 def test_failed_job(site: tuple[Builder, dict[str, str]]) -> None:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from builder.smoke.grade import Expected, grade
-from builder.smoke.html import render
+from builder.smoke.page import render, view
 from builder.smoke.reference import references
 from builder.smoke.reports import StoredReport
 from tests.support.chromium import Chromium, chromium
-from tests.support.reports import A100_40, a100, cpu, ranked, with_site
+from tests.support.reports import A100_40, a100, cpu, ranked
 
 pytestmark = pytest.mark.heavy
 
@@ -53,12 +52,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for m in others:
             if m["id"].startswith("matmul"):
                 m["size"] = 8192
-        bf16 = ranked("matmul.bf16", (248e3, 247e3, slow, 249e3), size=8192, backend="flash")
-        bf16 |= {"sustained_gflop_per_s": 240e3, "burst_gflop_per_s": 262e3}
+        bf16 = ranked("matmul.bf16", (slow, slow, 0.8 * slow, slow), size=8192, backend="flash")
+        bf16 |= {"sustained_gflop_per_s": 240e3}
         made["measurements"] = [bf16, *others]
         for m in made["measurements"] if month > 9 else []:
             m.update(state)
-        made = with_site(grade(made, references(), Expected("nvidia", ("sm_80",), 4)), fraction=0.97)
+        made = grade(made, references(), Expected("nvidia", ("sm_80",), 4))
         node.append(StoredReport(made, f"{month}.json"))
     machine = [
         StoredReport(
@@ -71,13 +70,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for n in (10, 11)
     ]
-    targets: dict[str, Any] = {
-        "perlmutter": (node, ("old.json: schema version 1",)),
-        "cpu": (machine, ()),
-        "lumi-g": ([], ()),
-    }
+    views = [
+        view("perlmutter", node, ("old.json: schema version 1",), references()),
+        view("cpu", machine, (), references()),
+    ]
     path = tmp_path_factory.mktemp("page") / "index.html"
-    path.write_text(render(targets, references(), made="2026-11-21 09:00 UTC"))
+    path.write_text(render(views, {"lumi-g": ()}, made="2026-11-21 09:00 UTC"))
     return path
 
 
@@ -97,21 +95,13 @@ def test_content(browser: Chromium, page: Path, tmp_path: Path) -> None:
     assert browser.fetched == [page.as_uri()] and browser.messages == []
     assert browser.ask("document.scripts.length + document.images.length") == 0
     assert text(browser, "section h2") == ["perlmutter", "cpu", "lumi-g"]
-    (alert,) = text(browser, ".alert[role=alert]")
-    assert (
-        alert.startswith("Slower than 26.10")
-        and "matmul.bf16 (rank 2): 247 TFLOP/s -> 212 TFLOP/s, 14% slower" in alert
-    )
+    alert = text(browser, ".alert.note")[0]
+    assert alert.startswith("Changed against 26.10") and "matmul.bf16: 247 TFLOP/s -> 212 TFLOP/s" in alert
     assert "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2" in alert and "<b>x</b> (none) -> 1" in alert
-    assert "image another one" in alert
-    (bf16,) = (row for row in text(browser, ".figures tr") if row.startswith("matmul.bf16"))
-    for part in ("212 TFLOP/s", "1,290 MHz", "398 W", "64 °C", "power cap", "97 %"):
-        assert part in bf16
-    assert text(browser, "figure.slower figcaption") == ["matmul.bf16 TFLOP/s, rank 2 14% slower"]
+    assert any("1,290 MHz, 398 W, 64 °C" in row for row in text(browser, "td.seen"))
     assert "WARN" in text(browser, "#perlmutter .head")[0] and "PASS" in text(browser, "#cpu .head")[0]
     assert any(
-        "4 x NVIDIA A100-SXM4-40GB typically reach 248 TFLOP/s" in row
-        for row in text(browser, "#perlmutter td.seen")
+        "4 x NVIDIA A100-SXM4-40GB typically reach it" in row for row in text(browser, "#perlmutter td.seen")
     )
     assert len(browser.screenshot(tmp_path / "light.png")) > 50_000
 
@@ -129,7 +119,6 @@ COLOURS = """
 .filter(e => [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()) && e.getClientRects().length)
 .map(e => {
   const own = getComputedStyle(e), svg = e.closest('svg');
-  if (svg && e.closest('g') && own.fontSize == '9px') return null;  // the numbers in the points
   let at = e, back = 'rgba(0, 0, 0, 0)';
   while (at && /, 0\\)$/.test(back)) { back = getComputedStyle(at).backgroundColor; at = at.parentElement; }
   return [e.tagName + '.' + (e.className.baseVal ?? e.className), svg ? own.fill : own.color, back];
@@ -140,26 +129,6 @@ TOO_WIDE = """
 [...document.querySelectorAll('main *')]
 .filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1)
 .map(e => e.tagName + '.' + e.className)
-"""
-#: The smallest height of a text in the trends, in pixels.
-SMALLEST = """
-Math.min(...[...document.querySelectorAll('.trends svg text')].map(e => e.getBoundingClientRect().height))
-"""
-#: Texts that reach beyond their drawing.
-OUTSIDE = """
-[...document.querySelectorAll('svg text')].filter(t => {
-  const a = t.getBoundingClientRect(), b = t.closest('svg').getBoundingClientRect();
-  return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1
-}).map(t => t.textContent)
-"""
-#: Pairs of texts in the trends that overlap.
-OVERLAPPING = """
-[...document.querySelectorAll('.trends svg')].flatMap(s => {
-  const all = [...s.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
-  return all.flatMap(([n, a], i) => all.slice(i + 1)
-    .filter(([, b]) => a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)
-    .map(([m]) => n + ' / ' + m))
-})
 """
 
 
@@ -187,11 +156,3 @@ def test_widths(browser: Chromium, page: Path, width: int) -> None:
     browser.show(page, width=width)
     assert browser.ask("document.documentElement.scrollWidth") <= width
     assert browser.ask(TOO_WIDE) == []
-    assert browser.ask(SMALLEST) >= 10
-
-
-def test_labels(browser: Chromium, page: Path) -> None:
-    """The labels of the drawings are inside and do not overlap."""
-    browser.show(page)
-    assert browser.ask(OUTSIDE) == []
-    assert browser.ask(OVERLAPPING) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,13 +14,15 @@ import pytest
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Range
 from builder.model import Layer
-from builder.oci.layout import write_layout
+from builder.oci.image import image_of
+from builder.oci.layout import read_layout, write_layout
 from builder.settings import Settings
-from builder.steps.image import image_of
+from builder.sif.read import open_sif
 from builder.steps.run import StepRun, run_step
 from builder.store.blobs import Store
 from tests.integration.conftest import CLONE, Builder
 from tests.support import parts
+from tests.support.compare import compare_trees, image_tree
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
 from tests.support.rootfs import PROGRAMS, make_rootfs
 
@@ -175,10 +176,11 @@ def built(project: TinyProject) -> Builder:
 @pytest.mark.parametrize("target", ["flat", "layered"])
 def test_sif(built: Builder, project: TinyProject, target: str) -> None:
     """A SIF has the files of the OCI image; only the lock names another target."""
-    image, sif = f"oci:{project.root}/dist:tiny", project.root / "dist" / f"{target}.sif"
-    done = built.run("diff", image, sif, "--json", env=project.variables(), check=False)
-    paths = [found["path"] for found in json.loads(done.stdout)["differences"]]
-    assert paths == ["/opt/builder/conda-lock.yml"]
+    store = Store(project.cache)
+    image = read_layout(project.root / "dist", "tiny")
+    sif = open_sif(project.root / "dist" / f"{target}.sif", store)
+    found = compare_trees(image_tree(image, store), image_tree(sif, store))
+    assert [difference.path for difference in found] == ["opt/builder/conda-lock.yml"]
 
 
 def test_over_a_sif(built: Builder, project: TinyProject) -> None:

@@ -119,18 +119,6 @@ def test_crash(ordinary_user: OrdinaryUser, with_secret: dict[str, str], place: 
     assert json.loads(done.stdout)["not_removed"] == []
 
 
-def test_ctrl_c_twice(ordinary_user: OrdinaryUser, with_secret: dict[str, str]) -> None:
-    """Whatever Ctrl-C leaves is removed by the next command."""
-    with half_a_base(ordinary_user, with_secret) as (process, folder):
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
-        process.wait()
-    assert prune(ordinary_user, with_secret, "--all").returncode == 0
-    until(lambda: not folder.exists() or prune(ordinary_user, with_secret).returncode == 0)
-    ordinary_user.run(["rm", "-rf", *Path(with_secret["BUILDER_CACHE"]).iterdir()])
-    assert not folder.exists()
-
-
 def test_prune_that_cannot(ordinary_user: OrdinaryUser, open_cache: Path) -> None:
     """What prune cannot remove is named, and its exit code is not 0."""
     theirs = open_cache / "tmp" / "somebody's"
@@ -143,22 +131,6 @@ def test_prune_that_cannot(ordinary_user: OrdinaryUser, open_cache: Path) -> Non
         (stuck,) = json.loads(done.stdout)["not_removed"]
         assert done.returncode == 1 and theirs.is_relative_to(stuck) and "as root: rm -rf" in done.stderr
     assert (theirs / "folder" / "file").exists()
-
-
-def test_doctor_tries(ordinary_user: OrdinaryUser, open_cache: Path) -> None:
-    """doctor maps ids as mmdebstrap does, and names the line to type where that fails."""
-    need("mmdebstrap", "newuidmap")
-    (open_cache / "bin").mkdir()
-    shutil.copyfile(str(shutil.which("newuidmap")), open_cache / "bin" / "newuidmap")
-    (open_cache / "bin" / "newuidmap").chmod(0o755)  # without setuid
-    path = ordinary_user.env["PATH"]
-    env = {**CLONE_PATH, "BUILDER_CACHE": str(open_cache / "cache")}
-    os.chown(open_cache, ordinary_user.uid, ordinary_user.uid)
-    for place, status in ((path, "ok"), (f"{open_cache}/bin:{path}", "missing")):
-        done = ordinary_user.run([*BUILDER, "doctor", "--json"], {**env, "PATH": place}, check=False)
-        (row,) = (row for row in json.loads(done.stdout) if row["what"] == "base: debian:SUITE")
-        assert row["status"] == status, row
-    assert "newuidmap" in row["found"] and "chmod u+s" in row["hint"]
 
 
 @pytest.mark.parametrize("home", ["set", "not set"])

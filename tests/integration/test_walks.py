@@ -18,12 +18,15 @@ from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import parts
-from tests.support.freshmachine import FreshMachine, fresh_machine, give, serve_base
+from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
+from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give, serve_base
 
 pytestmark = [pytest.mark.root, pytest.mark.registry, pytest.mark.network]
 
 CLONE = Path(__file__).parents[2]
 WALKS = CLONE / "tests" / "walks"
+#: The user's copy of a conda channel.
+CHANNEL = f"https://conda.anaconda.org/conda-forge=/home/{USER}/channel"
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +41,11 @@ def machine(base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
             base = resolve_base("debian:bookworm", "amd64", settings, Store(base_cache))
             serve_base(registry.host, "library/debian", "bookworm-slim", base_cache, base.digest)
             hub = f"docker://docker.io/library=docker://{registry.host}/library"
-            variables = {"REGISTRY": f"{registry.host}/me", "BUILDER_MIRRORS": hub}
+            variables = {"REGISTRY": f"{registry.host}/me", "BUILDER_MIRRORS": f"{hub}\n{CHANNEL}"}
             with fresh_machine(folder / "machine", base_cache, base.digest, **variables) as fresh:
                 give(fresh, wheel, wheel.name)
                 give(fresh, WALKS / "project", "mine")
+                give(fresh, make_debian_channel(CHANNEL_FOLDER), "channel")
                 done = fresh.run(f"BUILDER=~/{wheel.name}\n{_script('install')}")
                 assert done.returncode == 0, done.stdout + done.stderr
                 yield fresh

@@ -28,6 +28,6 @@ def random_blob(folder: Path, size: int) -> tuple[Path, bytes]:
 def upload(client: RegistryClient, path: Path, data: bytes) -> list[int]:
     """Uploads a file into ``a/b``; returns the reported progress, whose sum must be the size."""
     reported: list[int] = []
-    client.upload_blob("a/b", described(data), path, reported.append)
+    client.blobs.upload_file("a/b", described(data), path, reported.append)
     assert sum(reported) == len(data), "progress adds up, whatever was sent twice"
     return reported

@@ -67,7 +67,7 @@ def pack(
 ) -> Path:
     """Writes a package into its subdir of a channel.
 
-    ``old``: with ``info/files`` and ``info/has_prefix`` instead of ``paths.json``.
+    ``old``: without ``info/paths.json``.
     """
     options = PackOptions(**given)
     subdir = "noarch" if options.noarch else "linux-64"
@@ -89,11 +89,7 @@ def pack(
     listed = [m for m in members if m.listed]
     files: dict[str, bytes] = {"index.json": _json(record | dict(options.index or {})), "about.json": b"{}"}
     files["files"] = "".join(f"{m.path}\n" for m in listed).encode()
-    if options.old:
-        files["has_prefix"] = "".join(
-            f'"{PLACEHOLDER}" {m.prefix} "{m.path}"\n' for m in listed if m.prefix
-        ).encode()
-    else:
+    if not options.old:
         files["paths.json"] = _json({"paths": [_path(m, by_path) for m in listed], "paths_version": 1})
     if options.noarch == "python":
         files["link.json"] = _json(

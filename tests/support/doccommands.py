@@ -30,35 +30,10 @@ import click
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Programs that make a block one of commands.
-_PROGRAMS = {
-    *(
-        "builder",
-        "make",
-        "python",
-        "python3",
-        "pip",
-        "pipx",
-        "uv",
-        "docker",
-        "podman",
-        "podman-hpc",
-        "apptainer",
-    ),
-    *(
-        "singularity",
-        "module",
-        "export",
-        "source",
-        "git",
-        "mkdir",
-        "cp",
-        "sudo",
-        "salloc",
-        "sbatch",
-        "wsl",
-        "limactl",
-    ),
-}
+_PROGRAM = re.compile(
+    "builder|make|python3?|pip|uv|docker|podman(-hpc)?|apptainer|singularity|module|export|source|git|mkdir|cp"
+    "|sudo|salloc|sbatch|wsl|limactl"
+)
 _SHELLS = {"", "sh", "bash", "console", "shell"}
 _MARK = re.compile(r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run|file|append): (?P<what>.+?) -->")
 #: Kinds of blocks that are files, not commands.
@@ -136,20 +111,22 @@ def marked(page: Path) -> list[Block]:
     """The blocks of a page that contain a command line, and those that are files for them."""
     found = []
     default = ("", "")
-    for line, language, text, above in _code(page.read_text().splitlines()):
+    for line, language, text, above in code_blocks(page.read_text().splitlines()):
         for comment in above:
             if (match := _MARK.fullmatch(comment.strip())) and match["page"]:
                 default = (match["kind"], match["what"])
         own = _MARK.fullmatch(above[-1].strip()) if above else None
         kind, what = (own["kind"], own["what"]) if own and not own["page"] else default
         block = Block(page, line, text, kind, what)
-        is_script = language in _SHELLS and any(program(words) in _PROGRAMS for words in block.commands())
+        is_script = language in _SHELLS and any(
+            _PROGRAM.fullmatch(program(words)) for words in block.commands()
+        )
         if kind in FILES or is_script:
             found.append(block)
     return found
 
 
-def _code(lines: list[str]) -> Iterator[tuple[int, str, str, list[str]]]:
+def code_blocks(lines: list[str]) -> Iterator[tuple[int, str, str, list[str]]]:
     """Line, language and text of each code block, and the lines of text above it."""
     above: list[str] = []
     position = 0

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest
-from builder.engines.prepare import InstallInputs
-from builder.layers.entry import LinkContext
-from builder.model import Descriptor, Fetched, Layer, Lock, LockedBase, LockedPackage
+from builder.model import Lock, LockedBase, LockedPackage
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -45,23 +42,3 @@ def request(tmp_path: Path, packages: Sequence[LockedPackage] = (), **recipe: An
         digest="sha256:lock",
     )
     return BuildRequest(made, lock, b"version: 1\n", settings, Store(settings.cache))
-
-
-def install_inputs(tmp_path: Path, packages: Sequence[LockedPackage], **env: str) -> InstallInputs:
-    """The packages as files that contain their names, on a base whose user is nobody."""
-    fetched = []
-    for p in packages:
-        path = tmp_path / p.filename
-        path.write_text(p.name)
-        fetched.append(Fetched(p, path, path.stat().st_size))
-    config = {"architecture": "amd64", "config": {"User": "nobody"}}
-    (tmp_path / "files").write_bytes(b"tar")
-    return InstallInputs(
-        BaseImage("debian:bookworm", f"sha256:{HASH}", config, ()),
-        tuple(packages),
-        tuple(fetched),
-        LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages"),
-        Layer(Descriptor("application/x", "sha256:x", 1), "sha256:y", tmp_path / "files"),
-        env,
-        {},
-    )

@@ -7,22 +7,18 @@
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 
 struct gpu;
-static int the_gpu, the_slice;
+static int the_gpu;
 #define GPU ((struct gpu *)&the_gpu)
-#define SLICE ((struct gpu *)&the_slice)
 
 int fake_clock = 1400, fake_max_clock = 1980, fake_temperature = 61;
-int fake_power = 700000, fake_instant = 650000, fake_limit = 700000;
-int fake_generation = 5, fake_width = 16;
-int fake_mode = 0, fake_mig = 0, fake_busy = 0, fake_processes = 0, fake_links = 18, fake_active = 18;
-int fake_old = 0;  /* a driver before 535: neither instant power nor the newer names */
-int fake_ecc = 1, fake_persistence = 1;
-volatile int fake_hang = 0, fake_calls = 0, fake_error = 0;
+int fake_power = 700000, fake_limit = 700000;
+int fake_mig = 0, fake_busy = 0, fake_links = 18, fake_active = 18;
+int fake_old = 0;  /* a driver before 535: without the newer names */
+int fake_ecc = 1, fake_errors = 0, fake_pending = 0, fake_failed = 0;
+int fake_error = 0;  /* what all functions return; not 0: the GPU is lost */
 unsigned long long fake_reasons = 0, fake_used = 600ull << 20;
 
 static int one(unsigned *out, int value) {
-  fake_calls++;
-  while (fake_hang) usleep(1000);
   if (fake_error) return fake_error;
   *out = value;
   return SUCCESS;
@@ -35,15 +31,10 @@ static int text(char *out, unsigned size, const char *value) {
 }
 
 int nvmlInit_v2(void) { return SUCCESS; }
-int nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(out, size, "580.65.06"); }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *address, struct gpu **out) {
   *out = GPU;
   return strcmp(address, "0000:3b:00.0") && strcmp(address, "0000:5d:00.0") ? NOT_FOUND : SUCCESS;
-}
-int nvmlDeviceGetHandleByUUID(const char *uuid, struct gpu **out) {
-  *out = strncmp(uuid, "MIG-", 4) ? GPU : SLICE;
-  return SUCCESS;
 }
 
 int nvmlDeviceGetClockInfo(struct gpu *g, int type, unsigned *out) {
@@ -53,31 +44,8 @@ int nvmlDeviceGetMaxClockInfo(struct gpu *g, int type, unsigned *out) { return o
 int nvmlDeviceGetPowerUsage(struct gpu *g, unsigned *out) { return one(out, fake_power); }
 int nvmlDeviceGetEnforcedPowerLimit(struct gpu *g, unsigned *out) { return one(out, fake_limit); }
 
-struct field {
-  unsigned id, scope;
-  long long timestamp, latency;
-  int type, code;
-  union { double d; unsigned u; unsigned long long ull; } value;
-};
-int nvmlDeviceGetFieldValues(struct gpu *g, int count, struct field *fields) {
-  for (int i = 0; i < count; i++) {
-    memset(&fields[i].value, 0xff, sizeof fields[i].value);
-    fields[i].code = fake_old || fields[i].id != 186 ? NOT_SUPPORTED : SUCCESS;
-    fields[i].type = 1;
-    fields[i].value.u = fake_instant;
-  }
-  return SUCCESS;
-}
-
-struct temperature { unsigned version; int sensor, celsius; };
-int nvmlDeviceGetTemperatureV(struct gpu *g, struct temperature *t) {
-  if (fake_old) return NOT_SUPPORTED;
-  if (t->version != (sizeof *t | 1 << 24) || t->sensor) return INVALID_ARGUMENT;
-  t->celsius = fake_temperature;
-  return SUCCESS;
-}
 int nvmlDeviceGetTemperature(struct gpu *g, int sensor, unsigned *out) {
-  return fake_old ? one(out, fake_temperature) : NOT_SUPPORTED;
+  return one(out, fake_temperature);
 }
 int nvmlDeviceGetCurrentClocksEventReasons(struct gpu *g, unsigned long long *out) {
   *out = fake_reasons;
@@ -88,10 +56,6 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *g, unsigned long long 
   return fake_old ? SUCCESS : NOT_SUPPORTED;
 }
 
-int nvmlDeviceGetCurrPcieLinkGeneration(struct gpu *g, unsigned *out) { return one(out, fake_generation); }
-int nvmlDeviceGetCurrPcieLinkWidth(struct gpu *g, unsigned *out) { return one(out, fake_width); }
-int nvmlDeviceGetMaxPcieLinkGeneration(struct gpu *g, unsigned *out) { return one(out, 5); }
-int nvmlDeviceGetMaxPcieLinkWidth(struct gpu *g, unsigned *out) { return one(out, 16); }
 int nvmlDeviceGetNvLinkState(struct gpu *g, unsigned link, unsigned *out) {
   return link < (unsigned)fake_links ? one(out, link < (unsigned)fake_active) : INVALID_ARGUMENT;
 }
@@ -99,16 +63,9 @@ int nvmlDeviceGetNvLinkState(struct gpu *g, unsigned link, unsigned *out) {
 int nvmlDeviceGetUUID(struct gpu *g, char *out, unsigned size) {
   return text(out, size, "GPU-11111111-2222-3333-4444-555555555555");
 }
-int nvmlDeviceGetSerial(struct gpu *g, char *out, unsigned size) { return text(out, size, "1650522000000"); }
-int nvmlDeviceGetVbiosVersion(struct gpu *g, char *out, unsigned size) {
-  return text(out, size, "96.00.A5.00.01");
-}
 int nvmlDeviceGetMigMode(struct gpu *g, unsigned *now, unsigned *pending) {
   *pending = 0;
   return fake_mig < 0 ? NOT_SUPPORTED : one(now, fake_mig);
-}
-int nvmlDeviceGetComputeMode(struct gpu *g, unsigned *out) {
-  return fake_mig > 0 && g != SLICE ? INVALID_ARGUMENT : one(out, fake_mode);
 }
 
 int nvmlDeviceGetEccMode(struct gpu *g, unsigned *now, unsigned *pending) {
@@ -116,14 +73,16 @@ int nvmlDeviceGetEccMode(struct gpu *g, unsigned *now, unsigned *pending) {
   return one(now, fake_ecc);
 }
 int nvmlDeviceGetTotalEccErrors(struct gpu *g, int type, int since, unsigned long long *out) {
-  *out = 0;
+  *out = fake_errors;
+  if (fake_error) return fake_error;
   return type == 1 && since == 0 ? SUCCESS : INVALID_ARGUMENT;
 }
 int nvmlDeviceGetRemappedRows(struct gpu *g, unsigned *c, unsigned *u, unsigned *pending, unsigned *failed) {
-  *c = *u = *pending = *failed = 0;
-  return SUCCESS;
+  *c = *u = 0;
+  *pending = fake_pending;
+  *failed = fake_failed;
+  return fake_error ? fake_error : SUCCESS;
 }
-int nvmlDeviceGetPersistenceMode(struct gpu *g, unsigned *out) { return one(out, fake_persistence); }
 
 int nvmlDeviceGetMemoryInfo(struct gpu *g, unsigned long long *total_free_used) {
   total_free_used[0] = 80ull << 30;
@@ -135,9 +94,4 @@ int nvmlDeviceGetUtilizationRates(struct gpu *g, unsigned *gpu_memory) {
   gpu_memory[0] = fake_busy;
   gpu_memory[1] = 1;
   return fake_mig > 0 ? NOT_SUPPORTED : SUCCESS;
-}
-int nvmlDeviceGetComputeRunningProcesses_v3(struct gpu *g, unsigned *count, void *infos) {
-  if (infos || *count) return INVALID_ARGUMENT;
-  *count = fake_processes;
-  return fake_processes ? INSUFFICIENT_SIZE : SUCCESS;
 }

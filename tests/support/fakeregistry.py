@@ -74,15 +74,10 @@ class FakeRegistry:
         self.patch_limit: int | None = None
         self.put_limit: int | None = None
         self.lists_referrers = False
-        self.sends_subject = True
-        self.deletes = True
         self.honours_conditions = False
         self.token_answer: Reply | None = None
-        self.patch_status = 202
         self.keeps_cut_put = False
         """As Pulp 2.30: what arrived of a PUT that broke off is stored under the digest."""
-        self.replaces_blobs = True
-        """False: a blob that exists stays as it is, whatever is uploaded."""
         self.lock = threading.Lock()
         outer = self
 
@@ -183,8 +178,6 @@ class _Handler(BaseHTTPRequestHandler):
     def scope(self, request: Request) -> str:
         match = re.match(r"/v2/(.+)/(?:blobs|manifests|tags)/", request.path)
         actions = {"GET": "pull", "HEAD": "pull"}.get(request.method, "pull,push")
-        if request.method == "DELETE" and "/manifests/" in request.path:
-            actions = "delete"
         return f"repository:{match[1]}:{actions}" if match else ""
 
     def allowed(self, request: Request) -> bool:
@@ -245,9 +238,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.blob(request, data, cut)
         elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
             self.manifest(request, match[1], match[2])
-        elif match := re.fullmatch(r"/v2/(.+)/tags/list", path):
-            names = sorted(ref for ref in fake.manifests.get(match[1], {}) if ":" not in ref)
-            self.reply(200, json.dumps({"name": match[1], "tags": names}).encode())
         elif fake.lists_referrers and (
             match := re.fullmatch(r"/v2/(.+)/referrers/(sha256:[0-9a-f]{64})", path)
         ):
@@ -302,15 +292,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(416, b"", {**place, "Range": f"0-{max(len(data) - 1, 0)}"})
                 return
             data += request.body
-            headers = {**place, "Range": f"0-{len(data) - 1}"} if fake.patch_status == 202 else place
-            self.reply(fake.patch_status, b"", headers)
+            self.reply(202, b"", {**place, "Range": f"0-{len(data) - 1}"})
         else:
             data += request.body
             if sha256(bytes(data)) != request.query["digest"][0]:
                 self.error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
                 return
-            if fake.replaces_blobs or request.query["digest"][0] not in fake.blobs.get(repo, {}):
-                fake.put(repo, bytes(data))
+            fake.put(repo, bytes(data))
             del fake.uploads[session]
             self.reply(201, b"", {"Location": f"/v2/{repo}/blobs/{request.query['digest'][0]}"})
 
@@ -326,20 +314,8 @@ class _Handler(BaseHTTPRequestHandler):
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
-            known = (
-                {"OCI-Subject": subject}
-                if subject and self.fake.lists_referrers and self.fake.sends_subject
-                else {}
-            )
+            known = {"OCI-Subject": subject} if subject and self.fake.lists_referrers else {}
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
-        elif request.method == "DELETE":
-            if not self.fake.deletes:
-                self.error(405, "UNSUPPORTED", "the operation is unsupported")
-                return
-            deleted = there[ref][0] if ref in there else None
-            for name in [name for name, (data, _) in there.items() if data == deleted]:
-                del there[name]
-            self.reply(202 if deleted is not None else 404, b"")
         elif ref in there:
             data, media_type = there[ref]
             digest = sha256(data)

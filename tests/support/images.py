@@ -13,7 +13,7 @@ from pathlib import Path
 from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
-from builder.registry.push import PushReport, move_tags, push_image
+from builder.registry.push import PushReport, push_image
 
 
 def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
@@ -70,12 +70,13 @@ def push_tagged(
     repository: str,
     tags: Sequence[str],
     *,
-    mount_from: Sequence[str] = (),
     reporter: Reporter = QUIET,
 ) -> PushReport:
     """Pushes an image, then moves tags to it."""
-    report = push_image(image, client, repository, mount_from=mount_from, reporter=reporter)
-    move_tags(image, client, repository, tags)
+    report = push_image(image, client, repository, reporter=reporter)
+    for tag in tags:
+        media_type = image.manifest_descriptor.media_type
+        client.manifests.move_tag(repository, tag, image.manifest, media_type)
     return report
 
 

@@ -85,9 +85,8 @@ def _adapt(prefix: Path, glibc: Path) -> None:
 
 
 def install_all(folder: Path) -> list[str]:
-    """Installs Apptainer, crane and Pulp, each in a folder of its own; returns what failed, one line each."""
-    from tests.support.install_registries import install_crane, install_pulp
-    from tests.support.services import install_services
+    """Installs Apptainer and crane, each in a folder of its own; returns what failed, one line each."""
+    from tests.support.install_registries import install_crane
     from tests.support.torch_part import install_torch
 
     def failure(install: Callable[[Path], object], name: str) -> str:
@@ -98,9 +97,7 @@ def install_all(folder: Path) -> list[str]:
         return ""
 
     parts = [
-        (install_services, "services"),
         (install_torch, "torch"),
-        (install_pulp, "pulp"),
         (install_apptainer, "apptainer"),
         (install_crane, "crane"),
     ]

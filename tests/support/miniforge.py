@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 INSTALLER = """\
@@ -189,3 +190,17 @@ def cotainr_with(folder: Path, installer: Path | None, systems: str | None = Non
     program.chmod(0o755)
     assert os.access(program, os.X_OK)
     return program
+
+
+def write_tool(prefix: Path, target: Path) -> Path:
+    """Write a tar of an environment with Python, and py-rattler beside it in ``builder-site``."""
+    import rattler
+
+    def without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if member.name.endswith("/__pycache__") else member
+
+    with tarfile.open(target, "w") as tar:
+        tar.add(prefix, ".", filter=without_bytecode)
+        rattler_folder = Path(rattler.__file__).parent
+        tar.add(rattler_folder, "./builder-site/rattler", filter=without_bytecode)
+    return target

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from builder.layers.entry import LinkContext
-from builder.layers.files import PackageFiles
 from builder.layers.packages import Packages
 from builder.model import Fetched
 from builder.settings import Settings
@@ -13,6 +12,6 @@ from builder.store.blobs import Store
 from tests.support.wheels import CONTEXT
 
 
-def files_of(packages: Sequence[Fetched], settings: Settings, context: LinkContext = CONTEXT) -> PackageFiles:
+def files_of(packages: Sequence[Fetched], settings: Settings, context: LinkContext = CONTEXT) -> Packages:
     """The files of packages in link order; their indexes are cached in the settings' cache."""
-    return PackageFiles(Packages(packages, context, Store(settings.cache), settings.tmpdir), settings.jobs)
+    return Packages(packages, context, Store(settings.cache), settings)

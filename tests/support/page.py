@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from builder.smoke.html import render
+from builder.smoke.page import render, view
 from builder.smoke.reference import references
 
 VOID = {"meta", "br", "link", "img"}
@@ -54,7 +54,9 @@ class Checked(HTMLParser):
 
 def page(targets: Any) -> tuple[str, str]:
     """The page, and its text with single spaces; checks the invariants of every page."""
-    html = render(targets, references(), made="2026-11-21 09:00 UTC")
+    views = [view(name, *found, references()) for name, found in targets.items() if found[0]]
+    untested = {name: problems for name, (stored, problems) in targets.items() if not stored}
+    html = render(views, untested, made="2026-11-21 09:00 UTC")
     parser = Checked()
     parser.feed(html)
     parser.close()

@@ -239,8 +239,11 @@ class DockerEngine:
 
 
 @contextlib.contextmanager
-def docker_engine(options: Sequence[str] = ()) -> Iterator[DockerEngine]:
-    """Starts a Docker engine; ``options`` are added to dockerd's command line."""
+def docker_engine(options: Sequence[str] = (), *, own_network: bool = False) -> Iterator[DockerEngine]:
+    """Starts a Docker engine; ``options`` are added to dockerd's command line.
+
+    With ``own_network`` it is in a network namespace of its own, where it can make networks for containers.
+    """
     need_root()
     (dockerd,) = need("dockerd")
     need("runc", "containerd")
@@ -260,10 +263,12 @@ def docker_engine(options: Sequence[str] = ()) -> Iterator[DockerEngine]:
             "--host",
             host,
             *own,
-            "--iptables=false",
-            "--bridge=none",
             *options,
         ]
+        if own_network:
+            command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+        else:
+            command += ["--iptables=false", "--bridge=none"]
         process = start(command, log, env)
         client = None
         try:

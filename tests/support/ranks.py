@@ -16,7 +16,6 @@ from tests.support.fake_torch import fake_torch
 from bench.measurements.accuracy import checked
 from bench.measurements.timing import rate
 FOLDER = os.environ.get("MEETING", "")
-bench.ranks.watchdog.GRACE_S = 120.0
 bench.machine.facts.gpu_state = lambda run, index: {{}}
 
 def take(run):

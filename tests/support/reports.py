@@ -207,18 +207,14 @@ def ranked(name: str, medians: Sequence[float], *, noise: float = 0.004, **more:
 def cpu(
     scale: Mapping[str, float] | None = None, *, noise: float = 0.03, seed: int = 1, **more: Any
 ) -> dict[str, Any]:
-    """The report of a CPU with 8 cores: 400 GFLOP/s and 60 GB/s."""
+    """The report of a CPU with 8 cores."""
     s = {
-        **dict.fromkeys(
-            ("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 1.0
-        ),
+        **dict.fromkeys(("matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 1.0),
         **(scale or {}),
     }
-    cores = [{"cores": 1, "median_gflop_per_s": 58.0}, {"cores": 4, "median_gflop_per_s": 215.0}]
     known: dict[str, Any] = {"device": "cpu", "noise": noise, "seed": seed}
     return report(
         [
-            measured("cpu.peak", 400 * s["cpu.peak"], cores=cores, threads=8, **known),
             measured(
                 "matmul.fp32", 350 * s["matmul.fp32"], flop=2 * 2048.0**3, bytes=3 * 4 * 2048.0**2, **known
             ),
@@ -283,7 +279,7 @@ def rich() -> dict[str, Any]:
         for n in range(2)
     ]
     bf16 = ranked("matmul.bf16", (248e3, 246e3), size=8192, backend="flash", **load)
-    bf16 |= {"sustained_gflop_per_s": 240e3, "burst_gflop_per_s": 262e3, "first_s": 0.7}
+    bf16 |= {"sustained_gflop_per_s": 240e3, "first_s": 0.7}
     bf16["sizes"] = [{"size": 8192, "median_gflop_per_s": 248e3}]
     for rank in bf16["ranks"]:
         rank |= {"host": HOST, **load}
@@ -330,15 +326,3 @@ def rich() -> dict[str, Any]:
     }
     made["budget_s"] = 90.0
     return grade(made, references(), Expected("nvidia", ("sm_80",), 2))
-
-
-def with_site(made: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A graded report with findings in addition that compare its figures with the site's own.
-
-    Args:
-        made: the report.
-        more: other values of these findings.
-    """
-    findings = made["grade"]["findings"]
-    findings += [{**f, "basis": "site", **more} for f in findings if f.get("basis") == "achieved"]
-    return made

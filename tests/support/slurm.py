@@ -36,9 +36,10 @@ from tests.support.parts import (
 from tests.support.ports import free_ports, worker
 
 NODES = ("node1", "node2")
-#: What every Slurm here has; :class:`Configuration` adds nodes, partitions and accounting.
+#: Two nodes with 128 cores and 16 "GPUs", and partitions of shipped recipes. It has no accounting, so every
+#: account and QOS is accepted.
 BASE = """\
-ClusterName={cluster}
+ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
@@ -67,37 +68,18 @@ BatchStartTimeout=600
 MinJobAge=3600
 FirstJobId={first_job}
 SlurmdParameters=config_overrides
-NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN {nodes}
+NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN \
+Sockets=2 CoresPerSocket=64 RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu
+GresTypes=gpu
+PartitionName=DEFAULT Nodes=ALL MaxTime=2-0 State=UP
+PartitionName=debug Default=YES
+PartitionName=small-g
+PartitionName=standard-g
+PartitionName=dev-g
+PartitionName=gpu
+PartitionName=standard
 """
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """What one Slurm differs in from others. ``{folder}`` in a text is the folder of this Slurm."""
-
-    nodes: str
-    """Size, GPUs and features of the two nodes, as slurm.conf writes them."""
-    lines: tuple[str, ...]
-    """Further lines of slurm.conf: partitions, nodes without a daemon, accounting."""
-    gres: str
-    """The content of gres.conf."""
-    cluster: str = "tests"
-    own_folders: tuple[str, ...] = ("/mnt",)
-    """Folders of which each node has its own."""
-
-
-#: Two nodes with 128 cores and 16 "GPUs", and partitions of shipped recipes. It has no accounting, so every
-#: account and QOS is accepted: tests/support/slurmsites.py has it.
-DEFAULT = Configuration(
-    nodes="Sockets=2 CoresPerSocket=64 RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu",
-    lines=(
-        "GresTypes=gpu",
-        "PartitionName=DEFAULT Nodes=ALL MaxTime=2-0 State=UP",
-        "PartitionName=debug Default=YES",
-        *(f"PartitionName={name}" for name in ("small-g", "standard-g", "dev-g", "gpu", "standard")),
-    ),
-    gres="Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n",
-)
+GRES = "Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n"
 
 
 @dataclass
@@ -106,8 +88,6 @@ class Slurm:
 
     env: dict[str, str]
     folder: Path
-    user: tuple[str, ...] = ()
-    """Words before a command that run it as the user of this Slurm's tests; empty: as this user."""
 
     def run(
         self,
@@ -119,7 +99,6 @@ class Slurm:
         """Runs a command such as ``sbatch``. With ``check``, a failure ends the test with the command's
         output."""
         words = [str(word) for word in command]
-        words = [*self.user, *words]
         done = subprocess.run(words, env={**self.env, **(env or {})}, cwd=cwd, capture_output=True, text=True)
         if check and done.returncode:
             pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -127,11 +106,7 @@ class Slurm:
 
     def disk(self, node: str) -> Path:
         """Returns the folder that a node sees as ``/mnt``: its own storage."""
-        return self.own(node, "/mnt")
-
-    def own(self, node: str, folder: str) -> Path:
-        """Returns the folder that a node sees as ``folder``, of which each node has its own."""
-        return self.folder / f"{Path(folder).name}-{node}"
+        return self.folder / f"mnt-{node}"
 
     def submit(
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
@@ -186,21 +161,17 @@ def running_slurm() -> Iterator[Slurm]:
     """Starts munged, slurmctld and one slurmd per node. Ends them with all processes of their jobs."""
     need_root()
     need("munged", "slurmctld", "slurmd", "unshare", "sbatch")
-    with (
-        part_folder("slurm") as folder,
-        running_munge(folder),
-        running_cluster(folder, folder, DEFAULT) as part,
-    ):
+    with part_folder("slurm") as folder, running_munge(folder), running_cluster(folder) as part:
         yield part
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, shared: Path, configuration: Configuration) -> Iterator[Slurm]:
-    """Starts slurmctld and two slurmd in an empty folder; the socket of munged is below ``shared``."""
+def running_cluster(folder: Path) -> Iterator[Slurm]:
+    """Starts slurmctld and two slurmd in a folder with a munged."""
     slurmctld, slurmd, unshare = need("slurmctld", "slurmd", "unshare")
     with contextlib.ExitStack() as stack:
         env = clean_environment(HOME=folder, SLURM_CONF=folder / "slurm.conf")
-        _write_configuration(folder, shared, configuration)
+        _write_configuration(folder)
         stack.callback(_end_processes_of, folder)
         part = Slurm(env, folder)
 
@@ -209,9 +180,7 @@ def running_cluster(folder: Path, shared: Path, configuration: Configuration) ->
 
         command = [slurmctld, "-D", "-f", folder / "slurm.conf"]
         controller = daemon(stack, command, folder / "slurmctld.out", env, controller_is_up)
-        nodes = [
-            _start_node(stack, part, node, [unshare, slurmd], configuration.own_folders) for node in NODES
-        ]
+        nodes = [_start_node(stack, part, node, [unshare, slurmd]) for node in NODES]
         for node, process in zip(NODES, nodes, strict=True):
             log = folder / f"slurmd-{node}.out"
             wait_for(partial(_node_is_idle, part, node), process, log, log.stem, READY_S)
@@ -223,28 +192,21 @@ def running_cluster(folder: Path, shared: Path, configuration: Configuration) ->
                 process.terminate()
 
 
-def _write_configuration(folder: Path, shared: Path, configuration: Configuration) -> None:
+def _write_configuration(folder: Path) -> None:
     text = BASE.format(
-        cluster=configuration.cluster,
-        host=short_host_name(),
+        host=socket.gethostname().partition(".")[0],
         folder=folder,
-        socket=munge_socket(shared),
+        socket=munge_socket(folder),
         ports=free_ports(3),
         first_job=1 + 188 * worker(),  # builder.bench takes port 20000 + 16 * number of the job
-        nodes=configuration.nodes,
     )
-    lines = [line.replace("{folder}", str(folder)) for line in configuration.lines]
-    (folder / "slurm.conf").write_text("\n".join([text, *lines, ""]))
-    (folder / "gres.conf").write_text(configuration.gres.replace("{folder}", str(folder)))
+    (folder / "slurm.conf").write_text(text)
+    (folder / "gres.conf").write_text(GRES.format(folder=folder))
     for number in range(16):
         (folder / f"gpu{number}").touch()
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {' '.join(NODES)}\n")
     (folder / "state").mkdir()
-
-
-def short_host_name() -> str:
-    return socket.gethostname().partition(".")[0]
 
 
 def munge_socket(folder: Path) -> Path:
@@ -269,18 +231,16 @@ def running_munge(folder: Path) -> Iterator[None]:
 
 
 def _start_node(
-    stack: contextlib.ExitStack, part: Slurm, node: str, programs: Sequence[str], own_folders: Sequence[str]
+    stack: contextlib.ExitStack, part: Slurm, node: str, programs: Sequence[str]
 ) -> subprocess.Popen[bytes]:
-    """Starts slurmd with the node's own host name, folders and /etc/hosts."""
+    """Starts slurmd with the node's own host name, /mnt and /etc/hosts."""
     unshare, slurmd = programs
     folder = part.folder
     (folder / f"spool-{node}").mkdir()
-    mounts = [f"mount --bind {folder}/hosts /etc/hosts"]
-    for own in own_folders:
-        place = part.own(node, own)
-        place.mkdir()
-        place.chmod(0o1777)
-        mounts.append(f"mount --bind {place} {own}")
+    place = part.disk(node)
+    place.mkdir()
+    place.chmod(0o1777)
+    mounts = [f"mount --bind {folder}/hosts /etc/hosts", f"mount --bind {place} /mnt"]
     command = ["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]
     script = ["set -e", "cd /", f"hostname {node}", *mounts, shlex.join(command)]
     words = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
