@@ -56,7 +56,7 @@ parts: setup ## put Apptainer and crane into .cache/parts, for the tests
 # 6), and the user named no target, the image is that of cpu-jax.
 # Where conda-forge does not answer, a channel of Debian's python takes its place (tests/support/debian_channel).
 image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print the next command
-	@mirrors=$$($(BIN)/python -m tests.support.debian_channel .cache/channel) && export BUILDER_MIRRORS="$$mirrors"; \
+	@mirrors=$$($(BIN)/python -m tests.support.debian_channel .cache/channel) || exit; export BUILDER_MIRRORS="$$mirrors"; \
 		target=$(TARGET); module=torch; $(BIN)/builder build $$target || { code=$$?; \
 		[ $$code = 6 ] && [ $(origin TARGET) = file ] || exit $$code; \
 		target=cpu-jax; module=jax; echo "trying target $$target: PyPI has all its packages" >&2; \

@@ -49,6 +49,7 @@ def make_debian_channel(folder: Path, platform: str = "linux-64") -> Path:
     Raises:
         FetchError: a tool is missing, no mirror answers, or Debian's packages are not as expected.
     """
+    folder = folder.absolute()  # apt puts its root folder before a relative path
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
