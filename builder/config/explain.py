@@ -30,14 +30,9 @@ _FOREIGN_KEYS = {
     "tags": "registry: {tags: [latest]}",
     "run": "steps: [{run: COMMAND}], which runs in the image while it is built",
 }
-#: What to write for keys that are often written in Docker's or Compose's form.
-_SHAPES = {
-    "files": "write files: [{source: train.py, target: /app/train.py}]",
-    "env": "write env: {NAME: VALUE}, the variables of the image",
-    "registry": "write registry: {host: HOST, repository: NAME}",
-    "pip": "list the packages in the environment file, below its item '- pip:'",
-}
+#: What YAML made of a value, for people.
 _KINDS = {
+    type(None): "empty",
     str: "text",
     bool: "yes or no",
     int: "a number",
@@ -45,6 +40,7 @@ _KINDS = {
     list: "a list",
     dict: "a mapping",
 }
+_NUMBERS = ("int_parsing", "int_type", "int_from_float", "float_parsing", "float_type")
 _PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*")
 
 
@@ -66,6 +62,13 @@ def config_error(error: ValidationError, yamls: Sequence[YamlFile], kind: type[M
     return ConfigError("\n".join(lines), "; ".join(dict.fromkeys(filter(None, hints))))
 
 
+def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
+    """The keys of pydantic's first error, and a sentence that begins with them."""
+    first = error.errors(include_url=False)[0]
+    problem = str(first["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return first["loc"], f"{'.'.join(map(str, first['loc']))}: {problem}"
+
+
 def _explain(
     item: Any, keys: tuple[Any, ...], yamls: Sequence[YamlFile], kind: type[Model]
 ) -> tuple[str, str]:
@@ -79,25 +82,23 @@ def _explain(
     if fault == "literal_error":
         return _not_one_of(item, keys, is_key=is_key)
     written, name = _written(keys, value, yamls), _name(keys)
+    kind_of = _KINDS.get(type(value), f"a {type(value).__name__}")
     if fault == "string_type" and not is_key:
-        return f"must be text, and is {_kind_of(value)}", _as_text(keys, value, written)
+        return f"must be text, and is {kind_of}", _as_text(keys, value, written)
     if fault in ("tuple_type", "list_type"):
         words = ", ".join(_scalar(word) for word in written.split())
-        hint = _SHAPES.get(name) or f"write {name}: [{words or 'VALUE'}]"
-        return f"must be a list, and is {_kind_of(value)}", hint
+        return f"must be a list, and is {kind_of}", f"write {name}: [{words or 'VALUE'}]"
     if fault in ("dict_type", "model_type", "model_attributes_type"):
         known = ", ".join(_known_keys(keys, kind))
         hint = f"write {name}: and KEY: VALUE lines below it" + (f"; keys: {known}" if known else "")
-        return f"must be a mapping, and is {_kind_of(value)}", _SHAPES.get(name) or hint
-    names = ".".join(key for key in keys if isinstance(key, str))
-    hint = f"correct {names}: in the recipe" if names else "correct the recipe"
-    problem = str(item["msg"]).removeprefix("Value error, ")
-    if fault in ("int_parsing", "int_type", "int_from_float", "float_parsing", "float_type"):
-        problem = "Input should be a number"
+        return f"must be a mapping, and is {kind_of}", hint
+    problem = "Input should be a number" if fault in _NUMBERS else str(item["msg"])
     if problem.startswith("Input should be "):
         given = "" if isinstance(value, list | dict) else f", and is {written}"
         problem = problem.replace("Input should be", "must be") + given
-    return problem, hint
+    names = ".".join(key for key in keys if isinstance(key, str))
+    where = f"{names}: in the recipe" if names else "the recipe"
+    return problem.removeprefix("Value error, "), f"correct {where}"
 
 
 def _unknown_key(keys: tuple[Any, ...], kind: type[Model]) -> tuple[str, str]:
@@ -123,13 +124,6 @@ def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str,
 
 
 # what to write ----------------------------------------------------------------------------------------------
-
-
-def _kind_of(value: object) -> str:
-    """What YAML made of a value, for people."""
-    if value is None:
-        return "empty"
-    return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
 def _written(keys: tuple[Any, ...], value: object, yamls: Sequence[YamlFile]) -> str:

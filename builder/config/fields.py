@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from builder.text import CONTROL
 
@@ -25,7 +25,15 @@ _OPTION_PLACEHOLDERS = ("gpus", "total", "nodes")
 class Model(BaseModel):
     """Base of all recipe models: unknown keys are errors, and values cannot change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+def empty() -> Any:
+    """Return the default of a field that is a model: the model without keys.
+
+    A model as default would be made, and its validator built, when the class is defined.
+    """
+    return Field({}, validate_default=True)
 
 
 def line(value: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,13 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def load_chain(
-    name: str, files: Mapping[str, Path], what: str, sites: Collection[str] = ()
-) -> list[YamlFile]:
+def load_chain(name: str, files: Mapping[str, Path], what: str) -> list[YamlFile]:
     """Reads a file and everything that it extends.
 
     Args:
         name: the file's name in ``files``.
         files: all files that can be extended.
         what: what the messages call such a file: ``target`` or ``site``.
-        sites: names that belong to ``site:``, for a hint.
 
     Returns:
         The files: the named one first, then what it extends.
@@ -54,10 +51,6 @@ def load_chain(
         if problem:
             known = [other for other in files if other not in names]
             hint = near_hint(str(parent), known) or f"known {what}s: {', '.join(known) or 'none'}"
-            if isinstance(parent, str) and parent in sites and parent not in files:
-                hint = f"{parent} is a site: write site: {parent}"
-                if parent.startswith("_"):
-                    hint = f"{parent} is for site files: write site: NAME (builder sites lists the names)"
             raise ConfigError(f"{chain[-1].where('extends')}: {what} {names[-1]} {problem}", hint)
         names.append(parent)
         chain.append(load_yaml(files[parent]))
@@ -74,3 +67,9 @@ def near_hint(name: str, known: Sequence[str], cutoff: float = 0.5) -> str:
     """
     near = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def choices(name: str, known: Sequence[str]) -> str:
+    """A hint for a name that is not known: the most similar ones, and all (at most 20)."""
+    listed = f"it has: {', '.join(known[:20]) or 'none'}{', ...' if len(known) > 20 else ''}"
+    return f"{near_hint(name, known)} {listed}".strip()

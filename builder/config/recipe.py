@@ -15,14 +15,21 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
-from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
+from builder.config.fields import (
+    Line,
+    Model,
+    TargetName,
+    Variable,
+    VirtualPackage,
+    VirtualVersion,
+    empty,
+)
 from builder.config.inside import check_inside, own_path
-from builder.config.merge import load_chain, merge
+from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
-from builder.config.sites import all_site_files, load_site, site_of, yaml_files
+from builder.config.sites import load_site, site_of, yaml_files
 from builder.config.smoketest import SmokeTest
 from builder.config.steps import Step
-from builder.config.targetname import target_hint
 from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
@@ -77,9 +84,9 @@ class Conda(Model):
     the month of locking began. None: use all."""
     prefix: Line = "/opt/conda"
     """Where the environment is in the image; with the base's Python by default ``/opt/env``."""
-    post_link: dict[Line, Literal["skip", "run"]] = Field(default_factory=dict)
-    """What happens to a package's post-link script: ``skip`` leaves it out, ``run`` runs it in the image
-    after the packages. The engine ``layered`` refuses all other packages that have one."""
+    post_link: dict[Line, Literal["skip"]] = Field(default_factory=dict)
+    """``NAME: skip`` accepts a package although its link script does not run. The engine ``layered`` refuses
+    all other packages that have one."""
 
     @field_validator("prefix")
     @classmethod
@@ -156,14 +163,6 @@ class Sif(Model):
     """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support zstd."""
 
 
-class Cotainr(Model):
-    """Options of the engine cotainr."""
-
-    system: Line | None = None
-    """A system of the site's cotainr configuration (``--system``); its base image replaces the recipe's.
-    None: use the recipe's base."""
-
-
 class Recipe(Model):
     """One target, with everything that its recipe extends."""
 
@@ -196,13 +195,13 @@ class Recipe(Model):
     """The environment of a ``pixi.lock`` or ``pixi.toml``; None: ``default``."""
     platform: Platform = "linux-64"
     """The processor and system of the target machine, with conda's name."""
-    gpu: Gpu = Gpu()
+    gpu: Gpu = empty()
     """The GPUs that the image is for."""
     virtual_packages: dict[VirtualPackage, VirtualVersion] = Field(default_factory=dict)
     """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
-    conda: Conda = Conda()
+    conda: Conda = empty()
     """Options of the conda packages."""
-    pip: Pip = Pip()
+    pip: Pip = empty()
     """Options of the pip packages."""
     files: tuple[Files, ...] = ()
     """Files to copy into the image."""
@@ -221,24 +220,22 @@ class Recipe(Model):
     """Labels in the image's config."""
     annotations: dict[Line, str] = Field(default_factory=dict)
     """Annotations in the image's manifest, such as ``org.opencontainers.image.source``."""
-    registry: Registry = Registry()
+    registry: Registry = empty()
     """Where the image is published."""
-    layers: Layers = Layers()
+    layers: Layers = empty()
     """How packages become layers."""
     bytecode: Bytecode = "all"
     """Which Python modules of the packages are compiled: ``all``, or ``none``: each process compiles what it
     imports, again and again."""
     format: Format = "oci"
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
-    sif: Sif = Sif()
+    sif: Sif = empty()
     """How a SIF is laid out."""
-    smoke: SmokeTest = SmokeTest()
+    smoke: SmokeTest = empty()
     """What the smoke test does; by default the lock decides."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""
-    cotainr: Cotainr = Cotainr()
-    """Options of the engine cotainr."""
-    site: Site = Site()
+    site: Site = empty()
     """The target machine: container runtime, scheduler, node, network."""
     source: Path = Path()
     """The recipe's file."""
@@ -283,8 +280,8 @@ class Recipe(Model):
 
     @property
     def step_count(self) -> int:
-        """How many steps run in the image while it is built, link scripts of packages included."""
-        return len(self.steps) + list(self.conda.post_link.values()).count("run")
+        """How many steps run in the image while it is built."""
+        return len(self.steps)
 
     @property
     def environment_path(self) -> Path:
@@ -350,9 +347,14 @@ def load_recipe(name: str, root: Path) -> Recipe:
     """
     files = recipe_files(root)
     if name not in files:
-        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", target_hint(name, files))
+        known = f"known targets: {', '.join(files) or 'none: builder init writes one'}"
+        raise ConfigError(
+            f"no target named {name!r} in {root / 'recipes'}",
+            near_hint(Path(name).stem, list(files)) or known,
+        )
 
-    yamls = load_chain(name, yaml_files(root / "recipes"), "target", all_site_files(root))
+    own_path(root, "sites")  # no file of a folder of the project is a link out of it
+    yamls = load_chain(name, yaml_files(root / "recipes"), "target")
     return recipe_from(name, yamls, files[name], root)
 
 

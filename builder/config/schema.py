@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 from builder.config.recipe import FORMAT_VERSION, Recipe
 from builder.config.sitefile import SiteFile
@@ -56,10 +57,7 @@ def site_schema() -> dict[str, Any]:
 
 
 def _schema(model: type[BaseModel], title: str, what: str) -> dict[str, Any]:
-    schema = model.model_json_schema(mode="validation")
-    for name, definition in schema.get("$defs", {}).items():
-        _describe(mapping_of(definition), _models(model)[name])
-    _describe(schema, model)
+    schema = model.model_json_schema(schema_generator=_Described, mode="validation")
     schema.pop("required", None)
     extends = {
         "title": "Extends",
@@ -71,22 +69,20 @@ def _schema(model: type[BaseModel], title: str, what: str) -> dict[str, Any]:
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": title}
 
 
-def mapping_of(definition: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a model's mapping: some models have a short form beside it."""
-    forms: list[dict[str, Any]] = definition.get("anyOf", [])
-    return next((form for form in forms if "properties" in form), definition)
+class _Described(GenerateJsonSchema):
+    """Adds the docstrings of models and their fields."""
 
-
-def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Adds the docstrings of a model and its fields to the model's schema."""
-    texts = dict(_docstrings(model))
-    for name, field in schema.get("properties", {}).items():
-        if name in texts:
-            field["description"] = texts[name]
-        if "$ref" in field:
-            field.pop("default", None)  # all defaults of a model: an editor would insert them
-    if model.__doc__:
-        schema["description"] = _plain(model.__doc__)
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made, model = super().model_schema(schema), schema["cls"]
+        texts = dict(_docstrings(model))
+        for name, field in made.get("properties", {}).items():
+            if name in texts:
+                field["description"] = texts[name]
+            if "$ref" in field:
+                field.pop("default", None)  # all defaults of a model: an editor would insert them
+        if model.__doc__:
+            made["description"] = _plain(model.__doc__)
+        return made
 
 
 def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
@@ -107,18 +103,3 @@ def _plain(text: str) -> str:
     """A docstring as one paragraph of Markdown."""
     text = _NONE.sub(lambda found: "; not set:" if found[1] else "Not set:", text)
     return " ".join(_ROLE.sub(r"`\1`", text).replace("``", "`").split())
-
-
-def _models(root: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """All models below one, by name."""
-    found: dict[str, type[BaseModel]] = {}
-    waiting: list[Any] = [root]
-    while waiting:
-        kind = waiting.pop()
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            if kind.__name__ not in found:
-                found[kind.__name__] = kind
-                waiting += [field.annotation for field in kind.model_fields.values()]
-        else:
-            waiting += getattr(kind, "__args__", ())
-    return found

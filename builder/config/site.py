@@ -24,6 +24,7 @@ from builder.config.fields import (
     Size,
     Variable,
     Variables,
+    empty,
 )
 from builder.config.queues import Slurm
 
@@ -202,11 +203,11 @@ class Site(Model):
     title: Line = ""
     """Name of the system for messages and comments; empty: the target's name."""
     checked: Day | None = None
-    """The day on which somebody compared this file with its sources (``builder sites check``). A file that
+    """The day on which somebody compared this file with its sources (``builder sites`` lists it). A file that
     extends another one does not inherit it."""
     sources: tuple[Line, ...] = ()
     """Where the values come from: pages and repositories, each with its date. Not inherited either."""
-    runtime: Runtime = Runtime()
+    runtime: Runtime = empty()
     """The container runtime of the site."""
     images: ImageFolder = ""
     """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``; ``{account}`` is
@@ -219,14 +220,14 @@ class Site(Model):
     """None: the site has no scheduler."""
     launcher: Launcher = "srun"
     """How the processes of a job start, unless ``--launcher`` names another way."""
-    node: Node = Node()
+    node: Node = empty()
     """One compute node, as a job sees it."""
     local: ShellTextField = ""
     """A folder for the job on the node's own storage, to unpack data: ``$SLURM_TMPDIR``,
     ``/tmp/$USER-$SLURM_JOB_ID``."""
     local_managed: bool = False
     """Whether Slurm creates and removes the folder ``local``."""
-    fabric: Fabric = Fabric()
+    fabric: Fabric = empty()
     """Extra settings of jobs on several nodes."""
     mpi: Additions | None = None
     """Extra settings of the launcher ``mpi``; None: the launcher is not available."""

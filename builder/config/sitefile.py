@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model
-from builder.config.recipe import Cotainr, Engine, Format, Gpu, Platform, Sif
+from builder.config.recipe import Engine, Format, Gpu, Platform, Sif
 from builder.config.site import Site
 from builder.config.sites import load_site_from
 
@@ -31,8 +31,6 @@ class SiteFile(Model):
     """How a SIF is laid out."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""
-    cotainr: Cotainr = Cotainr()
-    """Options of the engine cotainr."""
     site: Site = Site()
     """The machine: container runtime, scheduler, node, network."""
 

@@ -135,16 +135,17 @@ def _check_keys(yaml: YamlFile) -> None:
     """Raise ConfigError for a key that a site file cannot have."""
     for key in map(str, yaml.data):
         if key not in (*SITE_KEYS, "extends"):
-            advice = near_hint(key, SITE_KEYS, cutoff=0.75)
-            if key in Site.model_fields:
-                advice = "write it below site:"
-            problem = "not a key of a site file" + (f"; {advice}" if advice else "")
-            known = f"a site file has: extends, {', '.join(SITE_KEYS)}; other keys are for recipes"
-            raise ConfigError(f"{yaml.where(key)}: {key}: {problem}", known)
-    site = yaml.data.get("site")
-    if site is not None and not isinstance(site, dict):
+            below = "write it below site:" if key in Site.model_fields else ""
+            hint = (
+                below
+                or near_hint(key, SITE_KEYS, cutoff=0.75)
+                or f"its keys: extends, {', '.join(SITE_KEYS)}"
+            )
+            raise ConfigError(f"{yaml.where(key)}: {key}: not a key of a site file", hint)
+    site = yaml.data.get("site") or {}
+    if not isinstance(site, dict):
         raise ConfigError(f"{yaml.where('site')}: site: not a mapping", "write the site's keys below it")
-    if site is not None and "name" in site:
+    if "name" in site:
         raise ConfigError(f"{yaml.where('site', 'name')}: site.name", "remove it: a site has its file's name")
 
 

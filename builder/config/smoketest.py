@@ -48,12 +48,10 @@ class SmokeTest(Model):
     def _expand_short_form(cls, value: Any) -> Any:
         if value is None or value == "auto":
             return {}
-        if value is False or value == "none":
+        if value in (False, "none", {"none": None}):
             raise ValueError(_REASON)
-        if isinstance(value, str):
-            return {"framework": _framework(value)}
-        if isinstance(value, dict) and value == {"none": None}:  # smoke: {none: }
-            raise ValueError(_REASON)
+        if value in _FRAMEWORKS:
+            return {"framework": value}
         if isinstance(value, dict | SmokeTest):
             return value
         raise ValueError(f"must be {', '.join(_SHORT)} or a mapping such as {{imports: [sklearn]}}")
@@ -85,13 +83,3 @@ class SmokeTest(Model):
     ) -> JsonSchemaValue:
         """The mapping or a short form: editors must accept both."""
         return {"anyOf": [{"enum": list(_SHORT)}, handler(core_schema)]}
-
-
-def _framework(name: str) -> str:
-    """A framework by its short form. Raises ValueError for anything else."""
-    if name not in _FRAMEWORKS:
-        raise ValueError(
-            f"unknown test {name!r}; it is one of {', '.join(_SHORT)}, or a mapping such as "
-            f"{{imports: [{name}]}}"
-        )
-    return name

@@ -59,7 +59,11 @@ def load_yaml(path: Path) -> YamlFile:
         ConfigError: the file is missing, is not YAML, is not a mapping, or contains a key twice; the message
             names file and line.
     """
-    text = read_text(path)
+    return parse_yaml(path, read_text(path))
+
+
+def parse_yaml(path: Path, text: str) -> YamlFile:
+    """Returns the YAML mapping of a file's text. Raises as :func:`load_yaml`."""
     lines: dict[tuple[Key, ...], int] = {}
     texts: dict[tuple[Key, ...], str] = {}
     try:

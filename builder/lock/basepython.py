@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, SolveError
-from builder.lock.request import SolveRequest
 from builder.model import Lock, LockedBase, LockedPackage
+
+if TYPE_CHECKING:
+    from builder.lock.request import SolveRequest
 
 #: conda packages that an environment may name. pip's is not installed: what needs it is built elsewhere.
 _ALLOWED = frozenset({"python", "pip"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,10 +23,6 @@ from builder.store.folders import CacheFolders
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
 _DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
-#: Channels whose names may be misspelt.
-_KNOWN = ("conda-forge", "bioconda", "nvidia", "pytorch", "defaults", "rapidsai", "intel")
-#: Seconds within which a channel or index has to answer.
-PROBE_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,10 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     answering, silent = probe_channels(request)
     if not silent:
         return answering
-    raise FetchError(describe_silent(silent), channels_hint(silent))
+    raise FetchError(
+        describe_silent(silent),
+        "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)",
+    )
 
 
 def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
@@ -77,15 +75,6 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tup
         problems = list(pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found))
     results = list(zip(found, problems, strict=True))
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
-
-
-def channels_hint(silent: Sequence[tuple[SolverChannel, str]]) -> str:
-    """What to do about channels that do not answer."""
-    for channel, _ in silent:
-        near = difflib.get_close_matches(channel.name, _KNOWN, n=1, cutoff=0.8)
-        if near and near[0] != channel.name:
-            return f"is the name {channel.name} right? did you mean {near[0]}?"
-    return "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)"
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
@@ -127,10 +116,10 @@ def _with_spec_channels(listed: Sequence[SolverChannel], request: SolveRequest) 
     """
     found = list(listed)
     for spec in request.environment.conda:
-        part = split_channel(spec.text)
-        if part is not None and not meant(part.text, found, request):
-            found += solver_channels(part.text, request)
-            name = redact(part.text)
+        named, _ = split_channel(spec.text)
+        if named and not meant(named, found, request):
+            found += solver_channels(named, request)
+            name = redact(named)
             request.reporter.note(f"{spec.where}: channel {name} is not below channels: it is added last")
     return found
 
@@ -162,25 +151,14 @@ def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
     if settings.offline:
         is_cached = asyncio.run(_is_cached(channel, platform, settings))
         return "" if is_cached else "offline, and the channel is not in the cache"
-    return _problem_on_web(channel, platform)
+    from builder.lock.probe import probe  # httpx is slow to import
 
-
-def _problem_on_web(channel: SolverChannel, platform: str) -> str:
-    import httpx
-
-    from builder.net.http import tls_context, why_silent
-
-    problem = "no answer"
-    with httpx.Client(timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()) as client:
-        for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):
-            try:
-                answer = client.head(channel.actual + file)
-            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-                return why_silent(e)
-            if answer.is_success:
-                return ""
-            problem = f"HTTP {answer.status_code} for {file}"
-    return problem
+    problem = ""
+    for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):
+        problem = probe(channel.actual + file)
+        if not problem.startswith("HTTP"):
+            return problem
+    return f"{problem} for {file}"
 
 
 async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) -> bool:

@@ -51,9 +51,8 @@ def parsed_spec(spec: Spec) -> Any:
     """A spec without its channel, as rattler's MatchSpec."""
     from rattler import MatchSpec
 
-    part = split_channel(spec.text)
     try:
-        return MatchSpec(part.rest if part else spec.text)
+        return MatchSpec(split_channel(spec.text)[1])
     except Exception as e:  # rattler's errors share no base class
         reason = str(e).partition("\n")[0]  # below it, rattler repeats the same text as the cause
         raise ConfigError(
@@ -78,7 +77,7 @@ class _Solve:
     async def run(self) -> list[Any]:
         """The records of all packages of the environment."""
         request = self._request
-        self._specs = await self._all_specs()
+        self._specs = self._all_specs()
         if not request.previous:
             return await self._solve()
         locked = await self._locked_records()
@@ -91,7 +90,7 @@ class _Solve:
         fixed = [f"{record.name.normalized} =={record.version} {record.build}" for record in updated]
         return await self._solve(locked, fixed)
 
-    async def _all_specs(self) -> list[str]:
+    def _all_specs(self) -> list[str]:
         """The specs in rattler's own form, and in addition the bare name of each one without a channel.
 
         rattler fetches only the records that match a spec. Without the bare name, a channel whose versions
@@ -100,25 +99,13 @@ class _Solve:
         """
         specs = []
         for spec in self._request.environment.conda:
-            part = split_channel(spec.text)
-            if part is None:
+            named, _ = split_channel(spec.text)
+            if not named:
                 specs += [str(parsed_spec(spec)), spec.name]
                 continue
-            channel = await self._channel_of(spec.name, part.text)
-            subdir = f"/{part.subdir}" if part.subdir else ""
-            specs.append(f"{channel.actual.rstrip('/')}{subdir}::{parsed_spec(spec)}")
+            channel = meant(named, self._named, self._request)[0]
+            specs.append(f"{channel.actual.rstrip('/')}::{parsed_spec(spec)}")
         return list(dict.fromkeys(specs))
-
-    async def _channel_of(self, name: str, text: str) -> SolverChannel:
-        """The channel that a spec names: of several, the first one that has the package."""
-        from rattler import Channel
-
-        found = meant(text, self._named, self._request)
-        for channel in found if len(found) > 1 else ():
-            source = [Channel(channel.actual)]
-            if any(await self._gateway.query(source, self._platforms, [name], recursive=False)):
-                return channel
-        return found[0]
 
     async def _locked_records(self) -> list[Any]:
         """The channels' records of the previous lock's packages, without those to be updated."""
@@ -201,11 +188,11 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
         public(url),
         sha256,
         md5,
-        _dependencies(record.depends),
+        conda_dependencies(record.depends),
     )
 
 
-def _dependencies(depends: Sequence[str]) -> Mapping[str, str]:
+def conda_dependencies(depends: Sequence[str]) -> Mapping[str, str]:
     """Conda's list of dependencies as a mapping of names to version specs.
 
     Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.* *_cp311``),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -150,10 +149,9 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
             f"{path}: conda-lock found no solution within {_TIME_LIMIT_S} s", "leave out --solver conda-lock"
         ) from None
     if done.returncode:
-        text = redact(done.stderr or done.stdout).replace(f"{work}/", "")
         # conda-lock prints conda's reason, the command and its output, and then a traceback of its own
-        reason = re.split(r"^(?:    Command: |Traceback )", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
-        reason = "\n".join((reason or text.strip()).splitlines()[-_SHOWN_LINES:])
+        text = redact(done.stderr or done.stdout).replace(f"{work}/", "")
+        reason = "\n".join(text.partition("    Command: ")[0].strip().splitlines()[-_SHOWN_LINES:])
         raise SolveError(
             f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}",
             "change the versions of the environment file, or leave out --solver conda-lock",

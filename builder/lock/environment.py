@@ -12,15 +12,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.config.safeyaml import compose
-from builder.config.yamlfile import not_yaml, read_text
+from builder.config.yamlfile import Key, YamlFile, parse_yaml, read_text
 from builder.errors import ConfigError
-from builder.lock.condaspec import conda_spec_hint, read_conda_spec
-from builder.lock.manifests import is_manifest, read_manifest
+from builder.lock.condaspec import conda_spec_hint, conda_spec_name
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
@@ -65,20 +62,14 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
             message names file and line.
     """
     text = read_text(path, "environment file", "check 'environment:' in the recipe")
+    refused = _of_other_tool(path, text)
     try:
-        document = compose("\n".join(_selected(path, text, platform)))
-    except yaml.YAMLError as e:
-        raise _of_other_tool(path, text) or not_yaml(path, e, text) from None
-    if not isinstance(document, yaml.MappingNode):
-        raise _of_other_tool(path, text) or ConfigError(
-            f"{path}: not a conda environment file",
-            "write 'channels:' and 'dependencies:' with lists below them",
-        )
-    if not any(key.value == "dependencies" for key, _ in document.value):
-        refused = _of_other_tool(path, text)
-        if refused:
-            raise refused
-    return _Reader(path, root or path.parent).read(document, platform)
+        file = parse_yaml(path, "\n".join(_selected(path, text, platform)))
+    except ConfigError as e:
+        raise refused or e from None
+    if "dependencies" not in file.data and refused:
+        raise refused
+    return _Reader(file, root or path.parent).read(platform)
 
 
 def recipe_environment(recipe: Recipe) -> Environment:
@@ -102,8 +93,11 @@ def read_any_environment(
     Raises:
         ConfigError: see :func:`read_environment` and :func:`builder.lock.manifests.read_manifest`.
     """
-    if is_manifest(path):
-        return read_manifest(path, platform, root, groups=groups, environment=environment)
+    if path.suffix not in (".yml", ".yaml"):
+        from builder.lock.manifests import is_manifest, read_manifest
+
+        if is_manifest(path):
+            return read_manifest(path, platform, root, groups=groups, environment=environment)
     return read_environment(path, platform, root)
 
 
@@ -163,145 +157,95 @@ def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Reads the YAML nodes of one file, which know their lines."""
+    """Reads the keys of one file."""
 
-    def __init__(self, path: Path, root: Path) -> None:
-        self._path = path
+    def __init__(self, file: YamlFile, root: Path) -> None:
+        self._file = file
         self._conda: list[Spec] = []
-        self._notes: list[str] = []
-        self._pip = PipSection(path, root)
+        self._pip = PipSection(file.path, root)
 
-    def read(self, root: yaml.MappingNode, platform: str) -> Environment:
-        keys = self._keys(root)
-        self._check_platforms(keys.get("platforms"), platform)
-        if "dependencies" not in keys:
-            raise ConfigError(
-                f"{self._path}: no dependencies:", "write 'dependencies:' and '- PACKAGE' lines below it"
-            )
-        channels = self._strings(keys.get("channels"), "channels")
-        self._read_dependencies(keys["dependencies"])
-        self._pip.extra_indexes += self._strings(keys.get("pip-repositories"), "pip-repositories")
-        name = keys.get("name")
-        return Environment(
-            self._path,
-            str(name.value) if name else "",
-            tuple(channel for channel in channels if channel != "nodefaults"),
-            tuple(_unique(self._conda)),
-            tuple(self._pip.specs),
-            self._pip.index,
-            tuple(dict.fromkeys(self._pip.extra_indexes)),
-            tuple(dict.fromkeys(self._pip.links)),
-            tuple(self._pip.sources),
-            tuple(self._pip.constraints),
-            tuple(dict.fromkeys(self._pip.no_binary)),
-            tuple(dict.fromkeys(self._pip.only_binary)),
-            tuple(dict.fromkeys(self._notes)),
-        )
+    def read(self, platform: str) -> Environment:
+        data = self._file.data
+        for key in map(str, data):
+            self._check_key(key)
+        if any("<<" in keys for keys in self._file.lines):
+            raise ConfigError(f"{self._file.path}: a key is <<", "write its KEY: VALUE lines instead")
+        if data.get("variables"):
+            hint = "set them in the recipe: env: {NAME: VALUE}"
+            raise self._error("variables: is not supported", hint, "variables")
+        platforms = self._strings("platforms")
+        if platforms and platform not in platforms:
+            hint = f"add '- {platform}', or remove platforms:"
+            raise self._error(f"platforms: does not list {platform}", hint, "platforms")
+        self._read_dependencies(data.get("dependencies"))
+        self._pip.extra_indexes += self._strings("pip-repositories")
+        channels = [channel for channel in self._strings("channels") if channel != "nodefaults"]
+        return self._pip.environment(channels, _unique(self._conda), self._file.texts.get(("name",), ""))
 
-    # parts of the file
-
-    def _keys(self, root: yaml.MappingNode) -> dict[str, yaml.Node]:
-        keys: dict[str, yaml.Node] = {}
-        for key, value in self._pairs(root):
-            self._check_key(key, value)
-            keys[key.value] = value
-        variables = keys.get("variables")
-        if variables is not None and variables.value:
-            raise self._error(
-                variables, "variables: is not supported", "set them in the recipe: env: {NAME: VALUE}"
-            )
-        return keys
-
-    def _pairs(self, root: yaml.MappingNode) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
-        """The keys of a mapping with their values."""
-        found: set[str] = set()
-        for key, _ in root.value:
-            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
-                raise self._error(key, "a key is a list, a mapping or <<", "write it as KEY: VALUE lines")
-            if key.value in found:
-                raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
-            found.add(key.value)
-        pairs: list[tuple[yaml.ScalarNode, yaml.Node]] = root.value
-        return pairs
-
-    def _check_key(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
+    def _check_key(self, key: str) -> None:
         """Refuses an unknown key if it is a known one with an error in it; conda ignores the others."""
-        if key.value == "pip":
+        if key == "pip":
             raise self._error(
-                key,
                 "pip: is not a key of an environment file",
                 "move it below dependencies: as the item '- pip:', with its packages indented below it",
+                key,
             )
-        near = difflib.get_close_matches(str(key.value).lower(), _KEYS, n=1, cutoff=0.7)
-        if key.value not in _KEYS and near:
-            raise self._error(key, f"unknown key {key.value!r}", f"did you mean '{near[0]}:'?")
+        near = difflib.get_close_matches(key.lower(), _KEYS, n=1, cutoff=0.7)
+        if key not in _KEYS and near:
+            raise self._error(f"unknown key {key!r}", f"did you mean '{near[0]}:'?", key)
 
-    def _check_platforms(self, node: yaml.Node | None, platform: str) -> None:
-        platforms = self._strings(node, "platforms")
-        if node is not None and platforms and platform not in platforms:
-            raise self._error(
-                node, f"platforms: does not list {platform}", f"add '- {platform}', or remove platforms:"
-            )
-
-    def _read_dependencies(self, node: yaml.Node) -> None:
-        if not isinstance(node, yaml.SequenceNode):
+    def _read_dependencies(self, items: Any) -> None:
+        if not isinstance(items, list):
             hint = "write '- PACKAGE' or '- PACKAGE=VERSION' lines below it"
-            raise self._error(node, "dependencies: must be a list", hint)
-        for item in node.value:
-            if isinstance(item, yaml.MappingNode):
-                for key, value in self._pairs(item):
-                    self._read_section(key, value)
+            raise self._error("dependencies: must be a list", hint, "dependencies")
+        for number, item in enumerate(items):
+            keys: tuple[Key, ...] = ("dependencies", number)
+            if isinstance(item, dict):
+                for name in item:
+                    self._read_section(item[name], *keys, str(name))
             else:
-                self._read_conda_spec(item)
+                self._read_conda_spec(*keys)
 
-    def _read_section(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
-        if key.value != "pip":
+    def _read_section(self, value: Any, *keys: Key) -> None:
+        if keys[-1] != "pip":
             hint = "dependencies: may contain the section 'pip:' only"
-            if isinstance(value, yaml.ScalarNode):
-                hint = f"write a package with its version as '- {key.value}={value.value}'"
-            raise self._error(key, f"unknown section {key.value!r}", hint)
-        if not value.value:
-            return
-        self._conda.append(Spec("pip", "pip", self._where(key)))
-        for text, item in self._items(value, "pip"):
-            self._pip.read(text, self._where(item))
+            if version := self._file.texts.get(keys):
+                hint = f"write a package with its version as '- {keys[-1]}={version}'"
+            raise self._error(f"unknown section {keys[-1]!r}", hint, *keys)
+        if value:
+            self._conda.append(Spec("pip", "pip", self._file.where(*keys)))
+        for text, where in self._items(value, *keys):
+            self._pip.read(text, where)
 
-    def _read_conda_spec(self, node: yaml.Node) -> None:
-        text = self._string(node, "dependencies")
-        spec = read_conda_spec(text)
-        if spec is None:
-            raise self._error(node, f"{redact(text)!r} is not a conda spec", conda_spec_hint(text))
-        self._conda.append(Spec(spec.text, spec.name, self._where(node)))
-        self._notes += [f"{self._where(node)}: {note}" for note in spec.notes]
+    def _read_conda_spec(self, *keys: Key) -> None:
+        text = " ".join(self._text(*keys).split())
+        name = conda_spec_name(text)
+        if not name:
+            raise self._error(f"{redact(text)!r} is not a conda spec", conda_spec_hint(text), *keys)
+        self._conda.append(Spec(text, name, self._file.where(*keys)))
 
-    # nodes
+    def _strings(self, key: str) -> list[str]:
+        return [text for text, _ in self._items(self._file.data.get(key), key)]
 
-    def _strings(self, node: yaml.Node | None, key: str) -> list[str]:
-        return [text for text, _ in self._items(node, key)]
+    def _items(self, value: Any, *keys: Key) -> list[tuple[str, str]]:
+        """The texts of a list, each with ``FILE:LINE``; nothing for a missing or empty key."""
+        if value is not None and not isinstance(value, list):
+            hint = f"write {keys[-1]}: [{redact(self._file.texts.get(keys, 'ITEM'))}]"
+            raise self._error(f"{keys[-1]}: must be a list", hint, *keys)
+        places = [(*keys, number) for number in range(len(value or ()))]
+        return [(self._text(*place), self._file.where(*place)) for place in places]
 
-    def _items(self, node: yaml.Node | None, key: str) -> list[tuple[str, yaml.Node]]:
-        """The texts of a list with their nodes; nothing for a missing or empty key."""
-        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
-            return []
-        if not isinstance(node, yaml.SequenceNode):
-            hint = f"write {key}: and '- ITEM' lines below it"
-            if isinstance(node, yaml.ScalarNode):
-                hint = f"write {key}: [{redact(node.value)}]"
-            raise self._error(node, f"{key}: must be a list", hint)
-        return [(self._string(item, key), item) for item in node.value]
+    def _text(self, *keys: Key) -> str:
+        """A scalar as it is written: 3.10 is no number."""
+        key = next(key for key in reversed(keys) if isinstance(key, str))
+        text = self._file.texts.get(keys, "")
+        if not text.strip():
+            hint = "write '- ITEM', with quotation marks where needed"
+            raise self._error(f"{key}: an item is not text", hint, *keys)
+        return plain_value(text, f"{self._file.where(*keys)}: {key}")
 
-    def _string(self, item: yaml.Node, key: str) -> str:
-        if not isinstance(item, yaml.ScalarNode) or not item.value.strip():
-            raise self._error(
-                item, f"{key}: an item is not text", "write '- ITEM', with quotation marks where needed"
-            )
-        return plain_value(str(item.value), f"{self._where(item)}: {key}")
-
-    def _where(self, node: yaml.Node) -> str:
-        return f"{self._path}:{node.start_mark.line + 1}"
-
-    def _error(self, node: yaml.Node, message: str, hint: str) -> ConfigError:
-        return ConfigError(f"{self._where(node)}: {message}", hint)
+    def _error(self, message: str, hint: str, *keys: Key) -> ConfigError:
+        return ConfigError(f"{self._file.where(*keys)}: {message}", hint)
 
 
 def _unique(specs: Sequence[Spec]) -> list[Spec]:

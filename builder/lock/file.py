@@ -7,17 +7,19 @@ import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
+from builder.config.explain import first_problem
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, other_file
 from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
-from builder.model import MAIN, Lock, LockedBase, LockedPackage, LockedSource
+from builder.model import MAIN, Lock, LockedBase, LockedPackage
 from builder.net.urlvariables import variables_in
 from builder.redact import redact
 from builder.store.files import write_atomic
@@ -31,12 +33,9 @@ WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udff
 #: The folder of a conda package in its channel, and the file name of a package, both from its URL.
 _SUBDIR = re.compile(r"[a-z0-9-]+")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
-HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
-_TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
-_NO_HASH = "lock again: without a hash a download cannot be verified"
 #: Bytes of a file that is not a lock file in which builder looks for what it is.
 _LOOKED_AT = 100_000
 #: The path of a key in the file: names of keys, and positions in lists.
@@ -90,6 +89,75 @@ def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
     return LockError(f"{path}: this is {found.what}, not a lock file of conda-lock", found.hint)
 
 
+def _word(value: str) -> str:
+    if not WORD.fullmatch(value):
+        raise ValueError("has a blank, a control character or too many characters")
+    return value
+
+
+_Word = Annotated[str, AfterValidator(_word)]
+
+
+class _Hashes(BaseModel):
+    sha256: Annotated[str, Field(pattern="(?i)^[0-9a-f]{64}$")] | None = None
+    md5: Annotated[str, Field(pattern="(?i)^[0-9a-f]{32}$")] | None = None
+
+
+class LockEntry(BaseModel):
+    """An entry of ``package:``. Its fields may become parts of file names."""
+
+    name: _Word
+    manager: Literal["conda", "pip"]
+    version: _Word
+    platform: _Word
+    url: _Word
+    hash: Annotated[_Hashes, Field(validate_default=True)] = _Hashes()
+    dependencies: dict[str, str | None] | None = None
+    category: str = MAIN
+    optional: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _is_in_its_folder(cls, url: str, info: ValidationInfo) -> str:
+        is_conda = info.data.get("manager") == "conda"
+        if not is_package_url(url, is_conda=is_conda):
+            raise ValueError(f"does not end with {'SUBDIR/FILE' if is_conda else 'a file name'}")
+        return url
+
+    @field_validator("hash")
+    @classmethod
+    def _has_one(cls, hashes: _Hashes, info: ValidationInfo) -> _Hashes:
+        if info.data.get("manager") == "pip" and info.data.get("url", "").startswith("git+"):
+            return _Hashes()  # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+        if not hashes.sha256 and not hashes.md5:
+            raise ValueError("no hash: without one a download cannot be verified")
+        return hashes
+
+    def locked(self) -> LockedPackage:
+        """The package as other rooms take it."""
+        values = self.model_dump(exclude={"hash", "dependencies"})
+        hashes: dict[str, Any] = {k: v.lower() if v else None for k, v in self.hash.model_dump().items()}
+        needs = {name: spec or "" for name, spec in (self.dependencies or {}).items()}
+        return LockedPackage(**values, **hashes, dependencies=needs)
+
+
+class _Metadata(BaseModel):
+    platforms: list[str]
+    channels: list[Any] | None = None
+    sources: list[str] | None = None
+    content_hash: dict[str, str] | None = None
+    custom_metadata: dict[str, str] | None = None
+    time_metadata: Any = None
+
+
+class _File(BaseModel):
+    metadata: _Metadata
+    package: list[Any]
+
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
 class _Reader:
     """Checks the data of a lock file and names what is wrong with it."""
 
@@ -110,53 +178,29 @@ class _Reader:
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
-        meta = data.get("metadata")
-        if not isinstance(meta, dict):
-            raise self._error("metadata: is missing or not a mapping", ("metadata",))
-        platforms = meta.get("platforms")
-        if not isinstance(platforms, list):
-            raise self._error("metadata.platforms: must be a list", ("metadata", "platforms"))
-        items = data["package"]
-        if not isinstance(items, list):
-            raise self._error("package: must be a list", ("package",))
-        custom = self._texts(meta.get("custom_metadata"), ("metadata", "custom_metadata"))
+        file = self._valid(_File, data)
+        meta = file.metadata
+        custom = dict(meta.custom_metadata or {})
         reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
-        if created := _created_elsewhere(meta):
+        if created := _created_elsewhere(meta.time_metadata):
             custom.setdefault(CREATED, created)
-        sources = self._sources(custom)
+        place = ("metadata", "custom_metadata")
+        try:
+            sources = parse_sources(custom.pop(SOURCES, ""))
+        except ValueError as e:
+            raise self._error(f"{SOURCES}: {e}", (*place, SOURCES)) from None
         if digest and not _DIGEST.fullmatch(digest):
-            place = ("metadata", "custom_metadata", _BASE_DIGEST)
-            raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", place)
+            raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", (*place, _BASE_DIGEST))
         return Lock(
-            packages=with_sources(list(self._packages(items)), sources),
-            platforms=tuple(str(platform) for platform in platforms),
-            channels=tuple(_channel(channel) for channel in self._list(meta, "channels")),
-            sources=tuple(str(source) for source in self._list(meta, "sources")),
-            content_hash=self._texts(meta.get("content_hash"), ("metadata", "content_hash")),
+            packages=with_sources(list(self._packages(file.package)), sources),
+            platforms=tuple(meta.platforms),
+            channels=tuple(_channel(channel) for channel in meta.channels or ()),
+            sources=tuple(meta.sources or ()),
+            content_hash=meta.content_hash or {},
             custom=custom,
             base=LockedBase(reference, digest) if reference and digest else None,
             digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
         )
-
-    def _sources(self, custom: dict[str, str]) -> Mapping[str, LockedSource]:
-        """Takes the sources out of the metadata."""
-        try:
-            return parse_sources(custom.pop(SOURCES, ""))
-        except ValueError as e:
-            raise self._error(f"{SOURCES}: {e}", ("metadata", "custom_metadata", SOURCES)) from None
-
-    def _list(self, meta: Mapping[Any, Any], key: str) -> list[Any]:
-        value = meta.get(key) or []
-        if not isinstance(value, list):
-            raise self._error(f"metadata.{key}: must be a list", ("metadata", key))
-        return value
-
-    def _texts(self, value: Any, keys: _Keys) -> dict[str, str]:
-        if value is None:
-            return {}
-        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-            raise self._error(f"{'.'.join(map(str, keys))}: must map names to text", keys)
-        return {str(name): text for name, text in value.items()}
 
     def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:
         """The packages, without virtual ones, as conda-lock filters them (conda-lock 1 wrote ``__osx``).
@@ -167,76 +211,19 @@ class _Reader:
             if isinstance(item, dict) and str(item.get("name")).startswith("__"):
                 continue
             try:
-                yield self._package(item, position)
+                yield self._valid(LockEntry, item, "package", position).locked()
             except LockError:
                 if isinstance(item, dict) and item.get("platform") not in ARCHITECTURES:
                     continue
                 raise
 
-    def _package(self, item: Any, position: int) -> LockedPackage:
-        keys: _Keys = ("package", position)
-        if not isinstance(item, dict):
-            raise self._error(f"package {position + 1}: is not a mapping", keys)
-        for key in _TEXT_KEYS:
-            if not isinstance(item.get(key), str) or not item[key]:
-                name = item.get("name") or position + 1
-                raise self._error(f"package {name}: {key} is missing or not text", (*keys, key))
-            if not WORD.fullmatch(item[key]):
-                raise self._error(
-                    f"package {position + 1}: {key} has a blank, a control character or too many characters",
-                    (*keys, key),
-                )
-        name = item["name"]
-        self._check_url(item, keys)
-        manager = item.get("manager")
-        if manager not in ("conda", "pip"):
-            raise self._error(
-                f"package {name}: manager is {reprlib.repr(manager)}, not conda or pip", (*keys, "manager")
-            )
-        is_git = manager == "pip" and item["url"].startswith("git+")  # a build refuses it
-        # conda-lock 2.5 and later store the commit as "sha256"
-        sha256, md5 = (None, None) if is_git else self._hashes(name, item.get("hash"), keys)
-        dependencies = item.get("dependencies") or {}
-        if not isinstance(dependencies, dict):
-            raise self._error(f"package {name}: dependencies is not a mapping", (*keys, "dependencies"))
-        return LockedPackage(
-            name=name,
-            version=item["version"],
-            manager=manager,
-            platform=item["platform"],
-            url=item["url"],
-            sha256=sha256,
-            md5=md5,
-            dependencies={str(n): "" if spec is None else str(spec) for n, spec in dependencies.items()},
-            category=str(item.get("category", MAIN)),
-            optional=bool(item.get("optional", False)),
-        )
-
-    def _check_url(self, item: Mapping[str, Any], keys: _Keys) -> None:
-        is_conda = item.get("manager") == "conda"
-        if not is_package_url(item["url"], is_conda=is_conda):
-            form = "SUBDIR/FILE" if is_conda else "a file name"
-            raise self._error(f"package {item['name']}: url does not end with {form}", (*keys, "url"))
-
-    def _hashes(self, name: str, hashes: Any, keys: _Keys) -> tuple[str | None, str | None]:
-        """SHA-256 and MD5 of a package; at least one is set."""
-        if not isinstance(hashes, dict):
-            raise self._error(f"package {name}: no hash", (*keys, "hash"), _NO_HASH)
-        sha256 = self._hash(name, "sha256", hashes, keys)
-        md5 = self._hash(name, "md5", hashes, keys)
-        if not sha256 and not md5:
-            raise self._error(f"package {name}: no hash", (*keys, "hash"), _NO_HASH)
-        return sha256, md5
-
-    def _hash(
-        self, name: str, kind: Literal["sha256", "md5"], hashes: dict[str, Any], keys: _Keys
-    ) -> str | None:
-        value = hashes.get(kind)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not HEX[kind](value.lower()):
-            raise self._error(f"package {name}: hash.{kind} is not a valid {kind}", (*keys, "hash", kind))
-        return value.lower()
+    def _valid(self, model: type[_M], data: Any, *place: str | int) -> _M:
+        try:
+            return model.model_validate(data)
+        except ValidationError as e:
+            keys, problem = first_problem(e)
+        name = f"package {data.get('name') if isinstance(data, dict) else place[-1]}: " if place else ""
+        raise self._error(name + problem, (*place, *keys))
 
     def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
         line = _line(self._raw, keys)
@@ -255,9 +242,8 @@ def is_package_url(url: str, *, is_conda: bool) -> bool:
     return bool(_FILENAME.fullmatch(filename) and (not is_conda or _SUBDIR.fullmatch(subdir)))
 
 
-def _created_elsewhere(meta: Mapping[Any, Any]) -> str:
+def _created_elsewhere(times: Any) -> str:
     """When conda-lock made the lock (``time_metadata``, which it writes on request); empty if unknown."""
-    times = meta.get("time_metadata")
     text = str(times.get("created_at", "")) if isinstance(times, dict) else ""
     return text if _TIME.fullmatch(text) else ""
 

@@ -9,12 +9,12 @@ so a chosen group takes what its packages need, whatever the category of that is
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from packaging.utils import canonicalize_name
 
+from builder.config.merge import choices
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import LockError
@@ -59,34 +59,20 @@ def left_out(recipe: Recipe, lock: Lock) -> str:
         return lock.custom.get(LEFT_OUT, "")
     taken = {_key(package) for package in chosen_groups(recipe, lock).for_platform(recipe.platform)}
     rest = [p for p in lock.packages if p.platform == recipe.platform and _key(p) not in taken]
-    return left_out_line(recipe.groups, len(_distinct(rest)), {package.category for package in rest})
+    return left_out_line(recipe.groups, {package.category for package in rest})
 
 
-def left_out_line(groups: Sequence[str], number: int, others: Iterable[str]) -> str:
-    """The line about packages that are left out.
+def left_out_line(groups: Sequence[str], others: Iterable[str]) -> str:
+    """The line about groups that are left out.
 
     Args:
         groups: the chosen ones; empty: ``main``.
-        number: how many packages are left out.
-        others: the groups that have them.
+        others: those that are left out.
     """
-    if not number:
+    if not (names := sorted(others)):
         return ""
-    names = sorted(others)
-    packages = "package" if number == 1 else "packages"
-    what = f"the group {names[0]}" if len(names) == 1 else f"the groups {', '.join(names)}"
     every = ", ".join([*(groups or (MAIN,)), *names])
-    return f"left out: {number} {packages} of {what}; to include them: groups: [{every}]"
-
-
-def unknown_group(recipe: Recipe, group: str, known: Iterable[str], file: object) -> LockError:
-    """The error for a group that a lock does not have."""
-    names = sorted(known)
-    near = difflib.get_close_matches(group, names, n=1)
-    hint = f"its groups: {', '.join(names) or 'none'}"
-    if near:
-        hint = f"did you mean {near[0]}? {hint}"
-    return LockError(f"{place_of(recipe.source, 'groups')}: {file} has no group {group!r}", hint)
+    return f"left out: {', '.join(names)}; to include all: groups: [{every}]"
 
 
 def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tuple[str, ...]:
@@ -107,7 +93,10 @@ def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tu
         )
     for group in recipe.groups:
         if group not in known and group != MAIN:
-            raise unknown_group(recipe, group, known, recipe.lock_path)
+            raise LockError(
+                f"{place_of(recipe.source, 'groups')}: {recipe.lock_path} has no group {group!r}",
+                choices(group, sorted(known)),
+            )
     return recipe.groups or (MAIN,)
 
 

@@ -6,15 +6,10 @@ import asyncio
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-from packaging.requirements import InvalidRequirement, Requirement
 
 from builder.lock.channels import SolverChannel, gateway
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
-from builder.lock.spec import Spec
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
@@ -27,7 +22,7 @@ _VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *(?:>=|==?|~=)? *([\d.]+))?")
 _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
-_NO_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==([\w.]+)(?:\+(\w+))?")
+_LOCAL_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==[\w.]+\+(\w+)")
 _UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels")
 _NO_WHEEL = re.compile(
     r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
@@ -54,8 +49,6 @@ _PIP_NAMES = {
     "yaml": "pyyaml",
     "tensorflow-gpu": "tensorflow",
 }
-#: How many versions a hint lists.
-_VERSIONS = 3
 
 
 def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChannel]) -> str:
@@ -69,8 +62,8 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
     hints = _virtual_package_hints(reason, request)
     missing = [(name, spec) for name, spec in _missing(reason) if not name.startswith("__")]
     if missing:
-        index = _Index.read(request, channels, [name for name, _ in missing])
-        hints += [_missing_hint(name, wanted, request, channels, index) for name, wanted in missing]
+        names, where = _names(request, channels), ", ".join(channel.name for channel in channels)
+        hints += [_missing_hint(name, wanted, where, names) for name, wanted in missing]
     if request.newest is not None:
         date = request.newest.strftime("%Y-%m-%d")
         hints.append(f"exclude_newer hides packages published after {date}: use a later date")
@@ -81,7 +74,8 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
 
 def line_of_missing(reason: str, request: SolveRequest) -> str:
     """``FILE:LINE`` of the spec that no channel has; the file alone if that is not one spec."""
-    places = [spec.where for name, _ in _missing(reason) if (spec := _spec(name, request.environment.conda))]
+    missing = {name.lower() for name, _ in _missing(reason)}
+    places = [spec.where for spec in request.environment.conda if spec.name in missing]
     return places[0] if len(places) == 1 else str(request.environment.path)
 
 
@@ -91,83 +85,46 @@ def _missing(reason: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def _spec(name: str, specs: Sequence[Spec]) -> Spec | None:
-    return next((spec for spec in specs if spec.name == name.lower()), None)
+def _names(request: SolveRequest, channels: Sequence[SolverChannel]) -> frozenset[str]:
+    """The names of all packages of the channels; empty where these cannot be read now."""
+    from rattler import Channel
+
+    sources = [Channel(channel.actual) for channel in channels]
+    platforms = [request.recipe.platform, "noarch"]
+    try:
+        names = asyncio.run(gateway(request.settings).names(sources, platforms))
+    except Exception:  # rattler's errors share no base class; a hint must not raise another error
+        return frozenset()
+    return frozenset(name.normalized for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """What the channels have."""
-
-    names: frozenset[str]
-    versions: Mapping[str, Sequence[str]]
-    """Of the packages that are missing: their versions, the newest first."""
-
-    @classmethod
-    def read(cls, request: SolveRequest, channels: Sequence[SolverChannel], missing: Sequence[str]) -> _Index:
-        """Reads the index; it is empty where the channels cannot be read now."""
-        try:
-            return asyncio.run(cls._read(request, channels, missing))
-        except Exception:  # rattler's errors share no base class; a hint must not raise another error
-            return cls(frozenset(), {})
-
-    @classmethod
-    async def _read(
-        cls, request: SolveRequest, channels: Sequence[SolverChannel], missing: Sequence[str]
-    ) -> _Index:
-        from rattler import Channel
-
-        reader = gateway(request.settings)
-        sources = [Channel(channel.actual) for channel in channels]
-        platforms = [request.recipe.platform, "noarch"]
-        names = {name.normalized for name in await reader.names(sources, platforms)}
-        wanted = [name for name in missing if name in names]
-        versions: dict[str, list[str]] = {}
-        for group in await reader.query(sources, platforms, wanted, recursive=False) if wanted else []:
-            for record in sorted(group, key=lambda record: record.version, reverse=True):
-                found = versions.setdefault(record.name.normalized, [])
-                if str(record.version) not in found:
-                    found.append(str(record.version))
-        return cls(frozenset(names), versions)
-
-
-def _missing_hint(
-    name: str, wanted: str, request: SolveRequest, channels: Sequence[SolverChannel], index: _Index
-) -> str:
+def _missing_hint(name: str, wanted: str, where: str, names: frozenset[str]) -> str:
     """What to write instead of a package, or a version of it, that no channel has."""
-    spec = _spec(name, request.environment.conda)
-    versions = index.versions.get(name, ())
-    where = ", ".join(channel.name for channel in channels)
-    if versions:
+    if name in names:
         exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
-        if exact and any(version.startswith(f"{exact[1]}.") for version in versions):
-            return f"'==' means exactly this version: write '- {name}={exact[1]}'"
-        newest = ", ".join(versions[:_VERSIONS])
-        return f"{where} has {name} {newest}: write '- {name}={_short(versions[0])}'"
+        return (
+            f"'==' means exactly this version: write '- {name}={exact[1]}' for all that begin with it"
+            if exact
+            else f"{where} has {name} in other versions only: write '- {name}' for the newest"
+        )
     alias = _CONDA_NAMES.get(name.lower(), "")
-    near = [alias] if alias in index.names else difflib.get_close_matches(name.lower(), index.names)
+    near = [alias] if alias in names else difflib.get_close_matches(name.lower(), names)
     if near:
         return f"is the name {name} right? {where} has {' and '.join(near)}"
-    pip = f", or move it below the item '- pip:' if it is a package of PyPI: '- {name}'" if spec else ""
-    return f"is the name {name} right? {where} has no such package: add the channel that has it{pip}"
-
-
-def _short(version: str) -> str:
-    """The first two numbers of a version, which people usually pin."""
-    return ".".join(version.split(".")[:2])
+    return (
+        f"is the name {name} right? {where} has no such package: add the channel that has it, or move it "
+        f"below the item '- pip:' if it is a package of PyPI: '- {name}'"
+    )
 
 
 def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
     """The line to write for each virtual package that the solver's reason names."""
-    source = "the recipe" if request.recipe.source == Path() else request.recipe.source
+    source = request.recipe.source
     declared = virtual_packages(request.recipe)
-    needed: dict[str, str] = {}
-    for name, version in _VIRTUAL.findall(reason):
-        needed[name] = needed.get(name) or version
+    needed = {name: version for name, version in sorted(_VIRTUAL.findall(reason))}
     hints = []
     for name, version in needed.items():
-        example = version or ("12.4" if name == "__cuda" else "VERSION")
-        line = f'virtual_packages: {{{name}: "{example}"}}'
+        line = f'virtual_packages: {{{name}: "{version or "12.4"}"}}'
         has = f"the target has {name} {declared[name]}" if name in declared else f"{name} is not declared"
         hints.append(f"{has}: if the target machine has it, add to {source}: {line}")
     return hints
@@ -176,24 +133,23 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 # pip --------------------------------------------------------------------------------------------------------
 
 
-def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str]) -> str:
+def pip_hint(text: str, provided: Mapping[str, str]) -> str:
     """What to write when uv found no solution.
 
     Args:
         text: uv's message.
-        specs: the requirements of the environment.
         provided: names and versions of the packages that conda provides.
     """
-    hints = [*_name_hints(text), *_version_hints(text, specs)]
-    hints += [
-        f"only the environment can name a git repository: add '- {named}' below '- pip:'"
-        for named in _REPOSITORY.findall(text)
-    ]
+    hints = [*_name_hints(text), *_version_hints(text)]
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"
         for name, version in provided.items()
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
+    ]
+    hints += [
+        f"only the environment can name a git repository: add '- {named}' below '- pip:'"
+        for named in _REPOSITORY.findall(text)
     ]
     if _NO_WHEEL.search(text):
         hints.append(
@@ -217,22 +173,7 @@ def _name_hints(text: str) -> Iterator[str]:
             yield f"is the name {name} right? correct it, or name its index: --extra-index-url URL"
 
 
-def _version_hints(text: str, specs: Sequence[Spec]) -> Iterator[str]:
-    for name, version, local in dict.fromkeys(_NO_VERSION.findall(text)):
-        if local and name.lower() in _TORCH:
-            yield (
-                f"versions with +{local} are in PyTorch's own index: write above it in the pip section: "
-                f"- --extra-index-url https://download.pytorch.org/whl/{local}"
-            )
-        elif local:
-            yield f"write {name}=={version}, or name the index that has +{local}: --extra-index-url URL"
-        elif name in {spec.name for spec in specs if _pins(spec)}:
-            yield f"write another version of {name}: {name}>=VERSION takes a newer one too"
-
-
-def _pins(spec: Spec) -> bool:
-    """Whether a requirement of pip allows one version only."""
-    try:
-        return "==" in str(Requirement(spec.text).specifier)
-    except InvalidRequirement:
-        return False
+def _version_hints(text: str) -> Iterator[str]:
+    for name, local in dict.fromkeys(_LOCAL_VERSION.findall(text)):
+        url = f"https://download.pytorch.org/whl/{local}" if name.lower() in _TORCH else "URL"
+        yield f"name the index that has +{local}, above {name} in the pip section: - --extra-index-url {url}"

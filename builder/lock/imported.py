@@ -12,18 +12,17 @@ The versions of Python to choose from are those for which every package of the l
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
+from builder.lock.formats import ForeignLock, foreign_python, read_foreign
 from builder.lock.groups import LEFT_OUT, left_out_line
 from builder.lock.inputs import channels, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
@@ -34,13 +33,11 @@ from builder.lock.solve import Cutoffs, finish_lock, solve_conda_packages, solve
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
-from builder.lock.urls import public, url_variables
-from builder.model import FIND_LINKS, MAIN, Lock, LockedPackage
+from builder.lock.urls import url_variables
+from builder.model import Lock, LockedPackage
 from builder.net.mirrors import public_url
 from builder.net.urlvariables import UrlVariables
-from builder.progress import Reporter
 from builder.redact import redact
-from builder.settings import Settings
 
 #: Key of the metadata: what the lock was imported from. Its name and hash are among the lock's inputs.
 _TOOL = "builder.imported-tool"
@@ -71,19 +68,32 @@ def import_lock(request: LockRequest) -> Lock:
             f"update it with the tool that wrote {path.name}, then: builder lock {recipe.name}",
         )
     environment = recipe_environment(recipe)
-    cutoffs = Cutoffs.of(recipe, request.exclude_newer)
-    to_solve = _with_channels(
-        SolveRequest(recipe, environment, request.settings, reporter=request.reporter, base=request.base)
+    named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
+    to_solve = SolveRequest(
+        recipe,
+        replace(environment, channels=named),
+        request.settings,
+        reporter=request.reporter,
+        base=request.base,
     )
-    imported = _import(_Task(to_solve, cutoffs, path, request.wheel_builder))
-    extra = {_TOOL: imported.foreign.tool, **cutoffs.metadata}
-    groups = recipe.groups or (MAIN,)
-    if line := left_out_line(groups, len(imported.left_out), imported.left_out_groups):
+    task = _Task(to_solve, Cutoffs.of(recipe, request.exclude_newer), path, request.wheel_builder)
+    foreign, added, found_in = _with_python(task)
+    _check_urls(task, foreign)
+    packages = [
+        replace(package, url=public_url(request.settings, package.url)) for package in foreign.packages
+    ]
+    if foreign.pinned:
+        packages += _resolved(task, foreign, added)
+    packages += _built(task, foreign, [*added, *packages])
+    _refuse_duplicates(task, packages, added)
+    extra = {_TOOL: foreign.tool, **task.cutoffs.metadata}
+    if line := left_out_line(recipe.groups, foreign.left_out):
         extra[LEFT_OUT] = line
-    lock = finish_lock(request, imported.packages, imported.channels, path, extra)
+    lock = finish_lock(request, [*packages, *added], found_in, path, extra)
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
-    _report(recipe, imported, request.reporter)
+    for note in _notes(foreign, len(packages), added, found_in):
+        request.reporter.note(f"{recipe.name}: {note}")
     return lock
 
 
@@ -99,69 +109,36 @@ class _Task:
     builder: WheelBuilder | None
     """None: a package that is locked as source is an error."""
 
-    def read(self, python: str | None, groups: Sequence[str] | None = None) -> ForeignLock:
-        """The packages of the lock for a version of Python, of the recipe's groups or of others."""
+    def read(self, python: str | None) -> ForeignLock:
+        """The packages of the lock for a version of Python, of the recipe's groups."""
         recipe = self.request.recipe
         return read_foreign(
             self.path,
             recipe.platform,
             python_version=python,
             root=recipe.root,
-            groups=recipe.groups if groups is None else groups,
+            groups=recipe.groups,
             environment=recipe.lock_environment,
             virtual=virtual_packages(recipe),
         )
 
 
-@dataclass(frozen=True)
-class _Imported:
-    """What was imported."""
-
-    foreign: ForeignLock
-    packages: tuple[LockedPackage, ...]
-    added: tuple[LockedPackage, ...]
-    """The conda packages that were solved."""
-    channels: tuple[str, ...]
-    left_out: frozenset[str]
-    """The names of packages that only groups have which were left out."""
-    left_out_groups: tuple[str, ...]
-    """These groups."""
-
-
-def _import(task: _Task) -> _Imported:
-    """What becomes the lock: a lock of pip packages gets a Python first, as its markers and wheels need one.
-
-    Raises:
-        LockError, SolveError, FetchError, WheelError: see :func:`import_lock`.
-    """
-    needed = foreign_python(task.path)
-    if needed is None:
-        foreign = task.read(None)
-        refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
-        added: list[LockedPackage] = []
-        found_in = foreign.channels
-        python = None
-    else:
-        added, found_in = _solve_python(task, needed)
-        python = next(package.version for package in added if package.name == "python")
-        foreign = task.read(python)
-    _check_urls(task, foreign)
-    packages = [_public(package, task.request.settings) for package in foreign.packages]
-    if foreign.pinned:
-        packages += _resolved(task, foreign, added)
-    packages += _built(task, foreign, [*added, *packages])
-    _refuse_duplicates(task, packages, added)
-    names, groups = _others(task, foreign, python)
-    return _Imported(foreign, (*packages, *added), tuple(added), tuple(found_in), names, groups)
-
-
 # Python ----------------------------------------------------------------------------------------------------
 
 
-def _with_channels(request: SolveRequest) -> SolveRequest:
-    """A request with the channels from which Python is solved."""
-    named = channels(request.recipe, request.environment)
-    return replace(request, environment=replace(request.environment, channels=named or (CHANNEL,)))
+def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[str, ...]]:
+    """The lock, the conda packages that it lacks, and their channels.
+
+    A lock of pip packages gets a Python first, as its markers and wheels need one.
+    """
+    needed = foreign_python(task.path)
+    if needed is not None:
+        added, found_in = _solve_python(task, needed)
+        python = next(package.version for package in added if package.name == "python")
+        return task.read(python), added, found_in
+    foreign = task.read(None)
+    refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
+    return foreign, [], foreign.channels
 
 
 def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
@@ -214,14 +191,6 @@ def _versions(task: _Task, needed: str) -> list[str]:
 # packages --------------------------------------------------------------------------------------------------
 
 
-def _public(package: LockedPackage, settings: Settings) -> LockedPackage:
-    """The package with its public URL, without credentials; for a wheel on this machine a URL by its name."""
-    url = public_url(settings, package.url)
-    if package.manager == "pip" and not url.startswith(("http://", "https://", "builder://")):
-        url = FIND_LINKS + package.filename
-    return replace(package, url=public(url))
-
-
 def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
     """The wheels of a requirements file, from the indexes, with one of the hashes of the file.
 
@@ -235,7 +204,7 @@ def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage])
     environment = replace(
         own,
         path=task.path,
-        pip=tuple(_pinned_spec(pin) for pin in foreign.pinned),
+        pip=tuple(foreign.pinned),
         index_url=section.index or own.index_url,
         extra_index_urls=(*section.extra_indexes, *own.extra_index_urls),
         find_links=tuple(section.links),
@@ -244,27 +213,14 @@ def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage])
     )
     request = replace(task.request, environment=environment, newest=task.cutoffs.pip)
     packages = solve_pip_packages(request, conda, task.builder)
-    hashes = {pin.name: pin for pin in foreign.pinned}
+    listed = {pin.name for pin in foreign.pinned}
     for package in packages:
-        pin = hashes.get(canonicalize_name(package.name))
-        if pin is None:
+        if canonicalize_name(package.name) not in listed:
             task.request.reporter.warn(
                 f"{task.path}: does not list {package.name}, which its packages need: "
                 f"{package.version} was added"
             )
-        elif pin.sha256 and package.source is None and package.sha256 not in pin.sha256:
-            raise LockError(
-                f"{pin.where}: {package.filename}: its index has the sha256 {package.sha256}, which is not "
-                "one of the file's",
-                f"lock again for {task.request.recipe.platform} with the tool that wrote {task.path.name}",
-            )
     return packages
-
-
-def _pinned_spec(pin: PinnedRequirement) -> Spec:
-    return Spec(
-        pin.text, pin.name, pin.where, hashes=tuple(f"sha256:{value}" for value in sorted(pin.sha256))
-    )
 
 
 def _built(task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
@@ -278,55 +234,46 @@ def _built(task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage])
     for source in foreign.sources:
         if task.builder is None:
             raise LockError(
-                f"{source.where or task.path}: {source.name} is locked as source ({source.kind})",
-                f"lock a version of {source.name} that has a wheel for {task.request.recipe.platform}",
+                f"{source.where}: {source.name or source.url} is locked as source ({source.kind})",
+                f"lock a version of it that has a wheel for {task.request.recipe.platform}",
             )
-        wheel = task.builder.build(_source_spec(task, source), packages)
+        wheel = task.builder.build(_in_project(task, source), packages)
         found.append(wheel_package(wheel, task.request.recipe.platform))
     return found
 
 
-def _source_spec(task: _Task, source: ForeignSource) -> SourceSpec:
-    """A source of the lock as a requirement; a path relative to the project.
+def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
+    """A source of the lock with a path relative to the project.
 
     Raises:
         LockError: it is a path outside of the project, or no address or commit of git.
     """
-    url, where = source.url, source.where or str(task.path)
+    url = source.url
     if source.kind == "git":
-        _check_repository(source, where)
+        _check_repository(source)
     elif not url.startswith(("http://", "https://")):
         place, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
         if "://" in url or not place.is_relative_to(root):
             raise LockError(
-                f"{where}: {redact(url)} is outside of the project {root}", "move it into the project"
+                f"{source.where}: {redact(url)} is outside of the project {root}", "move it into the project"
             )
         url = place.relative_to(root).as_posix()
-    return SourceSpec(
-        source.kind,
-        source.name,
-        url,
-        source.revision,
-        source.subdirectory,
-        editable=source.editable,
-        sha256=source.sha256,
-        where=where,
-        text=url if source.kind == "local" else f"{source.name} @ {url}",
-    )
+    text = url if source.kind == "local" else f"{source.name} @ {url}"
+    return replace(source, url=url, extras=(), marker="", text=text)
 
 
-def _check_repository(source: ForeignSource, where: str) -> None:
+def _check_repository(source: SourceSpec) -> None:
     """Raises LockError unless git takes URL and revision for what they are: others begin like its options."""
     host = source.url.partition("://")[2]
     if not source.url.startswith(GIT_URLS) or host.startswith("-"):
         raise LockError(
-            f"{where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
+            f"{source.where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
             "lock it from https://HOST/OWNER/NAME",
         )
     if not GIT_HASH.fullmatch(source.revision):
         raise LockError(
-            f"{where}: {source.name}: {source.revision[:80]!r} is no commit",
-            f"lock again with the tool that wrote {where.partition(':')[0]}",
+            f"{source.where}: {source.name}: {source.revision[:80]!r} is no commit",
+            f"lock again with the tool that wrote {source.where.partition(':')[0]}",
         )
 
 
@@ -371,39 +318,14 @@ def _refuse_duplicates(
 # messages --------------------------------------------------------------------------------------------------
 
 
-def _others(task: _Task, foreign: ForeignLock, python: str | None) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The names of packages that only groups have which were left out, and these groups."""
-    taken, names, groups = _names(foreign), set(), []
-    if foreign.format == "pixi":  # its groups are environments, of which one is chosen
-        return frozenset(), ()
-    for group in foreign.left_out:
-        try:
-            found = _names(task.read(python, [group])) - taken
-        except LockError:  # a group that has nothing for this platform
-            continue
-        if found:
-            groups.append(group)
-            names |= found
-    return frozenset(names), tuple(groups)
-
-
-def _names(foreign: ForeignLock) -> set[str]:
-    names = {package.name for package in foreign.packages}
-    return names | {pin.name for pin in foreign.pinned} | {source.name for source in foreign.sources}
-
-
-def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
-    """Reports what was imported and added; what is left out is reported with each build."""
-    foreign = imported.foreign
+def _notes(
+    foreign: ForeignLock, number: int, added: Sequence[LockedPackage], found_in: Sequence[str]
+) -> Iterator[str]:
+    """What was imported and added; what is left out is reported with each build."""
     for option in foreign.index_options:  # which is not one of the project's
-        reporter.note(f"{recipe.name}: {foreign.path.name} chooses where packages are from: {redact(option)}")
-    number = len(imported.packages) - len(imported.added)
-    reporter.note(f"{recipe.name}: {number} packages imported from {foreign.path.name}, {foreign.tool}")
-    python = next((package for package in imported.added if package.name == "python"), None)
-    if python is not None:
-        others = len(imported.added) - 1
-        more = f" and {others} more conda packages" if others else ""
-        source = ", ".join(imported.channels) or "the base"
-        reporter.note(f"{recipe.name}: added python {python.version}{more} from {source}")
-    for note in foreign.notes:
-        reporter.note(f"{recipe.name}: {note}")
+        yield f"{foreign.path.name} chooses where packages are from: {redact(option)}"
+    yield f"{number} packages imported from {foreign.path.name}, {foreign.tool}"
+    for package in added:
+        if package.name == "python":
+            more = f" and {len(added) - 1} more conda packages" if len(added) > 1 else ""
+            yield f"added python {package.version}{more} from {', '.join(found_in) or 'the base'}"

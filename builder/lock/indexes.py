@@ -13,15 +13,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from builder.errors import ConfigError, FetchError
-from builder.lock.channels import PROBE_TIMEOUT
 from builder.lock.request import SolveRequest
 from builder.net.mirrors import mirrored_url, public_url
 from builder.net.pipconfig import PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import expand_home
-from builder.text import human_bytes
 
+#: The index of pip and uv.
+PYPI = "https://pypi.org/simple"
 #: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
 _NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
 #: Indexes of builds for CUDA: ``https://download.pytorch.org/whl/cu129``.
@@ -98,7 +98,7 @@ def find_indexes(request: SolveRequest) -> Indexes:
         # Without an index or no-index uv would use PyPI.
         first = extra[0] if extra else ""
         return Indexes(first, tuple(extra), links, no_index=not extra, silent=replaced)
-    main = main or configuration.index_url or _mirrored(request, _default_index())
+    main = main or configuration.index_url or _mirrored(request, PYPI)
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
     # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
     # lock.
@@ -136,15 +136,6 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
     return path.as_uri()
 
 
-def _default_index() -> str:
-    """pip's built-in index; empty if pip is not installed (uv then uses its own)."""
-    try:
-        from pip._internal.models.index import PyPI
-    except ImportError:
-        return ""
-    return str(PyPI.simple_url)
-
-
 # indexes that do not answer
 
 
@@ -158,8 +149,10 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
     expanded_urls = [expanded(url, str(request.environment.path)) for url in on_web]
     if not on_web or request.settings.offline:
         return {}
-    with ThreadPoolExecutor(len(on_web)) as pool:
-        problems = list(pool.map(_problem, expanded_urls))
+    from builder.lock.probe import probe  # httpx is slow to import
+
+    with ThreadPoolExecutor(len(on_web)) as pool:  # some indexes refuse HEAD: HTTP 4xx will do
+        problems = list(pool.map(lambda url: probe(url, refused=500), expanded_urls))
     return {url: problem for url, problem in zip(on_web, problems, strict=True) if problem}
 
 
@@ -200,30 +193,10 @@ def check_kind(
         return
     url = replaced[0]
     origin = url.removesuffix(urlsplit(url).path)
-    size = sum(map(_size, packages))
-    in_all = f"; {human_bytes(size)} in all" if size else ""
     raise FetchError(
         f"{request.environment.path}: package index {url} does not answer, and the packages of "
-        f"other indexes are for CUDA ({', '.join(found)} ...{in_all}), but the recipe has "
+        f"other indexes are for CUDA ({', '.join(found)} ...), but the recipe has "
         f"gpu: {{vendor: {vendor}}}",
         f"name a copy of it: export BUILDER_MIRRORS='{origin}=URL-OR-FOLDER'; or a folder with "
         "wheels: export PIP_FIND_LINKS=FOLDER; or let the recipe take CUDA: gpu: {vendor: nvidia}",
     )
-
-
-def _size(package: Mapping[str, Any]) -> int:
-    """Return the bytes of the largest wheel of a package; 0 if its index has no sizes."""
-    return max((wheel.get("size", 0) for wheel in package.get("wheels", ())), default=0)
-
-
-def _problem(url: str) -> str:
-    """Why an index cannot be used now; empty if it can. Some indexes refuse HEAD: HTTP 4xx will do."""
-    import httpx
-
-    from builder.net.http import tls_context, why_silent
-
-    try:
-        answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-        return why_silent(e)
-    return f"HTTP {answer.status_code}" if answer.status_code >= 500 else ""

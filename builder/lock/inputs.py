@@ -19,9 +19,9 @@ from builder.config.safeyaml import read_bytes
 from builder.errors import ConfigError, LockError
 from builder.lock.environment import recipe_environment
 from builder.lock.groups import chosen_groups, is_own
-from builder.lock.markers import ARCHITECTURES, marker_environment
+from builder.lock.markers import ARCHITECTURES, applies
 from builder.lock.names import pypi_name
-from builder.lock.spec import Environment, Spec
+from builder.lock.spec import Environment
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
@@ -295,14 +295,12 @@ def missing(recipe: Recipe, lock: Lock) -> list[str]:
     python = next((p.version for p in packages if p.manager == "conda" and p.name == "python"), "")
     environment = recipe_environment(recipe)
     specs = [spec for spec in environment.conda if spec.text != "pip"]  # a pip section implies it
-    specs += [spec for spec in environment.pip if _applies(spec, recipe, python)]
+    specs += [
+        spec
+        for spec in environment.pip
+        if applies(Requirement(spec.text).marker, recipe.platform, python or "3.11")
+    ]
     found = [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
     # conda-lock locks git repositories and archives, but no folder of the project
     sources = [spec for spec in environment.sources if spec.kind != "local" and spec.name]
     return found + [f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names]
-
-
-def _applies(spec: Spec, recipe: Recipe, python: str) -> bool:
-    """Whether a requirement of pip is for the target, as its marker says."""
-    marker = Requirement(spec.text).marker
-    return marker is None or marker.evaluate(marker_environment(recipe.platform, python or "3.11"))

@@ -12,7 +12,6 @@ messages: conda specs, and lines of a pip section::
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from builder.config.merge import choices
 from builder.errors import ConfigError
 from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
@@ -123,22 +123,8 @@ class _Reader:
             self.python("", str(self.path))
         if not any(spec.name == "pip" for spec in self._conda.values()):
             self.conda("pip", "pip", str(self.path))
-        section = self._section
         channels = [plain_value(channel, f"{self.path}: channels") for channel in self.channels]
-        return Environment(
-            self.path,
-            "",
-            tuple(dict.fromkeys(channels)) or (CHANNEL,),
-            tuple(self._conda.values()),
-            tuple(section.specs),
-            section.index,
-            tuple(dict.fromkeys(section.extra_indexes)),
-            tuple(dict.fromkeys(section.links)),
-            tuple(section.sources),
-            tuple(section.constraints),
-            tuple(dict.fromkeys(section.no_binary)),
-            tuple(dict.fromkeys(section.only_binary)),
-        )
+        return self._section.environment(channels or [CHANNEL], tuple(self._conda.values()))
 
 
 def conda_version(specifier: str) -> str:
@@ -194,9 +180,17 @@ class _Project:
     def read_main(self, reader: _Reader) -> None:
         """The project's dependencies."""
         if not self._project:
-            raise _no_project(self._file)
+            raise ConfigError(
+                f"{self._file.path}: no [project] with dependencies",
+                "add them, or name another file: environment: FILE; poetry export -o requirements.txt writes "
+                "those of [tool.poetry]: lock: requirements.txt",
+            )
         if "dependencies" in strings(self._project.get("dynamic")):
-            self._refuse_dynamic()
+            raise ConfigError(
+                f"{self._file.where('dependencies')}: the dependencies are dynamic: only a build of the "
+                "project knows them",
+                "name a file that lists them: environment: FILE",
+            )
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text)
 
@@ -208,23 +202,14 @@ class _Project:
     def read_group(self, reader: _Reader, group: str) -> None:
         """The requirements of an extra or a dependency group."""
         if group not in self.groups:
-            near = difflib.get_close_matches(group, self.groups, n=1)
-            known = f"it has: {', '.join([MAIN, *self.groups])}"
             raise ConfigError(
                 f"{self._file.path}: no extra and no dependency group {group!r}",
-                f"did you mean {near[0]}? {known}" if near else known,
+                choices(group, [MAIN, *self.groups]),
             )
         for text in strings(self._extras.get(group)):
             self._read(reader, text)
         for text in group_members(self._groups, group):
             self._read(reader, text)
-
-    def _refuse_dynamic(self) -> None:
-        raise ConfigError(
-            f"{self._file.where('dependencies')}: the dependencies are dynamic: only a build of the "
-            "project knows them",
-            "name a file that lists them: environment: FILE",
-        )
 
     def _read(self, reader: _Reader, text: str) -> None:
         """A requirement, from where ``[tool.uv.sources]`` says."""
@@ -285,17 +270,6 @@ def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
     return found
 
 
-def _no_project(file: TomlFile) -> ConfigError:
-    if table(file.data, "tool", "poetry"):
-        return ConfigError(
-            f"{file.path}: the dependencies are in [tool.poetry], which builder does not read",
-            "poetry export -o requirements.txt writes them: lock: requirements.txt",
-        )
-    return ConfigError(
-        f"{file.path}: no [project] with dependencies", "add them, or name another file: environment: FILE"
-    )
-
-
 def _place(requirement: Requirement, source: Mapping[str, Any]) -> str:
     """The line of a pip section for an entry of ``[tool.uv.sources]``; empty for one of an index."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
@@ -352,11 +326,7 @@ class _Pixi:
             if name == "default":
                 return [], True
             known = ["default", *environments]
-            near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"{self._file.path}: no environment {name!r}",
-                f"{f'did you mean {near[0]}? ' if near else ''}its environments: {', '.join(known)}",
-            )
+            raise ConfigError(f"{self._file.path}: no environment {name!r}", choices(name, known))
         entry = environments[name]
         features = strings(entry if isinstance(entry, list) else table(entry).get("features"))
         return features, not table(entry).get("no-default-feature", False)

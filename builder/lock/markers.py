@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from packaging.markers import Marker
+
 #: conda's platforms, and the names of their processors in markers and in the tags of wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
@@ -26,3 +28,8 @@ def marker_environment(platform: str, python: str) -> dict[str, str]:
         "python_version": minor,
         "sys_platform": "linux",
     }
+
+
+def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
+    """Whether a requirement with this marker is for the target's Python."""
+    return not marker or Marker(str(marker)).evaluate(marker_environment(platform, python))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
 from urllib.parse import quote
 
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from builder.config.explain import first_problem
 from builder.errors import LockError
 from builder.model import Lock, LockedPackage, canonical_json
 
@@ -17,29 +20,22 @@ OS_PACKAGES = "builder.os-packages"
 
 #: Bytes of a ``.deb``.
 MAX_SIZE = 64 << 30
-_FORMS = {
-    "name": re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}"),
-    "version": re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:-]{0,200}"),
-    "architecture": re.compile(r"[a-z0-9][a-z0-9-]{0,30}"),
-    "url": re.compile(r"(https?|file)://[!-~]{1,2000}"),
-    "sha256": re.compile(r"[0-9a-f]{64}"),
-}
 _LOCK_AGAIN = "lock again: builder lock"
 
 
 @dataclass(frozen=True, slots=True)
 class OsPackage:
-    """One ``.deb`` file."""
+    """One ``.deb`` file. No value may be more than a part of a file name, an address or a command."""
 
-    name: str
-    version: str
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,200}$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+~:-]{0,200}$")]
     """With epoch and revision: ``2:1.3.4-1+b1``."""
-    architecture: str
+    architecture: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")]
     """Debian's name, or ``all``."""
-    url: str
+    url: Annotated[str, Field(pattern=r"^(https?|file)://[!-~]{1,2000}$")]
     """In the public archive; without credentials."""
-    sha256: str
-    size: int
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(gt=0, lt=MAX_SIZE)]
     """Of the file in bytes."""
 
     @property
@@ -60,6 +56,9 @@ class OsPackage:
         if self.architecture not in ("all", "amd64", "arm64"):
             name = f"{name}:{self.architecture}"
         return LockedPackage(name, self.version, "apt", platform, self.url, self.sha256)
+
+
+_PACKAGE = TypeAdapter(OsPackage)
 
 
 def os_packages(lock: Lock) -> tuple[OsPackage, ...] | None:
@@ -97,20 +96,13 @@ def _distinct(packages: Iterable[OsPackage]) -> tuple[OsPackage, ...]:
     return tuple(found.values())
 
 
-def package_of(item: Mapping[str, Any]) -> OsPackage:
+def package_of(item: Any) -> OsPackage:
     """The package of which a lock, or the base's apt, has these values.
 
     Raises:
-        ValueError: a value may not be part of a file name, an address or a command.
-        KeyError: a value is missing.
+        ValueError: a value is missing, or may not be part of a file name, an address or a command.
     """
-    values = {}
-    for key, form in _FORMS.items():
-        value = item[key]
-        if not isinstance(value, str) or not form.fullmatch(value):
-            raise ValueError(f"{key} {str(value)[:60]!r}")
-        values[key] = value
-    size = item["size"]
-    if not isinstance(size, int) or not 0 < size < MAX_SIZE:
-        raise ValueError(f"size {str(size)[:20]!r} of {values['name']}")
-    return OsPackage(**values, size=size)
+    try:
+        return _PACKAGE.validate_python(item)
+    except ValidationError as e:
+        raise ValueError(first_problem(e)[1]) from None

@@ -119,7 +119,7 @@ def _solve(
         stubs = _stubs(work / "stubs", provided)
         named = [spec.text for spec in request.environment.constraints]
         more = {"constraints.txt": [*stubs, *named]}
-        more["requirements.in"] = [spec.line for spec in request.environment.pip]
+        more["requirements.in"] = [spec.text for spec in request.environment.pip]
         for name, lines in files.items():
             _write_requirements(work / name, [*lines, *more.get(name, ())], path)
         # URLs may contain passwords: never in arguments

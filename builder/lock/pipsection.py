@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import NormalizedName, canonicalize_name
+from packaging.utils import canonicalize_name
 
 from builder.config.fields import line
 from builder.config.inside import check_inside
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
 from builder.lock.sourcespec import Place, names_source, read_location, read_named
-from builder.lock.spec import SourceSpec, Spec
+from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.redact import redact
 
 #: Files that one environment file may name with ``-r`` and ``-c``, each counted as often as it is named.
@@ -58,10 +56,7 @@ _OPTION_HINTS = {
     "--pre": "name the version that you want: NAME==2.0rc1",
     "--no-index": "set PIP_NO_INDEX=1 when you lock",
     "--trusted-host": "remove the line; a certificate is named by SSL_CERT_FILE",
-    "-U": "remove the option: builder lock --update NAME updates a package",
-    "--upgrade": "remove the option: builder lock --update NAME updates a package",
     "--config-settings": "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}",
-    "--global-option": "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}",
 }
 
 
@@ -106,6 +101,23 @@ class PipSection:
             return
         self._add(self._requirement(text, self._place(where, chain)), where, limits)
 
+    def environment(self, channels: Sequence[str], conda: Sequence[Spec], name: str = "") -> Environment:
+        """The environment of the section and of the conda packages beside it."""
+        return Environment(
+            self.path,
+            name,
+            tuple(dict.fromkeys(channels)),
+            tuple(conda),
+            tuple(self.specs),
+            self.index,
+            tuple(dict.fromkeys(self.extra_indexes)),
+            tuple(dict.fromkeys(self.links)),
+            tuple(self.sources),
+            tuple(self.constraints),
+            tuple(dict.fromkeys(self.no_binary)),
+            tuple(dict.fromkeys(self.only_binary)),
+        )
+
     def add_index(self, url: str, where: str) -> None:
         """Adds an extra index. Raises ConfigError if it is not one line."""
         self.extra_indexes.append(plain_value(url, where))
@@ -117,11 +129,9 @@ class PipSection:
             self.sources.append(found)
         else:
             self.specs.append(found)
-            if found.wheel is not None:  # it is fetched from its folder by its hash
-                self.links.append(os.path.relpath(found.wheel.parent, self.path.parent.absolute()))
 
     def _add_constraint(self, found: Spec | SourceSpec, where: str) -> None:
-        if isinstance(found, SourceSpec) or found.wheel or Requirement(found.text).extras:
+        if isinstance(found, SourceSpec) or Requirement(found.text).extras:
             raise ConfigError(
                 f"{where}: {redact(found.text)} is not a constraint",
                 "a constraints file limits versions: NAME<2; move the line into the requirements",
@@ -168,14 +178,8 @@ class PipSection:
         return replace(found, text=_plain(text))
 
     def _place(self, where: str, chain: tuple[Path, ...]) -> Place:
-        folder, root = self._folders
-        return Place(where, folder, root, chain[-1].parent.absolute() if chain else None)
-
-    @cached_property
-    def _folders(self) -> tuple[Path, Path]:
-        """The absolute folders of the environment file and of the project."""
         folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
-        return folder, root
+        return Place(where, folder, root, chain[-1].parent.absolute() if chain else None)
 
     def _requirement(self, text: str, place: Place) -> Spec | SourceSpec:
         bare = re.split(r"\s#", text)[0]
@@ -187,28 +191,32 @@ class PipSection:
                 _OPTION_HINTS.get(option[1], "remove the option"),
             )
         found = self._parsed(bare, place)
-        if not hashes:
-            return found
         if isinstance(found, Spec):
             return replace(found, hashes=hashes)
-        if found.kind == "archive" and not found.sha256:
-            return replace(found, sha256=_one_sha256(hashes, bare, place.where))
+        sha256 = [value.removeprefix("sha256:") for value in hashes if value.startswith("sha256:")]
+        if found.kind == "archive" and hashes and not found.sha256:
+            if len(sha256) != 1:
+                raise ConfigError(
+                    f"{place.where}: {redact(bare)}: {len(sha256)} hashes with sha256 for one archive",
+                    "write one --hash=sha256:HASH",
+                )
+            return replace(found, sha256=sha256[0])
         return found
 
     def _parsed(self, text: str, place: Place) -> Spec | SourceSpec:
         if names_source(text):
             return read_location(text, place)
         try:
-            name, url = _name_and_url(text)
+            requirement = Requirement(text)
         except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
             problem = redact(str(e).splitlines()[0])
             raise ConfigError(
                 f"{place.where}: {redact(text)!r} is not a pip requirement: {problem}",
                 _requirement_hint(text),
             ) from None
-        if url and not is_wheel_on_web(url):
-            return read_named(Requirement(text), text, place)
-        return Spec(text, name, place.where)
+        if requirement.url and not _is_wheel_on_web(requirement.url):
+            return read_named(requirement, text, place)
+        return Spec(text, canonicalize_name(requirement.name), place.where)
 
     def _read_file(self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
         """Reads the file that ``-r`` or ``-c`` names."""
@@ -237,17 +245,6 @@ class PipSection:
         check_inside(path, (self.root, self.path.parent), shown)
         for number, text in requirement_lines(read_text(path, what.removeprefix("a "))):
             self.read(text, f"{path}:{number}", (*chain, path), limits=limits)
-
-
-@functools.lru_cache(maxsize=4096)
-def _name_and_url(text: str) -> tuple[NormalizedName, str | None]:
-    """The name and the URL of a requirement. A build reads its environment file several times.
-
-    Raises:
-        InvalidRequirement, RecursionError: it is no requirement.
-    """
-    requirement = Requirement(text)
-    return canonicalize_name(requirement.name), requirement.url
 
 
 def plain_value(text: str, where: str) -> str:
@@ -341,17 +338,6 @@ def _hash(value: str, where: str) -> str:
     return text
 
 
-def _one_sha256(hashes: Sequence[str], text: str, where: str) -> str:
-    """The SHA-256 of an archive, which is one file."""
-    found = [value.removeprefix("sha256:") for value in hashes if value.startswith("sha256:")]
-    if len(found) != 1:
-        raise ConfigError(
-            f"{where}: {redact(text)}: {len(found)} hashes with sha256 for one archive",
-            "write one --hash=sha256:HASH",
-        )
-    return found[0]
-
-
 def _requirement_hint(text: str) -> str:
     """What to write instead of a text that is not a requirement."""
     single = re.fullmatch(r"([A-Za-z][\w.-]*)\s*=\s*([\w.*+!-]+)", text)
@@ -362,6 +348,6 @@ def _requirement_hint(text: str) -> str:
     return "write NAME, NAME==VERSION, NAME @ URL, git+https://HOST/REPOSITORY@REVISION or ./FOLDER"
 
 
-def is_wheel_on_web(url: str) -> bool:
+def _is_wheel_on_web(url: str) -> bool:
     """Whether a URL is that of a wheel on the web, which is locked as it is; others are built first."""
     return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 from packaging.utils import canonicalize_name
 
+from builder.config.merge import near_hint
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
@@ -23,10 +21,8 @@ from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, in
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.sourcerecords import pinned_repositories
 from builder.model import Lock, LockedBase, LockedPackage
-from builder.progress import Reporter, working
+from builder.progress import working
 from builder.redact import redact
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +147,6 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     if not path.exists():
         where = place_of(recipe.source, "environment")
         hint = "correct the path, or write the file: builder init"
-        found = (*recipe.root.glob("*.y*ml"), *recipe.root.glob("environments/*.y*ml"))
-        files = sorted(str(file.relative_to(recipe.root)) for file in found)
-        if near := difflib.get_close_matches(recipe.environment, files, n=1, cutoff=0.5):
-            hint = f"did you mean environment: {near[0]}?"
         raise ConfigError(f"{where}: {path} does not exist", hint)
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
@@ -173,16 +165,15 @@ def _is_solved(previous: Lock, custom: Mapping[str, str], date: str, base: Locke
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """:func:`builder.lock.conda.solve_conda`, with progress, notes on the specs and on the result."""
-    for note in request.environment.notes:
-        request.reporter.warn(note)
+    """:func:`builder.lock.conda.solve_conda`, with progress and a note on the result."""
     if request.base is not None and request.base.python is not None:
         return [take_base_python(request, request.base.python)], ()
     from builder.lock.conda import solve_conda
 
-    solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
-    request.reporter.note(f"{request.recipe.name}: {len(solved[0])} conda packages solved in {seconds:.1f} s")
-    return solved
+    with working(request.reporter, "solving conda packages"):
+        packages, found_in = solve_conda(request)
+    request.reporter.note(f"{request.recipe.name}: {len(packages)} conda packages solved")
+    return packages, found_in
 
 
 def solve_pip_packages(
@@ -193,20 +184,10 @@ def solve_pip_packages(
         return []
     from builder.lock.pip import solve_pip
 
-    def work() -> list[LockedPackage]:
-        return solve_pip(request, conda, builder=builder)
-
-    packages, seconds = _timed("solving pip packages", request.reporter, work)
-    request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved in {seconds:.1f} s")
+    with working(request.reporter, "solving pip packages"):
+        packages = solve_pip(request, conda, builder=builder)
+    request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved")
     return packages
-
-
-def _timed(task: str, reporter: Reporter, work: Callable[[], T]) -> tuple[T, float]:
-    """The result of some work, reported as a task, and how many seconds it took."""
-    started = time.monotonic()
-    with working(reporter, task):
-        result = work()
-    return result, time.monotonic() - started
 
 
 def _split_update(
@@ -219,8 +200,7 @@ def _split_update(
     for name in names:
         key = canonicalize_name(name)
         if key not in conda_names and key not in pip_names:
-            near = difflib.get_close_matches(key, [*conda_names, *pip_names], n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "the lock file lists the names"
+            hint = near_hint(key, [*conda_names, *pip_names]) or "the lock file lists the names"
             if name in recipe.base_packages:
                 hint = f"it is an OS package of the base: builder lock {recipe.name} --update-base"
             raise UsageError(f"--update {name}: the lock has no such package", hint)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
-from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
+from pydantic import TypeAdapter, ValidationError
 
+from builder.config.explain import first_problem
 from builder.lock.spec import SourceSpec
-from builder.model import WHEELS, LockedPackage, LockedSource, SourceKind, canonical_json
+from builder.model import WHEELS, LockedPackage, LockedSource, canonical_json
 from builder.redact import redact, userinfo
 
 #: Key of the metadata: ``{normalised name: source}`` as JSON.
 SOURCES = "builder.sources"
-_KINDS = get_args(SourceKind)
-_FIELDS = frozenset(field.name for field in fields(LockedSource))
+_SOURCES = TypeAdapter(dict[str, LockedSource])
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: A commit or tree: SHA-1, or SHA-256 in repositories of that format.
 GIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -95,27 +95,13 @@ def parse_sources(text: str) -> dict[str, LockedSource]:
     if not text:
         return {}
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("not JSON") from None
-    if not isinstance(data, dict):
-        raise ValueError("not a mapping of names to sources")
-    return {name: _source(name, item) for name, item in data.items()}
-
-
-def _source(name: str, item: Any) -> LockedSource:
-    if canonicalize_name(name) != name or not isinstance(item, dict):
-        raise ValueError(f"{name!r}: not a normalised name with a source")
-    if not all(isinstance(value, str) for value in item.values()) or item.get("kind") not in _KINDS:
-        raise ValueError(f"{name}: kind is not one of {', '.join(_KINDS)}, or a value is not text")
-    source = LockedSource(**{key: value for key, value in item.items() if key in _FIELDS} | _required(item))
-    if problem := _problem(source):
-        raise ValueError(f"{name}: {problem}")
-    return source
-
-
-def _required(item: Mapping[str, str]) -> dict[str, Any]:
-    return {"kind": item["kind"], "url": item.get("url", "")}
+        sources = _SOURCES.validate_json(text)
+    except ValidationError as e:
+        raise ValueError(first_problem(e)[1]) from None
+    for name, source in sources.items():
+        if problem := _problem(source):
+            raise ValueError(f"{name}: {problem}")
+    return sources
 
 
 def _problem(source: LockedSource) -> str:

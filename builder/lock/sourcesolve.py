@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import ConfigError, SolveError, WheelError
 from builder.lock.indexes import Indexes
-from builder.lock.markers import marker_environment
+from builder.lock.markers import applies
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists
 from builder.lock.spec import SourceSpec
@@ -157,7 +156,9 @@ class SourceSolver:
     # requirements that name a source
 
     def _build_direct(self) -> None:
-        for spec in filter(self._is_for_target, self.request.environment.sources):
+        for spec in self.request.environment.sources:
+            if not applies(spec.marker, self.request.recipe.platform, self._python):
+                continue
             name = spec.name or (self.builder.name_of(spec) if self.builder else None)
             if self._settings(name or "").no_isolation:
                 self._deferred.append(spec)
@@ -172,12 +173,6 @@ class SourceSolver:
             )
         extras = f"[{','.join(spec.extras)}]" if spec.extras else ""
         self._direct[wheel.name] = f"{wheel.name}{extras} @ {self._place(wheel, self.folder / 'direct')}"
-
-    def _is_for_target(self, spec: SourceSpec) -> bool:
-        """Whether a requirement is for the target, as its marker says."""
-        if not spec.marker:
-            return True
-        return Marker(spec.marker).evaluate(marker_environment(self.request.recipe.platform, self._python))
 
     @property
     def _python(self) -> str:

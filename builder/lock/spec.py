@@ -19,19 +19,8 @@ class Spec:
     """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
     where: str
     """``FILE:LINE``."""
-    wheel: Path | None = None
-    """The wheel of the project that ``text`` names by its path, relative to the project; None: no path."""
     hashes: tuple[str, ...] = ()
     """``ALGORITHM:HEX`` of each ``--hash``: the file that is locked has to have one of them. Empty: any."""
-
-    @property
-    def line(self) -> str:
-        """The requirement for a file of any folder: the path of a wheel is absolute."""
-        if self.wheel is None:
-            return self.text
-        before, _, after = self.text.partition(" @ ")
-        marker = after.partition(" ; ")[2]
-        return f"{before} @ {self.wheel.as_uri()}" + (f" ; {marker}" if marker else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +111,6 @@ class Environment:
     """Normalised names of packages whose wheels are built from their sdists; ``:all:`` means every one."""
     only_binary: tuple[str, ...] = ()
     """Names of packages that are never built, or ``:all:``."""
-
-    notes: tuple[str, ...] = ()
-    """What conda ignores in the file, each with ``FILE:LINE`` and what to write."""
 
     @property
     def requested(self) -> frozenset[str]:

@@ -155,7 +155,7 @@ def _explained(stderr: str, request: SolveRequest, provided: Mapping[str, str]) 
         )
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
-    hint = pip_hint(text, specs, provided)
+    hint = pip_hint(text, provided)
     error = SolveError(f"{where}: no set of wheels satisfies the pip section:\n{text}", hint)
     names = names_without_wheel(stderr)
     return NoWheels(error, names) if names else error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -55,14 +55,12 @@ class WheelChooser:
         if package.get("archive") is not None:
             wheels.append(package["archive"])
         wheels = self._with_named_hash(package["name"], wheels)
-        ranked = [(rank_of(_filename(wheel), self._ranks), wheel) for wheel in wheels]
-        suitable = [(rank, wheel) for rank, wheel in ranked if rank is not None]
-        if not suitable:
+        best = best_wheel(wheels, self._ranks)
+        if best is None:
             raise SolveError(
                 f"{package['name']} {package.get('version', '')}: no wheel for {self._recipe.platform}",
                 "use another version, or build its wheel: add the package to pip: {build: ...} in the recipe",
             )
-        best: Mapping[str, Any] = min(suitable, key=lambda pair: pair[0])[1]
         return best
 
     def _with_named_hash(self, name: str, wheels: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -97,8 +95,13 @@ def ranks_of(tags: Sequence[Tag]) -> dict[Tag, int]:
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
 
 
-def rank_of(filename: str, ranks: Mapping[Tag, int]) -> int | None:
-    """Return the place of a wheel in the order of preference (0 is best); None if it does not fit."""
+def best_wheel(wheels: Sequence[Mapping[str, Any]], ranks: Mapping[Tag, int]) -> Mapping[str, Any] | None:
+    """Return the wheel that the target prefers, of a ``pylock.toml`` or ``uv.lock``; None if none fits."""
+    ranked = [(rank, wheel) for wheel in wheels if (rank := _rank_of(_filename(wheel), ranks)) is not None]
+    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def _rank_of(filename: str, ranks: Mapping[Tag, int]) -> int | None:
     try:
         tags = parse_wheel_filename(filename)[3]
     except InvalidWheelFilename:
@@ -143,6 +146,7 @@ def glibc_minor(recipe: Recipe) -> int:
 
 
 def _filename(wheel: Mapping[str, Any]) -> str:
-    place: str = wheel.get("name") or wheel.get("url") or wheel.get("path") or ""
-    path = urlsplit(place).path if "://" in place else place
+    keys = ("name", "url", "path", "filename")
+    place = next((str(wheel[key]) for key in keys if wheel.get(key)), "")
+    path = place.partition("#")[0].partition("?")[0] if "://" in place else place
     return unquote(path).rsplit("/", 1)[-1]

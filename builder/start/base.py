@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import platform
 
-import httpx
-
 from builder.bases.mmdebstrap import mmdebstrap_mode
 from builder.errors import ImageError
-from builder.net.http import tls_context, why_silent
+from builder.lock.probe import probe
 from builder.net.mirrors import mirrored_base
 from builder.settings import Settings
 
@@ -17,8 +15,6 @@ DOCKER_BASE = "docker://docker.io/library/debian:bookworm-slim"
 #: The same system, made of packages from the Debian mirror of this machine.
 DEBIAN_BASE = "debian:bookworm"
 _HUB = "https://registry-1.docker.io/v2/"
-#: Seconds within which Docker Hub has to answer.
-_PROBE_TIMEOUT = 5.0
 
 
 def usual_base(settings: Settings) -> tuple[str, str]:
@@ -27,7 +23,11 @@ def usual_base(settings: Settings) -> tuple[str, str]:
     It is :data:`DOCKER_BASE`, because a recipe is shared, and that image needs no tool and no root.
     :data:`DEBIAN_BASE` takes its place when the registry does not answer, and this machine can make it.
     """
-    problem = _hub_problem(settings)
+    problem = ""
+    if settings.offline:
+        problem = "offline"
+    elif mirrored_base(settings, DOCKER_BASE) == DOCKER_BASE:
+        problem = probe(_HUB, refused=1000)  # any answer will do, also HTTP 401
     if problem and can_make_debian():
         return DEBIAN_BASE, f"Docker Hub does not answer ({problem})"
     return DOCKER_BASE, ""
@@ -39,19 +39,6 @@ def can_make_debian() -> bool:
         return bool(mmdebstrap_mode(DEBIAN_BASE))
     except ImageError:
         return False
-
-
-def _hub_problem(settings: Settings) -> str:
-    """Why Docker Hub does not answer; empty if it does, or if a mirror takes its place."""
-    if mirrored_base(settings, DOCKER_BASE) != DOCKER_BASE:
-        return ""
-    if settings.offline:
-        return "offline"
-    try:
-        httpx.head(_HUB, timeout=_PROBE_TIMEOUT, verify=tls_context())  # any answer will do, also HTTP 401
-    except (httpx.HTTPError, UnicodeError) as e:
-        return why_silent(e)
-    return ""
 
 
 def this_platform() -> str:

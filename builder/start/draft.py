@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,17 @@ class Draft:
     platform: str = ""
     files: tuple[tuple[str, str], ...] = ()
     """Source, relative to the project folder, and target of each file or folder."""
-    script: str = ""
-    """The Python file below :data:`APP` that the image runs."""
-    python_path: str = ""
-    """PYTHONPATH in the image."""
     channels: tuple[str, ...] = ()
     """Conda channels, where the environment file names none."""
     base_python: bool = False
     """Take Python from the base, and no conda packages."""
     pip_fallback: bool = False
     """Use pip's own configuration if an index does not answer."""
+
+    @property
+    def script(self) -> str:
+        """The Python file below :data:`APP` that the image runs; may be empty."""
+        return only_script(self.files)
 
     def data(self) -> dict[str, Any]:
         """The keys of the recipe, in the order in which they are written."""
@@ -53,7 +54,8 @@ class Draft:
         keys["conda"] = {"channels": list(self.channels)} if self.channels else {}
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]
-        keys["env"] = {"PYTHONPATH": self.python_path} if self.python_path else {}
+        source = dict(self.files).get("src")
+        keys["env"] = {"PYTHONPATH": source} if source else {}
         keys["workdir"] = APP if self.files else ""
         keys["cmd"] = ["python", self.script] if self.script else []
         return {key: value for key, value in keys.items() if value}
@@ -85,8 +87,3 @@ def only_script(files: Sequence[tuple[str, str]]) -> str:
         if len(found) == 1 and "/" not in found[0]:
             return found[0]
     return ""
-
-
-def python_path(files: Mapping[str, str]) -> str:
-    """PYTHONPATH for copied files: the copy of ``src``, if there is one."""
-    return files.get("src", "")

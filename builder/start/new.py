@@ -22,7 +22,7 @@ from builder.model import MAIN
 from builder.redact import redact
 from builder.settings import Settings
 from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
-from builder.start.draft import Draft, only_script, python_path, target_name
+from builder.start.draft import Draft, target_name
 from builder.start.found import Candidate, installs_project, own_code
 from builder.start.text import recipe_text
 from builder.store.files import write_atomic
@@ -85,18 +85,9 @@ def new_project(
     if found is not None:
         check_inside(found.path.absolute(), (root,), "--from")
     files = own_code(root, installed=found is not None and installs_project(found, root))
-    draft = Draft(
-        name,
-        environment="",
-        groups=(MAIN, *groups) if groups else (),
-        site=wishes.site,
-        base=wishes.base,
-        files=files,
-        script=only_script(files),
-        python_path=python_path(dict(files)),
-    )
     environment, lock = _named_files(found, root, name)
-    draft = replace(draft, environment=environment, lock=lock)
+    chosen = (MAIN, *groups) if groups else ()
+    draft = Draft(name, environment, lock, chosen, wishes.site, wishes.base, files=files)
     draft, note = _with_base(draft, root, settings)
     written = Written(draft, notes=[note] if note else [])
     if found is None:
@@ -138,12 +129,10 @@ def _locked_environment(lock: Path, root: Path) -> str:
 def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:
     """Return the draft with a base and a platform, and why it is this base (or "").
 
-    A base that the user names comes first, then the site's, the one of an existing lock, and the one that is
-    usual for this machine.
+    A base that the user names comes first, then the site's, and the one that is usual for this machine.
 
     Raises:
         ConfigError: the site does not exist.
-        LockError: the existing lock is damaged.
     """
     if draft.site:
         site, _ = load_site(draft.site, root)
@@ -153,10 +142,6 @@ def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str
         draft = replace(draft, platform=this_platform())
     if draft.base:
         return draft, ""
-    lock = replace(draft, base="-").recipe(root).lock_path
-    known = read_lock(lock).base if lock.is_file() else None
-    if known is not None:
-        return replace(draft, base=known.reference), ""
     base, why = usual_base(settings)
     return replace(draft, base=base), f"{why}: the base is {base}" if why else ""
 

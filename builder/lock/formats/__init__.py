@@ -3,9 +3,6 @@
 Each module reads one format and is pure: it reads the file, asks no network, and writes nothing.
 
     path ──lock_format──▶ "uv" ──read_foreign──▶ ForeignLock(packages, sources, pinned, ...)
-
-``packages`` have URL and hash. ``sources`` must be built. ``pinned`` have no URL or no hash: an index names
-their files.
 """
 
 from __future__ import annotations
@@ -13,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from builder.config.merge import choices
 from builder.errors import LockError
-from builder.lock.formats.common import choices, read_text
+from builder.lock.formats.common import read_text, read_toml
 from builder.lock.formats.explicit import read_explicit
-from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.formats.foreign import ForeignLock
 from builder.lock.formats.pixi import read_pixi
 from builder.lock.formats.pylock import parsed as parsed_pylock
 from builder.lock.formats.pylock import read_pylock
 from builder.lock.formats.requirements import read_requirements
-from builder.lock.formats.uvlock import parsed as parsed_uv
 from builder.lock.formats.uvlock import read_uv
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, export_command, lock_format
 from builder.model import MAIN
 
-__all__ = ["ForeignLock", "ForeignSource", "PinnedRequirement", "foreign_python", "read_foreign"]
+__all__ = ["ForeignLock", "foreign_python", "read_foreign"]
 
 #: Formats without a Python of their own: they lock wheels only.
 _PIP_ONLY = frozenset({"pylock", "uv", "requirements"})
@@ -45,7 +42,7 @@ def foreign_python(path: Path) -> str | None:
     if found not in _PIP_ONLY:
         return None
     if found == "uv":
-        return str(parsed_uv(path).get("requires-python") or "")
+        return str(read_toml(path).get("requires-python") or "")
     if found == "pylock":
         return str(parsed_pylock(path).requires_python or "")
     return ""
@@ -90,7 +87,7 @@ def read_foreign(
         )
     if found == "pixi":
         _only_main(path, groups)
-        return read_pixi(path, platform, environment, virtual)
+        return read_pixi(path, platform, environment)
     if found == "explicit":
         _only_main(path, groups)
         return read_explicit(path, platform)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, unquote
 
 import yaml
 from packaging.utils import canonicalize_name
+from pydantic import ValidationError
 
+from builder.config.explain import first_problem
 from builder.config.safetoml import loads
 from builder.config.safeyaml import MAX_BYTES, load, read_bytes
 from builder.errors import LockError, SolveError
-from builder.lock.file import HEX, WORD, is_package_url
+from builder.lock.file import LockEntry
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, LockedPackage, Manager
 
@@ -68,24 +70,6 @@ def read_yaml(path: Path) -> Any:
         raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
 
 
-def where(path: Path, text: str, pattern: str) -> str:
-    """``FILE:LINE`` of the first line that matches a regular expression; ``FILE`` if none does."""
-    match = re.search(pattern, text, re.MULTILINE)
-    return f"{path}:{text.count(chr(10), 0, match.start()) + 1}" if match else str(path)
-
-
-def choices(name: str, known: Sequence[str]) -> str:
-    """What there is instead of a name: the nearest names, else all (at most 20)."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    if near:
-        return f"did you mean {' or '.join(near)}? It has: {_listed(known)}"
-    return f"it has: {_listed(known)}" if known else "it has none"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-
-
 class PackageMaker:
     """Makes checked packages of one lock file."""
 
@@ -112,39 +96,24 @@ class PackageMaker:
             LockError: a name, version, URL or hash is missing or is not one.
         """
         is_conda = manager == "conda"
-        name = name if is_conda else canonicalize_name(name)
-        for key, value in (("name", name), ("version", version)):
-            if not isinstance(value, str) or not WORD.fullmatch(value):
-                raise self.error(f"package {name!r}: {key} is missing or has blanks or control characters")
-        if not url.startswith(("http://", "https://", "builder://")):
-            url = url if is_conda else FIND_LINKS + quote(_last(url), safe="+!")
-        self._check_url(name, url, is_conda)
+        if not is_conda and not url.startswith(("http://", "https://", "builder://")):
+            url = FIND_LINKS + quote(_last(url), safe="+!")
+        entry = {
+            "name": name if is_conda else canonicalize_name(name),
+            "manager": manager,
+            "version": version,
+            "platform": self._platform,
+            "url": url,
+            "hash": {"sha256": sha256 or None, "md5": md5 if is_conda and md5 else None},
+            "dependencies": dependencies,
+        }
         try:
-            url = public(url)
+            package = LockEntry.model_validate(entry).locked()
+            return replace(package, url=public(package.url))
+        except ValidationError as e:
+            raise self.error(f"package {name}: {first_problem(e)[1]}") from None
         except SolveError as e:
             raise self.error(e.message, e.hint) from None
-        return LockedPackage(
-            name=name,
-            version=version,
-            manager=manager,
-            platform=self._platform,
-            url=url,
-            sha256=self._hex(name, "sha256", sha256),
-            md5=self._hex(name, "md5", md5) if not sha256 or is_conda else None,
-            dependencies=dict(dependencies or {}),
-        )
-
-    def _check_url(self, name: str, url: str, is_conda: bool) -> None:
-        if not WORD.fullmatch(url) or not is_package_url(url, is_conda=is_conda):
-            form = "SUBDIR/FILE" if is_conda else "a file name"
-            raise self.error(f"package {name}: url does not end with {form}: {url[:200]!r}")
-
-    def _hex(self, name: str, kind: Literal["sha256", "md5"], value: str | None) -> str | None:
-        if value is None or value == "":
-            return None
-        if not isinstance(value, str) or not HEX[kind](value.lower()):
-            raise self.error(f"package {name}: {str(value)[:80]!r} is not a valid {kind}")
-        return value.lower()
 
     def no_hash(self, name: str, url: str) -> LockError:
         """The error for a package without a hash."""

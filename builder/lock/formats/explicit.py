@@ -12,7 +12,6 @@ from builder.lock.formats.foreign import ForeignLock
 from builder.model import LockedPackage
 
 MARK = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
-_PLATFORM = re.compile(r"^#\s*platform:\s*(\S+)", re.MULTILINE)
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 _MD5 = re.compile(r"(?:md5:)?([0-9a-f]{32})", re.IGNORECASE)
 _ARCHIVE = re.compile(r"(.+)-([^-]+)-([^-]+?)(?:\.conda|\.tar\.bz2)")
@@ -36,20 +35,13 @@ def read_explicit(path: Path, platform: str) -> ForeignLock:
             package = _package(line, f"{path}:{number}", platform)
             packages[package.name] = package
     subdirs = {package.subdir for package in packages.values()} - {"noarch"}
-    named = _PLATFORM.search(text)
-    platforms = tuple(sorted(subdirs or ({named[1]} if named else set())))
-    if platforms and platform not in platforms:
+    if subdirs and platform not in subdirs:
         raise LockError(
-            f"{path}: the list is for {', '.join(platforms)}, not {platform}",
+            f"{path}: the list is for {', '.join(sorted(subdirs))}, not {platform}",
             f"write one for this platform: conda-lock render -k explicit -p {platform}",
         )
-    return ForeignLock(
-        "explicit",
-        path,
-        packages=tuple(packages.values()),
-        platforms=platforms or (platform,),
-        channels=tuple(dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())),
-    )
+    channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
+    return ForeignLock("explicit", path, tuple(packages.values()), channels=tuple(channels))
 
 
 def _package(line: str, here: str, platform: str) -> LockedPackage:

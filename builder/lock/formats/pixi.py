@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from packaging.utils import canonicalize_name
 
+from builder.config.merge import choices
 from builder.errors import LockError
-from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_yaml
-from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.conda import conda_dependencies
+from builder.lock.formats.common import RESTORE, PackageMaker, read_yaml
+from builder.lock.formats.foreign import ForeignLock, Found
 from builder.lock.sourcerecords import GIT_HASH
+from builder.lock.spec import SourceSpec, Spec
 from builder.model import LockedPackage
 
 if TYPE_CHECKING:
@@ -22,12 +25,10 @@ if TYPE_CHECKING:
     from rattler.lock.package import PypiLockedPackage
     from rattler.lock.platform import LockPlatform
 
-#: The versions of the format that builder reads.
-OLDEST, NEWEST = 4, 7
 DEFAULT = "default"
 
 
-def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mapping[str, str]) -> ForeignLock:
+def read_pixi(path: Path, platform: str, environment: str | None) -> ForeignLock:
     """The packages of one environment of a ``pixi.lock`` for one platform.
 
     Raises:
@@ -43,35 +44,19 @@ def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mappi
             f"choose one with 'lock_environment:' in the recipe; {choices(name, sorted(found))}",
         )
     chosen = found[name]
-    place = _platform(path, name, chosen, platform, virtual)
+    place = _platform(path, name, chosen, platform)
     reader = _Reader(path, platform, name)
-    packages = chosen.packages(place) or []
     return ForeignLock(
         "pixi",
         path,
-        packages=tuple(p for p in map(reader.package, packages) if p is not None),
-        sources=tuple(s for s in map(reader.source, packages) if s is not None),
-        pinned=tuple(p for p in map(reader.pin, packages) if p is not None),
-        platforms=tuple(sorted({str(place.subdir) for place in chosen.platforms()})),
+        tuple(map(reader.read, chosen.packages(place) or [])),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
-        groups=tuple(sorted(found)),
-        left_out=tuple(sorted(set(found) - {name})),
     )
 
 
 def _parsed(path: Path) -> Any:
     """The file as rattler reads it, within builder's limits."""
-    data = read_yaml(path)  # rattler's reader has no limits
-    version = data.get("version") if isinstance(data, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise LockError(f"{path}: version: is missing or not a number", RESTORE)
-    if not OLDEST <= version <= NEWEST:
-        raise LockError(
-            f"{path}: version {version} of pixi's lock format; builder reads versions {OLDEST} to {NEWEST}",
-            "update builder, or lock with an older pixi"
-            if version > NEWEST
-            else "lock again with a newer pixi, which writes a newer version: pixi lock",
-        )
+    read_yaml(path)  # rattler's reader has no limits
     from rattler import LockFile
 
     try:
@@ -80,47 +65,27 @@ def _parsed(path: Path) -> Any:
         raise LockError(f"{path}: rattler cannot read this lock file: {e}", RESTORE) from None
 
 
-def _platform(
-    path: Path, environment: str, chosen: Environment, platform: str, virtual: Mapping[str, str]
-) -> LockPlatform:
+def _platform(path: Path, environment: str, chosen: Environment, platform: str) -> LockPlatform:
     """The platform of the file that the target is.
 
-    Since version 7 a file may have several with one subdir, each with virtual packages that a machine must
-    have: the one that asks for most of those that the target has is chosen.
+    Since version 7 a file may have several with one subdir, each for other machines.
     """
     places = chosen.platforms()
     same = [place for place in places if str(place.subdir) == platform]
-    if not same:
-        names = ", ".join(sorted(place.name for place in places)) or "no platform"
+    named = [place for place in same if place.name == platform]
+    if found := named or same[:2]:
+        if len(found) == 1:
+            return found[0]
         raise LockError(
-            f"{path}: environment {environment} is for {names}, not {platform}",
-            f"add the platform and lock again: pixi workspace platform add {platform}",
+            f"{path}: environment {environment} has several platforms for {platform}: "
+            f"{', '.join(sorted(place.name for place in same))}",
+            f"name one of them {platform} in pixi.toml, and lock again",
         )
-    suitable = [place for place in same if len(same) == 1 or _has(virtual, place.virtual_packages)]
-    if not suitable:
-        needs = "; ".join(f"{place.name}: {', '.join(place.virtual_packages)}" for place in same)
-        raise LockError(
-            f"{path}: environment {environment} needs other virtual packages: {needs}",
-            'declare what the target machine has, in the recipe: virtual_packages: {__cuda: "12.4"}',
-        )
-    return max(suitable, key=lambda place: (len(place.virtual_packages), place.name == platform))
-
-
-def _has(virtual: Mapping[str, str], needed: Sequence[str]) -> bool:
-    """Whether a machine with these virtual packages has at least the needed ones (``__cuda=12.0``)."""
-    for text in needed:
-        name, _, rest = text.partition("=")
-        if name == "__archspec":
-            continue
-        if name not in virtual:
-            return False
-        if _numbers(virtual[name]) < _numbers(rest.partition("=")[0]):
-            return False
-    return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.partition("=")[0]))
+    names = ", ".join(sorted(place.name for place in places)) or "no platform"
+    raise LockError(
+        f"{path}: environment {environment} is for {names}, not {platform}",
+        f"add the platform and lock again: pixi workspace platform add {platform}",
+    )
 
 
 class _Reader:
@@ -131,8 +96,8 @@ class _Reader:
         self._environment = environment
         self._maker = PackageMaker(path, platform)
 
-    def package(self, package: PixiPackage) -> LockedPackage | None:
-        """The package if it has an archive to download; None for a source."""
+    def read(self, package: PixiPackage) -> Found:
+        """A package of the file."""
         from rattler.lock.package import CondaLockedSourcePackage, PypiLockedPackage
 
         if isinstance(package, CondaLockedSourcePackage):
@@ -141,17 +106,9 @@ class _Reader:
                 f"builds from source ({package.location})",
                 "publish it to a channel, or choose an environment without it with 'lock_environment:'",
             )
-        sha256, md5 = _hashes(package)
         if isinstance(package, PypiLockedPackage):
-            url, sha256 = _wheel(package)
-            if not url or (not sha256 and "://" in url):
-                return None
-            if not sha256:
-                raise self._maker.no_hash(package.name, url)
-            needs = _requirements(package.requires_dist)
-            return self._maker.make(
-                "pip", package.name, package.version, url, sha256=sha256, dependencies=needs
-            )
+            return self._wheel(package) if _is_wheel(package.location) else self._source(package)
+        sha256, md5 = _hashes(package)
         record = package.package_record  # type: ignore[attr-defined]  # a binary package always has one
         if not sha256 and not md5:
             raise self._maker.no_hash(package.name, package.location)
@@ -162,41 +119,35 @@ class _Reader:
             package.location,
             sha256=sha256,
             md5=md5,
-            dependencies=_dependencies(record.depends),
+            dependencies=conda_dependencies(record.depends),
         )
 
-    def pin(self, package: PixiPackage) -> PinnedRequirement | None:
-        """A wheel with a URL and without a hash, as ``pixi add NAME @ URL`` locks it; else None."""
-        from rattler.lock.package import PypiLockedPackage
-
-        if not isinstance(package, PypiLockedPackage):
-            return None
-        url, sha256 = _wheel(package)
-        if sha256 or "://" not in url:
-            return None
-        name = canonicalize_name(package.name)
-        return PinnedRequirement(name, package.version, frozenset(), f"{name} @ {url}", str(self._path))
-
-    def source(self, package: PixiPackage) -> ForeignSource | None:
-        """The source of a PyPI package that must be built; None for an archive."""
-        from rattler.lock.package import PypiLockedPackage
-
-        if not isinstance(package, PypiLockedPackage) or _is_wheel(package.location):
-            return None
-        sha256, _ = _hashes(package)
-        url = package.location.removeprefix("direct+")
-        version = "" if package.version.startswith("<") else package.version
-        name, here = package.name, str(self._path)
-        if url.startswith("git+"):
-            return _git(name, version, url.removeprefix("git+"), here, self._maker)
-        if "://" in url:
-            return ForeignSource(
-                "sdist", name, version, url.partition("#")[0], sha256=sha256 or "", where=here
+    def _wheel(self, package: PypiLockedPackage) -> LockedPackage | Spec:
+        """A wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
+        url, _, fragment = package.location.removeprefix("direct+").partition("#")
+        sha256 = _hashes(package)[0] or fragment.partition("sha256=")[2]
+        if sha256:
+            needs = _requirements(package.requires_dist)
+            return self._maker.make(
+                "pip", package.name, package.version, url, sha256=sha256, dependencies=needs
             )
-        return ForeignSource("local", name, version, url or ".", sha256=sha256 or "", where=here)
+        if "://" not in url:
+            raise self._maker.no_hash(package.name, url)
+        name = canonicalize_name(package.name)
+        return Spec(f"{name} @ {url}", name, str(self._path))
+
+    def _source(self, package: PypiLockedPackage) -> SourceSpec:
+        """A PyPI package that must be built."""
+        url, name, here = package.location.removeprefix("direct+"), package.name, str(self._path)
+        sha256 = _hashes(package)[0] or ""
+        if url.startswith("git+"):
+            return _git(name, url.removeprefix("git+"), here, self._maker)
+        if "://" in url:
+            return SourceSpec("sdist", name, url.partition("#")[0], sha256=sha256, where=here)
+        return SourceSpec("local", name, url or ".", sha256=sha256, where=here)
 
 
-def _git(name: str, version: str, url: str, here: str, maker: PackageMaker) -> ForeignSource:
+def _git(name: str, url: str, here: str, maker: PackageMaker) -> SourceSpec:
     """``https://host/repository?subdirectory=x&rev=y#COMMIT``, as pixi and uv write it."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
@@ -206,19 +157,7 @@ def _git(name: str, version: str, url: str, here: str, maker: PackageMaker) -> F
         raise maker.error(f"package {name}: its git URL has no commit: {url[:200]!r}")
     subdirectory = (query.get("subdirectory") or fragment.get("subdirectory") or [""])[-1]
     plain = parts._replace(query="", fragment="").geturl()
-    return ForeignSource("git", name, version, plain, revision=commit, subdirectory=subdirectory, where=here)
-
-
-def _wheel(package: PypiLockedPackage) -> tuple[str, str]:
-    """URL (or path) and SHA-256 of a wheel; the URL is empty for a source, the hash if the lock has none."""
-    if not _is_wheel(package.location):
-        return "", ""
-    url = package.location.removeprefix("direct+")
-    sha256, _ = _hashes(package)
-    match = re.search(r"#sha256=([0-9a-f]{64})$", url)
-    if not sha256 and match:
-        sha256 = match[1]
-    return url.partition("#")[0], sha256 or ""
+    return SourceSpec("git", name, plain, commit, subdirectory, where=here)
 
 
 def _is_wheel(location: str) -> bool:
@@ -233,12 +172,6 @@ def _hashes(package: PixiPackage) -> tuple[str | None, str | None]:
     except AttributeError:  # py-rattler 0.28 wraps a missing value
         return None, None
     return sha256.hex() if sha256 else None, md5.hex() if md5 else None
-
-
-def _dependencies(depends: Sequence[str]) -> dict[str, str]:
-    """Names and version specs: ``python >=3.9,<3.10.0a0`` and so on."""
-    pairs = (text.partition(" ") for text in depends)
-    return {name: spec for name, _, spec in pairs if name}
 
 
 def _requirements(requires_dist: Sequence[str]) -> dict[str, str]:

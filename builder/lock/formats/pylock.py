@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from packaging.markers import InvalidMarker
 from packaging.pylock import (
     Package,
     PackageArchive,
@@ -16,24 +14,20 @@ from packaging.pylock import (
     PackageWheel,
     Pylock,
     PylockSelectError,
-    PylockUnsupportedVersionError,
     PylockValidationError,
 )
-from packaging.specifiers import InvalidSpecifier
-from packaging.version import InvalidVersion
 
+from builder.config.merge import choices
 from builder.errors import LockError
 from builder.lock.formats.common import (
     RESTORE,
     PackageMaker,
-    choices,
     glibc_of,
-    read_text,
     read_toml,
-    where,
 )
-from builder.lock.formats.foreign import ForeignLock, ForeignSource
+from builder.lock.formats.foreign import ForeignLock
 from builder.lock.markers import marker_environment
+from builder.lock.spec import SourceSpec
 from builder.lock.wheels import wheel_tags
 from builder.model import MAIN, LockedPackage
 
@@ -81,11 +75,8 @@ def read_pylock(
     return ForeignLock(
         "pylock",
         path,
-        packages=tuple(p for p in (reader.package(*pair) for pair in selected) if p is not None),
-        sources=tuple(s for s in (reader.source(*pair) for pair in selected) if s is not None),
-        groups=tuple(offered),
+        tuple(reader.read(*pair) for pair in selected),
         left_out=tuple(sorted({*named, *extras} - set(chosen))),
-        needs_python=str(lock.requires_python or ""),
     )
 
 
@@ -98,17 +89,8 @@ def parsed(path: Path) -> Pylock:
     data = read_toml(path)
     try:
         return Pylock.from_dict(data)
-    except PylockUnsupportedVersionError as e:
-        raise LockError(
-            f"{path}: lock-version {data.get('lock-version')!r}: {e}; builder reads version 1.0",
-            "update builder, or lock with an older version of the tool",
-        ) from None
-    except PylockValidationError as e:
+    except (PylockValidationError, ValueError, TypeError, AttributeError, RecursionError) as e:
         raise LockError(f"{path}: not a valid pylock.toml: {e}", RESTORE) from None
-    except (InvalidMarker, InvalidSpecifier, InvalidVersion, ValueError, TypeError, AttributeError) as e:
-        raise LockError(f"{path}: not a valid pylock.toml: {e}", RESTORE) from None
-    except RecursionError:
-        raise LockError(f"{path}: not a valid pylock.toml: a marker is too deep", RESTORE) from None
 
 
 class _Reader:
@@ -117,62 +99,45 @@ class _Reader:
     def __init__(self, path: Path, platform: str) -> None:
         self._path = path
         self._maker = PackageMaker(path, platform)
-        self._text = ""
 
-    def package(self, package: Package, selected: _Selected) -> LockedPackage | None:
-        """The package if its file is a wheel; None for a source."""
+    def read(self, package: Package, selected: _Selected) -> LockedPackage | SourceSpec:
+        """A package of the file: a wheel, or a source that must be built."""
+        if isinstance(selected, PackageWheel | PackageArchive) and _file_name(selected).endswith(".whl"):
+            return self._wheel(package, selected)
+        name, where = package.name, str(self._path)
+        if isinstance(selected, PackageSdist):
+            url = selected.url or selected.path or ""
+            return SourceSpec("sdist", name, url, sha256=selected.hashes.get("sha256", ""), where=where)
+        folder = selected.subdirectory or ""  # type: ignore[union-attr]  # a wheel is none of these
+        if isinstance(selected, PackageDirectory):
+            is_editable = bool(selected.editable)
+            return SourceSpec(
+                "local", name, selected.path, subdirectory=folder, editable=is_editable, where=where
+            )
+        url = selected.url or selected.path or ""
+        if isinstance(selected, PackageVcs):
+            if selected.type == "git":
+                return SourceSpec("git", name, url, selected.commit_id, folder, where=where)
+            raise LockError(
+                f"{where}: package {name} is of {selected.type}, not git",
+                "lock a release of the package, or an archive of the revision",
+            )
+        sha256 = selected.hashes.get("sha256", "")
+        return SourceSpec("archive", name, url, subdirectory=folder, sha256=sha256, where=where)
+
+    def _wheel(self, package: Package, selected: PackageWheel | PackageArchive) -> LockedPackage:
         name = _file_name(selected)
-        if not isinstance(selected, PackageWheel | PackageArchive) or not name.endswith(".whl"):
-            return None
-        url = selected.url or selected.path or name
+        url = (selected.url or selected.path or name).partition("#")[0]
         sha256 = selected.hashes.get("sha256")
         if not sha256:
             raise self._maker.no_hash(package.name, url)
-        version = str(package.version) if package.version else _version(name)
+        version = str(package.version or name.split("-")[1])
         names = (item.get("name") for item in package.dependencies or ())
         needs = {name: "" for name in names if isinstance(name, str)}
-        url = url.partition("#")[0]
         return self._maker.make("pip", package.name, version, url, sha256=sha256, dependencies=needs)
 
-    def source(self, package: Package, selected: _Selected) -> ForeignSource | None:
-        """The source of a package that must be built; None for a wheel."""
-        if _file_name(selected).endswith(".whl"):
-            return None
-        values: dict[str, Any] = {
-            "name": package.name,
-            "version": str(package.version) if package.version else "",
-            "where": self._where(package.name),
-        }
-        if isinstance(selected, PackageVcs):
-            if selected.type != "git":
-                raise LockError(
-                    f"{values['where']}: package {package.name} is of {selected.type}, not git",
-                    "lock a release of the package, or an archive of the revision",
-                )
-            values |= {"url": selected.url or selected.path, "revision": selected.commit_id}
-            return ForeignSource("git", subdirectory=selected.subdirectory or "", **values)
-        if isinstance(selected, PackageDirectory):
-            values |= {"url": selected.path, "editable": bool(selected.editable)}
-            return ForeignSource("local", subdirectory=selected.subdirectory or "", **values)
-        values |= {"url": selected.url or selected.path, "sha256": selected.hashes.get("sha256") or ""}
-        if isinstance(selected, PackageArchive):
-            return ForeignSource("archive", subdirectory=selected.subdirectory or "", **values)
-        return ForeignSource("sdist", **values)
 
-    def _where(self, name: str) -> str:
-        self._text = self._text or read_text(self._path)
-        return where(self._path, self._text, rf'^name\s*=\s*"{name}"')
-
-
-def _file_name(selected: _Selected) -> str:
-    """The name of the selected file; empty for repositories and folders."""
-    if isinstance(selected, PackageVcs | PackageDirectory):
-        return ""
-    if isinstance(selected, PackageArchive):
-        return (selected.url or selected.path or "").partition("#")[0].rsplit("/", 1)[-1]
-    return selected.filename
-
-
-def _version(filename: str) -> str:
-    """The version in the name of a wheel."""
-    return filename.split("-")[1]
+def _file_name(selected: PackageWheel | PackageArchive) -> str:
+    if isinstance(selected, PackageWheel):
+        return selected.filename
+    return (selected.url or selected.path or "").partition("#")[0].rsplit("/", 1)[-1]

@@ -12,33 +12,25 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 
+from builder.config.merge import choices
 from builder.errors import LockError
-from builder.lock.formats.common import (
-    RESTORE,
-    PackageMaker,
-    choices,
-    glibc_of,
-    read_toml,
-)
-from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.formats.common import RESTORE, PackageMaker, glibc_of, read_toml
+from builder.lock.formats.foreign import ForeignLock, Found
 from builder.lock.formats.requirements import read_pins
+from builder.lock.spec import SourceSpec, Spec
 from builder.lock.uv import uv_program
-from builder.lock.wheels import rank_of, ranks_of, wheel_tags
+from builder.lock.wheels import best_wheel, ranks_of, wheel_tags
 from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
-#: The version of the format. uv counts compatible changes as ``revision``.
-VERSION = 1
 _TIME_LIMIT_S = 60
 
 
@@ -59,7 +51,7 @@ def read_uv(
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`.
     """
-    data = parsed(path)
+    data = read_toml(path)
     project = _project(path)
     named, extras = _groups(project)
     offered = sorted({MAIN, *named, *extras})
@@ -67,60 +59,14 @@ def read_uv(
         if group not in offered:
             raise LockError(f"{path}: there is no group or extra {group!r}", choices(group, offered))
     chosen = list(dict.fromkeys(groups)) or [MAIN]
-    needs = str(data.get("requires-python") or "")
-    _check_python(path, needs, python)
-    pins = read_pins(path, _exported(path, chosen, named, extras), platform, python, root)
+    pins, _ = read_pins(path, _exported(path, chosen, named, extras), platform, python, root)
     files = _Files(path, platform, data, wheel_tags(platform, glibc_of(virtual), python))
-    packages, pinned = list(pins.packages), []
-    sources = [files.named(source) for source in pins.sources]
-    for pin in pins.pinned:
-        found = files.find(pin)
-        if isinstance(found, LockedPackage):
-            packages.append(found)
-        elif isinstance(found, ForeignSource):
-            sources.append(found)
-        else:
-            pinned.append(found)
     return ForeignLock(
         "uv",
         path,
-        packages=tuple(packages),
-        sources=tuple(sources),
-        pinned=tuple(pinned),
-        groups=tuple(offered),
+        tuple(map(files.find, pins)),
         left_out=tuple(name for name in offered if name not in chosen),
-        needs_python=needs,
-        notes=_notes(path, data, project, chosen),
     )
-
-
-def _notes(
-    path: Path, data: Mapping[str, Any], project: Mapping[str, Any], chosen: Sequence[str]
-) -> tuple[str, ...]:
-    """What a user has to know: the project itself is not installed where ``uv sync`` does not install it."""
-    name = canonicalize_name(str(project.get("project", {}).get("name", "")))
-    sources = [entry.get("source") for entry in data.get("package", []) if entry.get("name") == name]
-    is_virtual = any(isinstance(source, dict) and source.get("virtual") == "." for source in sources)
-    if MAIN in chosen and is_virtual:
-        return (f"{path}: the project itself ({name}) has no build-system, so it is not installed",)
-    return ()
-
-
-def parsed(path: Path) -> dict[str, Any]:
-    """The tables of a ``uv.lock``. Raises LockError if it is none, or of a newer version."""
-    data = read_toml(path)
-    version = data.get("version")
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise LockError(f"{path}: version is missing or not a number", RESTORE)
-    if version != VERSION:
-        raise LockError(
-            f"{path}: version {version} of uv's lock format; builder reads version {VERSION}",
-            "update builder, or lock with another uv",
-        )
-    packages = data.get("package", [])
-    if not isinstance(packages, list) or not all(isinstance(item, dict) for item in packages):
-        raise LockError(f"{path}: package is not a list of tables", RESTORE)
-    return data
 
 
 def _project(path: Path) -> dict[str, Any]:
@@ -149,18 +95,6 @@ def _groups(project: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     optional = project.get("project", {}).get("optional-dependencies") or {}
     extras = [str(name) for name in optional] if isinstance(optional, dict) else []
     return named, extras
-
-
-def _check_python(path: Path, needs: str, python: str) -> None:
-    try:
-        fits = SpecifierSet(needs).contains(python, prereleases=True)
-    except InvalidSpecifier:
-        raise LockError(f"{path}: requires-python is not valid: {needs[:80]!r}", RESTORE) from None
-    if not fits:
-        raise LockError(
-            f"{path}: the lock is for Python {needs}, and the target has {python}",
-            f"choose a Python that fits: 'python{needs}' in the environment file",
-        )
 
 
 def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: Sequence[str]) -> str:
@@ -208,66 +142,40 @@ class _Files:
         for entry in data.get("package", []):
             key = (canonicalize_name(str(entry.get("name"))), str(entry.get("version")))
             self._entries.setdefault(key, []).append(entry)
-        self._folders = dict(_folders(data.get("package", [])))
 
-    def find(self, pin: PinnedRequirement) -> LockedPackage | ForeignSource | PinnedRequirement:
+    def find(self, pin: Found) -> Found:
         """The best wheel of a pin; its sdist if no wheel fits; the pin itself if the lock has no hash.
 
         Raises:
             LockError: the lock has no file for the target.
         """
-        entries = self._entries.get((pin.name, pin.version), [])
+        if isinstance(pin, SourceSpec):
+            return replace(pin, where=str(self._path))
+        if isinstance(pin, LockedPackage) or " @ " in pin.text:
+            return pin
+        version = pin.text.removeprefix(pin.name).lstrip("=")
+        entries = self._entries.get((pin.name, version), [])
         # Two indexes may have the same version: the hashes say which one uv means.
-        entry = next((e for e in entries if not pin.sha256 or pin.sha256 & _hashes(e)), None)
+        entry = next((e for e in entries if not pin.hashes or set(pin.hashes) & _hashes(e)), None)
         if entry is None:
             raise self._maker.error(f"package {pin.text}: uv names it, but the lock does not have it")
-        wheel = self._best(_files(entry, "wheels"))
+        wheel, sdist = best_wheel(_files(entry, "wheels"), self._ranks), entry.get("sdist")
         if wheel is not None:
-            url = str(wheel.get("url") or wheel.get("path") or "")
-            sha256 = _sha256(wheel)
+            url, sha256 = _place(wheel), _sha256(wheel)
             if not sha256:
-                text = f"{pin.name} @ {url}"
-                return PinnedRequirement(pin.name, pin.version, frozenset(), text, str(self._path))
-            return self._maker.make(
-                "pip", pin.name, pin.version, url, sha256=sha256, dependencies=_dependencies(entry)
-            )
-        sdist = entry.get("sdist")
+                return Spec(f"{pin.name} @ {url}", pin.name, str(self._path))
+            needs = {str(item["name"]): "" for item in _files(entry, "dependencies") if "name" in item}
+            return self._maker.make("pip", pin.name, version, url, sha256=sha256, dependencies=needs)
         if isinstance(sdist, dict):
-            url = str(sdist.get("url") or sdist.get("path") or "")
-            return ForeignSource(
-                "sdist", pin.name, pin.version, url, sha256=_sha256(sdist), where=str(self._path)
-            )
+            return SourceSpec("sdist", pin.name, _place(sdist), sha256=_sha256(sdist), where=str(self._path))
         raise self._maker.error(
-            f"{pin.name} {pin.version}: no wheel for {self._platform} and this Python, and no sdist",
+            f"{pin.name} {version}: no wheel for {self._platform} and this Python, and no sdist",
             "choose another Python or base (its glibc may be too old), or another version",
         )
 
-    def named(self, source: ForeignSource) -> ForeignSource:
-        """A local source with its name, which uv exports without."""
-        name = source.name or self._folders.get(os.path.normpath(source.url), "")
-        return replace(source, name=name, where=str(self._path))
 
-    def _best(self, wheels: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        ranked = [(self._rank(wheel), position) for position, wheel in enumerate(wheels)]
-        suitable = [(rank, position) for rank, position in ranked if rank is not None]
-        return wheels[min(suitable)[1]] if suitable else None
-
-    def _rank(self, wheel: Mapping[str, Any]) -> int | None:
-        place = str(wheel.get("url") or wheel.get("path") or wheel.get("filename") or "")
-        return rank_of(_file_name(place), self._ranks)
-
-
-def _folders(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The folders and names of the local packages of a lock: members of its workspace, and paths."""
-    for entry in entries:
-        source = entry.get("source")
-        for kind in ("editable", "directory", "virtual", "path"):
-            if isinstance(source, dict) and isinstance(source.get(kind), str):
-                yield os.path.normpath(source[kind]), canonicalize_name(str(entry.get("name")))
-
-
-def _file_name(place: str) -> str:
-    return unquote(place.partition("#")[0].partition("?")[0].rsplit("/", 1)[-1])
+def _place(file: Mapping[str, Any]) -> str:
+    return str(file.get("url") or file.get("path") or "")
 
 
 def _files(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
@@ -277,13 +185,9 @@ def _files(entry: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 def _hashes(entry: Mapping[str, Any]) -> frozenset[str]:
     files = [*_files(entry, "wheels"), *_files({"sdist": [entry.get("sdist")]}, "sdist")]
-    return frozenset(_sha256(item) for item in files) - {""}
+    return frozenset(str(item.get("hash")) for item in files)
 
 
 def _sha256(item: Mapping[str, Any]) -> str:
     kind, _, digits = str(item.get("hash") or "").partition(":")
     return digits if kind == "sha256" else ""
-
-
-def _dependencies(entry: Mapping[str, Any]) -> dict[str, str]:
-    return {str(item["name"]): "" for item in _files(entry, "dependencies") if "name" in item}

@@ -85,14 +85,9 @@ def test_places(project: Path) -> None:
             "chameleon-h100, chameleon-h100-vm",
         ),
         ("site: alliance-cedar\n", "alliance-cedar was switched off on 2025-09-12", "site: alliance-fir"),
-        ("site: {name: zzz}\n", "one.yaml:2: site: no site named 'zzz'", "builder sites lists the sites"),
         ("site: _alliance\n", "one.yaml:2: site: no site named '_alliance'", "did you mean alliance-"),
-        ("site: 5\n", "one.yaml:2: site: neither a name nor a mapping of keys", "write site: NAME"),
         ("site: {name: 5}\n", "one.yaml:2: site: neither a name", "write site: NAME"),
-        ("site: [mine]\n", "one.yaml:2: site: neither a name", "write site: NAME"),
-        ("extends: lumi-g\n", "one.yaml:2: target one extends 'lumi-g'", "write site: lumi-g"),
-        ("extends: _singularity\n", "one.yaml:2: target one extends '_singularity'", "write site: NAME"),
-        ("site: {name: mine, titel: x}\n", "one.yaml:2: site.titel: unknown key; did you mean title?", ""),
+        ("extends: lumi-g\n", "one.yaml:2: target one extends 'lumi-g'", "known targets: "),
     ],
 )
 def test_errors_in_recipes(project: Path, text: str, message: str, hint: str) -> None:
@@ -103,18 +98,12 @@ def test_errors_in_recipes(project: Path, text: str, message: str, hint: str) ->
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("environment: e.yml\n", "mine.yaml:8: environment: not a key of a", "keys are for recipes"),
-        (
-            "virtual_package: {}\n",
-            "mine.yaml:8: virtual_package: not a key of a site file; did you",
-            "has: e",
-        ),
-        ("slurm: {}\n", "mine.yaml:8: slurm: not a key of a site file; write it below site:", "has: extends"),
+        ("environment: e.yml\n", "mine.yaml:8: environment: not a key of a site file", "its keys: extends"),
+        ("virtual_package: {}\n", "mine.yaml:8: virtual_package: not a key", "mean virtual_packages?"),
+        ("slurm: {}\n", "mine.yaml:8: slurm: not a key of a site file", "write it below site:"),
         ("format: rpm\n", "mine.yaml:8: format: ", ""),
-        ("sif: {layot: flat}\n", "mine.yaml:8: sif.layot: unknown key; did you mean layout?", ""),
         ("extends: nothing\n", "mine.yaml:8: site mine extends 'nothing', which does not exist", "known"),
         ("extends: mine\n", "mine.yaml:8: site mine extends itself", ""),
-        ("base: [\n", "mine.yaml:9: not valid YAML", ""),
     ],
 )
 def test_errors_in_site_files(project: Path, text: str, message: str, hint: str) -> None:

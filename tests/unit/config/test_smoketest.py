@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from builder.config.recipe import Recipe, load_recipe
+from builder.config.recipe import load_recipe
 from builder.config.smoketest import SmokeTest
 from builder.errors import ConfigError
 
@@ -27,9 +26,7 @@ def loaded(folder: Path, smoke: str) -> SmokeTest:
         ("", {}),
         ("auto", {}),
         ("torch", {"framework": "torch"}),
-        ("tensorflow", {"framework": "tensorflow"}),
         ("jax", {"framework": "jax"}),
-        ("{imports: [sklearn, polars.io]}", {"imports": ("sklearn", "polars.io")}),
         (
             "{command: [python, -m, mytest], timeout: 9}",
             {"command": ("python", "-m", "mytest"), "timeout": 9},
@@ -47,13 +44,8 @@ def test_forms(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
     ("text", "words"),
     [
         ("none", 'smoke: a reason is required; write  smoke: {none: "why'),
-        ("false", "a reason is required"),
         ('{none: " "}', "a reason is required"),
-        ("{none: }", "a reason is required"),
         ("sklearn", "or a mapping such as {imports: [sklearn]}"),
-        ("[torch]", "must be auto, torch, tensorflow, jax or a mapping"),
-        ("{framwork: torch}", "smoke.framwork: unknown key; did you mean framework?"),
-        ("{imports: sklearn}", "smoke.imports: must be a list"),
         ("{imports: [scikit-learn]}", "'scikit-learn' is not the name of a module"),
         ("{none: why, command: [a]}", "'none' excludes all other tests"),
         ("{timeout: 0}", "smoke.timeout"),
@@ -63,14 +55,3 @@ def test_mistakes(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError) as e:
         loaded(tmp_path, text)
     assert words in e.value.message and "x.yaml:3: smoke" in e.value.message
-
-
-def test_json_schema() -> None:
-    """Editors accept the short forms and the mapping, and nothing else."""
-    schema = Recipe.model_json_schema()
-    recipe = {"name": "x", "base": "oci:b", "environment": "e.yml"}
-    for value in ("jax", {"imports": ["a"]}, {"none": "why"}):
-        jsonschema.validate({**recipe, "smoke": value}, schema)
-    for value in ("sklearn", {"import": ["a"]}, 3):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**recipe, "smoke": value}, schema)

@@ -19,14 +19,11 @@ def test_forms() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({}, "Field required"),
-        ({"run": []}, "at least 1 item"),
         ({"run": "  "}, "is empty: write a shell command"),
         ({"run": "a\x00b"}, "control character U+0000"),
         ({"run": "git clone https://me:secret@host.example/x"}, "contains a password in a URL"),
         ({"run": "a", "env": {"HF_TOKEN": "x"}}, "HF_TOKEN looks like a credential"),
         ({"run": "a", "env": {"INDEX": "https://me:pw@host.example/"}}, "INDEX looks like a credential"),
-        ({"run": "a", "workdir": "/x"}, "Extra inputs"),
     ],
 )
 def test_wrong(data: dict[str, Any], message: str) -> None:

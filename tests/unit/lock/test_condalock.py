@@ -10,6 +10,7 @@ from builder.config.recipe import Recipe
 from builder.errors import SolveError, UsageError
 from builder.lock.condalock import conda_lock_target
 from builder.lock.request import LockRequest
+from builder.lock.solvers import choose_solver
 from builder.settings import Settings
 
 
@@ -56,3 +57,9 @@ def test_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", folder.name)
     with pytest.raises(UsageError, match="password on the command line"):
         solve(folder, conda={"channels": [f"file://{folder.parent}/$NAME"]})
+
+
+def test_python_of_the_base() -> None:
+    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "python": "base"}
+    with pytest.raises(UsageError, match="no conda packages to solve"):
+        choose_solver(Recipe.model_validate(values), "conda-lock")

@@ -11,7 +11,6 @@ from builder.lock.channels import SolverChannel
 from builder.lock.environment import read_environment
 from builder.lock.hints import conda_hint, line_of_missing, pip_hint
 from builder.lock.request import SolveRequest
-from builder.lock.spec import Spec
 from builder.settings import Settings
 from tests.support.channel import index_channel, make_package
 
@@ -74,7 +73,7 @@ def request(folder: Path, *specs: str) -> SolveRequest:
         (
             "numpy=3",
             NONE + "numpy 3.*.",
-            "has numpy 2.1.0, 1.26.4, 1.9.0: write '- numpy=2.1'",
+            "conda-forge has numpy in other versions only: write '- numpy'",
         ),
         (
             "python==3.11",
@@ -121,10 +120,10 @@ def test_line(tmp_path: Path) -> None:
         ),
         (
             "Because there is no version of torch==2.13.0+cu124 and you require torch==2.13.0+cu124",
-            "versions with +cu124 are in PyTorch's own index: write above it in the pip section: "
+            "name the index that has +cu124, above torch in the pip section: "
             "- --extra-index-url https://download.pytorch.org/whl/cu124",
         ),
-        ("Because there is no version of other==1+abc", "write other==1, or name the index that has +abc"),
+        ("Because there is no version of other==1+abc", "name the index that has +abc, above other"),
         (
             "Because all versions of sklearn have no usable wheels and you require sklearn",
             "is the name sklearn right? did you mean scikit-learn?",
@@ -138,4 +137,4 @@ def test_line(tmp_path: Path) -> None:
     ],
 )
 def test_pip(text: str, hint: str) -> None:
-    assert hint in pip_hint(text, [Spec("numpy==99", "numpy", "e.yml:4")], {"six": "1.16"})
+    assert hint in pip_hint(text, {"six": "1.16"})

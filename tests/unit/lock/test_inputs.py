@@ -100,8 +100,6 @@ def test_irrelevant_changes(tmp_path, locked, settings, old, new):
     ("old", "new", "reason"),
     [
         ("python=3.11", "python=3.12", "conda specs changed: now with python=3.12, without python=3.11"),
-        ("  - zlib  # [linux]\n", "", "conda specs changed: without zlib"),
-        ("    - numpy", "    - numpy\n    - six", "pip requirements changed: now with six"),
         (
             "  - first\n  - second\n",
             "  - second\n  - first\n",
@@ -130,10 +128,8 @@ def test_environment_changes(tmp_path, locked, settings, old, new, reason):
             {"virtual_packages": {"__glibc": "2.31"}},
             "virtual packages changed: now with __glibc 2.31, without __glibc 2.36",
         ),
-        ({"conda": {"channels": ["third"]}}, "channels changed: now with third, without first, second"),
         ({"conda": {"exclude_newer": "2026-07-01"}}, "exclude_newer changed from none to 2026-07-01"),
         ({"base": "docker://h/debian:12"}, "base changed from debian:bookworm to docker://h/debian:12"),
-        ({"base_packages": ["git"]}, "base_packages changed: now with git"),
         ({"platform": "linux-aarch64"}, "the lock is for linux-64, the recipe for linux-aarch64"),
     ],
 )
@@ -206,8 +202,6 @@ def test_virtual_packages(tmp_path):
         ("debian:sid", "2.28"),
         ("docker://docker.io/library/debian:bookworm-slim@sha256:" + "0" * 64, "2.36"),
         ("docker://host:5000/mirror/ubuntu:22.04", "2.35"),
-        ("docker://host/mydebian:bookworm", "2.28"),
-        ("oci:debian:bookworm", "2.28"),
     ],
 )
 def test_glibc_of_the_base(tmp_path, base, glibc):

@@ -136,13 +136,9 @@ def test_pixi_in_pyproject(tmp_path: Path) -> None:
     [
         ("pyproject.toml", PYPROJECT, {"groups": ["deb"]}, "dependency group 'deb'", "did you mean dev?"),
         ("pyproject.toml", "[tool.ruff]\n", {}, "no [project] with dependencies", "environment: FILE"),
-        ("pyproject.toml", "[tool.poetry]\na=1\n", {}, "are in [tool.poetry]", "poetry export"),
         ("pyproject.toml", '[project]\ndynamic = ["dependencies"]\n', {}, ":2: the dependencies", "FILE"),
-        ("pyproject.toml", "[project\n", {}, "not valid TOML", "correct the file"),
         ("pixi.toml", PIXI, {"environment": "tset"}, "no environment 'tset'", "did you mean test?"),
-        ("pixi.toml", PIXI, {"groups": ["dev"]}, "has no groups", "lock_environment"),
         ("requirements.txt", "flask\n", {"groups": ["dev"]}, "has no groups", "remove 'groups:'"),
-        ("requirements.txt", "a = 1\n", {}, "requirements.txt:1: 'a = 1' is not a pip requirement", "a==1.*"),
     ],
 )
 def test_mistakes(tmp_path: Path, name: str, text: str, options, message: str, hint: str) -> None:

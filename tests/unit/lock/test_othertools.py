@@ -18,14 +18,6 @@ PIXI_LOCK = "version: 6\nenvironments:\n  default: {}\npackages:\n- conda: https
     ("name", "text", "what", "hint"),
     [
         ("requirements.txt", "# mine\nrich\n", "a list of pip requirements", "environment: requirements.txt"),
-        ("pyproject.toml", PYPROJECT, "a project file (TOML)", "environment: pyproject.toml"),
-        ("uv.lock", 'version = 1\n[[package]]\nname = "a"\n', "a lock file of uv", "lock: uv.lock"),
-        (
-            "poetry.lock",
-            "[[package]]\n",
-            "the lock file of poetry, which builder does not",
-            "poetry export -f",
-        ),
         (
             "conda-lock.yml",
             "version: 1\nmetadata: {}\npackage: []\n",
@@ -47,9 +39,6 @@ def test_as_environment(tmp_path: Path, name: str, text: str, what: str, hint: s
     ("name", "text", "what", "hint"),
     [
         ("uv.lock", 'version = 1\n[[package]]\nname = "a"\n', "a lock file of uv", "lock: uv.lock"),
-        ("pixi.lock", PIXI_LOCK, "a lock file of pixi", "builder lock imports it"),
-        ("requirements.txt", "rich\n", "a list of pip requirements", "remove 'lock:'"),
-        ("pyproject.toml", PYPROJECT, "a project file (TOML)", "builder lock"),
         ("environment.yml", "dependencies: [a]\n", "an environment file", "environment: environment.yml"),
     ],
 )

@@ -257,7 +257,7 @@ def test_other_kind_named(tmp_path: Path) -> None:
         check_kind(made, ["https://me:secret@h.example/whl/cpu"], solved)
     assert caught.value.exit_code == 6 and "secret" not in str(caught.value)
     assert "https://h.example/whl/cpu does not answer" in caught.value.message
-    assert "(nvidia-cublas ...; 1.5 GB in all)" in caught.value.message
+    assert "(nvidia-cublas ...)" in caught.value.message
     for line in ("MIRRORS='https://h.example=URL", "PIP_FIND_LINKS=FOLDER", "{vendor: nvidia}"):
         assert line in caught.value.hint
 
@@ -289,7 +289,7 @@ def test_repository_of_a_package(tmp_path: Path, git_calls: Callable[[], list[st
     links = tmp_path / "project" / "links"
     make_wheel(links, "app", "1.0", requires=(f"tool @ git+{repo.url}",))
     environment = tmp_path / "project" / "environment.yml"
-    lines = "dependencies: [python, {pip: [./links/app-1.0-py3-none-any.whl%s]}]\n"
+    lines = "dependencies: [python, {pip: [-f links, app%s]}]\n"
     environment.write_text(lines % "")
     builder = Built(tmp_path / "built")
     with pytest.raises(SolveError, match=r"`tool @ git\S+`") as caught:

@@ -81,16 +81,9 @@ def test_bounds(tmp_path: Path) -> None:
             "correct the name; it is relative to {folder}",
         ),
         ("-r https://h.example/r.txt", "has to be on this machine", "download it"),
-        ("-r", "-r: not supported here", "write a value: -r VALUE"),
-        ("numpy=1.26", "'numpy=1.26' is not a pip requirement", "two equals signs: numpy==1.26.*"),
-        (
-            "rich==13 --hash=sha256:aa",
-            "--hash=sha256:aa is not a hash",
-            "write --hash=sha256: and 64 hex digits",
-        ),
         ("rich --config-settings a=b", "--config-settings: not supported here", "pip: {build: {NAME:"),
         ("-e", "-e names no folder or repository", "write -e FOLDER"),
-        ("--pre", "--pre: not supported here", "name the version that you want: NAME==2.0rc1"),
+        ("./dist/x-1.0-py3-none-any.whl", "is a wheel on this machine", "--find-links dist"),
         ("--frobnicate", "--frobnicate: not supported here", "supported options, each with one value: -i,"),
     ],
 )
@@ -175,15 +168,3 @@ def test_binary_options(tmp_path: Path) -> None:
     found = read(tmp_path, "--no-binary mpi4py,H5Py", "'--only-binary=:all:'", "--prefer-binary", "rich")
     assert found.no_binary == ("mpi4py", "h5py") and found.only_binary == (":all:",)
     assert read(tmp_path, "--no-binary a", "'--no-binary :none:'").no_binary == ()
-
-
-def test_wheel_of_the_project(tmp_path: Path) -> None:
-    """Its path is relative in the lock, and absolute for the solver."""
-    (tmp_path / "dist").mkdir()
-    wheel = tmp_path / "dist/x-1.0-py3-none-any.whl"
-    wheel.write_text("")
-    found = read(tmp_path, "./dist/x-1.0-py3-none-any.whl[a] ; python_version > '3'")
-    (spec,) = found.pip
-    assert spec.text == "x[a] @ ./dist/x-1.0-py3-none-any.whl ; python_version > '3'"
-    assert spec.line == f"x[a] @ {wheel.as_uri()} ; python_version > '3'"
-    assert found.find_links == ("dist",)

@@ -17,8 +17,6 @@ FULL = Draft(
     base="debian:bookworm",
     platform="linux-aarch64",
     files=(("a b: c.py", "/app/a b: c.py"), ("src", "/app/src")),
-    script="a b: c.py",
-    python_path="/app/src",
     base_python=True,
     pip_fallback=True,
 )
@@ -27,9 +25,7 @@ FULL = Draft(
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("mine", "mine"),
         ("My Model (v2)", "my-model-v2"),
-        ("_x_", "x"),
         ("\N{SNOWMAN}", "image"),
         ("", "image"),
     ],
@@ -55,10 +51,8 @@ def test_file_and_memory(tmp_path: Path, draft: Draft) -> None:
 @pytest.mark.parametrize(
     ("sources", "script"),
     [
-        (["fit.py"], "fit.py"),
         (["helpers.py", "train.py"], "train.py"),
         (["main.py", "train.py"], ""),
-        (["src/train.py"], ""),
     ],
 )
 def test_only_script(sources: list[str], script: str) -> None:

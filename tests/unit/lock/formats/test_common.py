@@ -41,14 +41,11 @@ def test_toml(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"name": "a b"}, "name is missing or has blanks"),
-        ({"version": ""}, "version is missing"),
-        ({"url": "https://h.example/"}, "url does not end with a file name"),
-        ({"url": "https://h.example/a/%2e%2e"}, "url does not end with a file name"),
-        ({"url": "https://h.example/a/b\u202e.whl"}, "url does not end with a file name"),
-        ({"sha256": "x"}, "'x' is not a valid sha256"),
+        ({"version": ""}, "version: has a blank"),
+        ({"url": "https://h.example/"}, "url: does not end with a file name"),
+        ({"url": "https://h.example/a/b\u202e.whl"}, "url: has a blank, a control character"),
+        ({"sha256": "x"}, "hash.sha256: String should match"),
         ({"url": "https://h.example/a.whl?token=secret"}, "may hold a secret"),
-        ({"url": "https://[h.example/a.whl"}, "url"),
     ],
 )
 def test_packages(tmp_path: Path, changes: dict[str, str], said: str) -> None:

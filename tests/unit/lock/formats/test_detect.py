@@ -19,17 +19,13 @@ CONDA_LOCK = "version: 1\nmetadata:\n  platforms: []\npackage: []\n"
     ("name", "text", "found", "python"),
     [
         ("uv.lock", test_uvlock.LOCK, "uv", ">=3.10"),
-        ("mine.uv.lock", test_uvlock.LOCK, "uv", ">=3.10"),
         ("pixi.lock", test_pixi.FILES_BY_VERSION[6], "pixi", None),
-        ("x.yml", test_pixi.FILES_BY_VERSION[7], "pixi", None),
         ("pylock.toml", test_pylock.LOCK, "pylock", ">=3.10"),
         ("lock.toml", test_pylock.LOCK, "pylock", ">=3.10"),
         ("requirements.txt", test_requirements.COMPILED, "requirements", ""),
         ("conda-linux-64.lock", test_explicit.LIST, "explicit", None),
         ("lock.yml", CONDA_LOCK, "conda-lock", None),
-        ("environment.yml", "dependencies: [python=3.11]\n", None, None),
         ("requirements.txt", "rich\n", None, None),
-        ("notes.md", "a==1\n", None, None),
     ],
 )
 def test_formats(tmp_path: Path, name: str, text: str, found: str | None, python: str | None) -> None:

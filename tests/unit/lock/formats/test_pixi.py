@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LockError
-from tests.unit.lock.formats.support import COMMIT, FILES, FORGE, MD5, VIRTUAL, A, B, names, read, written
+from tests.unit.lock.formats.support import COMMIT, FILES, FORGE, MD5, A, B, names, read, written
 
 PYTHON = f"{FORGE}/linux-64/python-3.11.9-h1_0_cpython.conda"
 WHEEL = f"{FILES}/aa/rich-13.9.4-py3-none-any.whl"
@@ -85,7 +85,7 @@ def test_versions(tmp_path: Path, version: int) -> None:
     assert python.dependencies == {"bzip2": ">=1.0.8,<2.0a0", "__glibc": ">=2.17"}
     assert rich.dependencies == ({"markdown-it-py": ""} if version > 5 else {})
     assert (rich.manager, rich.url, rich.sha256) == ("pip", WHEEL, B)
-    assert lock.platforms == ("linux-64",) and lock.channels == (FORGE,)
+    assert lock.channels == (FORGE,)
     assert lock.tool == "a lock file of pixi"
 
 
@@ -133,7 +133,7 @@ def test_environment(tmp_path: Path) -> None:
     with pytest.raises(LockError) as caught:
         read(path, environment="cud")
     assert "did you mean cuda?" in caught.value.hint
-    assert read(path, environment="cuda").groups == ("cuda",)
+    assert names(read(path, environment="cuda")) == ["python 3.11.9", "rich 13.9.4"]
 
 
 def test_platform(tmp_path: Path) -> None:
@@ -143,31 +143,33 @@ def test_platform(tmp_path: Path) -> None:
     assert "pixi workspace platform add linux-aarch64" in caught.value.hint
 
 
-def test_virtual_packages(tmp_path: Path) -> None:
-    """Version 7 may lock one subdir for several machines."""
+@pytest.mark.parametrize(("first", "found"), [("linux-64", 1), ("cpu", 0)])
+def test_several_platforms(tmp_path: Path, first: str, found: int) -> None:
+    """Version 7 may lock one subdir for several machines: the one with the target's name is taken."""
     text = f"""\
 version: 7
 platforms:
-- name: linux-64
+- name: {first}
+  subdir: linux-64
 - name: gpu
   subdir: linux-64
-  virtual-packages:
-  - __cuda=12.2
 environments:
   default:
     channels:
     - url: {FORGE}/
     packages:
-      linux-64:
+      {first}:
       - conda: {PYTHON}
       gpu:
       - conda: {PYTHON}
       - pypi: {WHEEL}
 {NEW}"""
     path = written(tmp_path, "pixi.lock", text)
-    assert names(read(path)) == ["python 3.11.9"]
-    assert names(read(path, virtual={**VIRTUAL, "__cuda": "12.1"})) == ["python 3.11.9"]
-    assert names(read(path, virtual={**VIRTUAL, "__cuda": "12.4"})) == ["python 3.11.9", "rich 13.9.4"]
+    if found:
+        assert names(read(path)) == ["python 3.11.9"]
+        return
+    with pytest.raises(LockError, match="has several platforms for linux-64: cpu, gpu"):
+        read(path)
 
 
 def test_conda_source(tmp_path: Path) -> None:
@@ -187,11 +189,9 @@ def test_conda_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("version: 6", "version: 8"), "version 8 of pixi's lock format; builder reads versions 4 to 7"),
-        (("version: 6", "version: 6.5"), "version: is missing or not a number"),
+        (("version: 6", "version: 8"), "found newer lockfile format version 8"),
         (("  default:", "  default: 1\n  x:"), "rattler cannot read this lock file"),
         ((f"  sha256: {A}\n  md5: {MD5}\n", ""), "has no sha256"),
-        (("linux-64/python-3.11.9", "LINUX/python-3.11.9"), "rattler cannot read this lock file"),
     ],
 )
 def test_damage(tmp_path: Path, change: tuple[str, str], said: str) -> None:

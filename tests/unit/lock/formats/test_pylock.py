@@ -83,7 +83,6 @@ def test_best_wheel(tmp_path: Path) -> None:
     assert lock.packages[0].sha256 == A and lock.packages[0].url.endswith("manylinux_2_17_x86_64.whl")
     assert read(path, virtual={**VIRTUAL, "__glibc": "2.36"}).packages[0].sha256 == C
     assert read(path, platform="linux-aarch64").packages[0].sha256 == D
-    assert lock.needs_python == ">=3.10"
 
 
 def test_groups(tmp_path: Path) -> None:
@@ -113,19 +112,15 @@ def test_sources(tmp_path: Path) -> None:
     )
     assert (mine.kind, mine.url, mine.editable) == ("local", ".", True)
     assert (data.kind, data.sha256) == ("archive", B) and (old.kind, old.sha256) == ("sdist", D)
-    assert mike.where == f"{lock.path}:{LOCK.count(chr(10)) + 3}"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('lock-version = "1.0"', 'lock-version = "2.0"', "lock-version '2.0'"),
+        ('lock-version = "1.0"', 'lock-version = "2.0"', "version 2.0 is not supported"),
         ('requires-python = ">=3.10"', 'requires-python = ">=3.12"', "does not satisfy"),
-        ("'dev' in dependency_groups", "nonsense ==", "not a valid pylock.toml"),
         (f'hashes = {{ sha256 = "{A}" }}', f'hashes = {{ md5 = "{A}" }}', "has no sha256"),
         ("numpy-2.1.0-cp311-cp311-manylinux", "numpy-2.1.0-cp312-cp312-manylinux", "No wheel found"),
-        ('name = "numpy"', 'name = "sphinx"', "not consistent with package name 'sphinx'"),
-        ("[[packages]]", "[[packages", "not TOML"),
     ],
 )
 def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:

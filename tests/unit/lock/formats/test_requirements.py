@@ -30,19 +30,18 @@ Torch===2.5.1+cpu --hash sha256:{C}  # the CPU build
 def test_compiled(tmp_path: Path) -> None:
     lock = read(written(tmp_path, "requirements.txt", COMPILED))
     rich, torch = lock.pinned
-    assert (rich.name, rich.version, rich.sha256) == ("rich", "13.9.4", {A, B})
+    assert rich.hashes == (f"sha256:{A}", f"sha256:{B}")
     assert rich.text == "rich==13.9.4" and rich.where.endswith("requirements.txt:9")
-    assert (torch.name, torch.text, torch.sha256) == ("torch", "torch===2.5.1+cpu", {C})
+    assert (torch.name, torch.text, torch.hashes) == ("torch", "torch===2.5.1+cpu", (f"sha256:{C}",))
     assert lock.index_options == (
         "--index-url https://index.example/simple",
         "--extra-index-url https://download.pytorch.org/whl/cpu",
     )
-    assert lock.notes == () and lock.needs_python == ""
 
 
 def test_without_hashes(tmp_path: Path) -> None:
     lock = read(written(tmp_path, "requirements.txt", "rich==13.9.4\n"))
-    assert lock.pinned[0].sha256 == frozenset() and "1 requirement has no hash" in lock.notes[0]
+    assert not lock.pinned[0].hashes
 
 
 def test_urls_and_sources(tmp_path: Path) -> None:
@@ -94,25 +93,14 @@ def test_nested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ("a==1\nrich>=13\n", ":2: rich>=13: not pinned with ==", "environment:"),
         ("a==1\nrich\n", ":2: rich: not pinned", "environment:"),
-        ("rich==13.*\na==1\n", ":1: rich==13.*: not pinned", "pin it"),
-        ("a==1 --hash=md5:00\n", ":1: --hash=md5:00 is not a hash", "sha256"),
         ("a==1 --hash=sha256:00\n", ":1: --hash=sha256:00 is not a hash", "write"),
-        ("a==1\na==2\n", ":2: a is pinned to 2, and to 1 in", "remove"),
-        (
-            "a==1\nb==1 ; python_version ~~ 3\n",
-            ":2: 'b==1 ; python_version ~~ 3' is not a pip requirement",
-            "write",
-        ),
+        ("a==1\na==2\n", ":2: a==2, and a==1 in", "remove"),
         (
             "a==1\nx @ git+https://h.example/x@main\n",
             ":2: x @ git+https://h.example/x@main names no commit",
             "@COMMIT",
         ),
-        ("a==1\n-r nowhere.txt\n", "nowhere.txt does not exist", "correct the name"),
-        ("a==1\n--frobnicate\n", ":2: --frobnicate: not supported here", "supported options"),
-        ("a==1\n=x\n", ":2: '=x' is not a pip requirement", "write"),
     ],
 )
 def test_damage(tmp_path: Path, text: str, said: str, hint: str) -> None:
