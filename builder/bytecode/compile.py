@@ -11,47 +11,56 @@ package and of the Python, and the path of the environment, which is in the modu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import json
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.bytecode import worker
 from builder.bytecode.inputs import BytecodeRequest, compiler_key, modules_of
-from builder.bytecode.job import MAX_SOURCE, CompileJob, Share, source_of
-from builder.bytecode.runtime import make_runtime
+from builder.bytecode.runtime import JOB_FOLDER, make_runtime
+from builder.errors import LayerError, RunnerError
 from builder.layers.cache import cache_key
-from builder.model import LockedPackage
+from builder.layers.content import read_whole
+from builder.layers.entry import Entry, Range
+from builder.model import Image, LockedPackage
 from builder.parallel import in_parallel
 from builder.progress import working
+from builder.run.process import tail
+from builder.run.select import find_runner
+from builder.run.task import Task, run_task
+from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
 from builder.store.records import read_record, write_record
+from builder.text import visible
+
+#: Bytes of sources from which on a file of the job is complete.
+_SOURCE = 1 << 20
+#: Bytes of a module's source. No larger module is compiled.
+MAX_SOURCE = 16 << 20
+#: Bytes of a .pyc: a source of n bytes compiles to less than 20 n, but for constructed ones.
+_MAX_PYC = 256 << 20
+#: Seconds for all modules: 60,000 modules of an emulated processor take about an hour.
+_LIMIT_S = 4 * 3600
+_SHOWN_LINES = 10
+_ENV = {
+    "PYTHONHASHSEED": "0",
+    # x ** 0.5 is computed by the C library, whose last bit may depend on the processor
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX2_Usable,-FMA_Usable,-FMA4_Usable",
+}
+_TAG = re.compile(r"[a-z0-9][A-Za-z0-9._-]{0,40}")
+HINT = "write in the recipe: bytecode: none"
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledFile:
-    """A compiled module. Paths are relative to the image's root, as in :mod:`builder.layers.entry`."""
-
-    source: str
-    """The module: ``opt/conda/lib/python3.11/site-packages/six.py``."""
-    pyc: str
-    """What Python reads in its place: ``.../site-packages/__pycache__/six.cpython-311.pyc``."""
-    offset: int
-    """Where its bytes begin in :attr:`PackageBytecode.blob`."""
-    size: int
-    """In bytes."""
-    sha256: str
-    """Of its bytes: 64 lower-case hex digits."""
+#: The compiled modules of a package, in the order of paths: the image path of the module, and the entry of
+#: what Python reads in its place, ``.../site-packages/__pycache__/six.cpython-311.pyc``.
+Bytecode = Sequence[tuple[str, Entry]]
 
 
-@dataclass(frozen=True, slots=True)
-class PackageBytecode:
-    """All modules of a package that can be compiled, in the order of :attr:`CompiledFile.pyc`."""
-
-    files: tuple[CompiledFile, ...]
-    blob: Path
-    """One file that holds the bytes of all of them; content was verified when it was read from the cache."""
-
-
-def compile_packages(request: BytecodeRequest, chosen: Sequence[LockedPackage]) -> dict[str, PackageBytecode]:
+def compile_packages(request: BytecodeRequest, chosen: Sequence[LockedPackage]) -> dict[str, Bytecode]:
     """Return the compiled modules by package key; compile those that the cache lacks.
 
     Like pip, it leaves out those that do not compile.
@@ -67,7 +76,7 @@ def compile_packages(request: BytecodeRequest, chosen: Sequence[LockedPackage]) 
     if missing:
         _compile(request, missing)
         found |= {package.key: _known(request, package) for package in missing}
-    return {key: bytecode or PackageBytecode((), Path()) for key, bytecode in found.items()}
+    return {key: bytecode or () for key, bytecode in found.items()}
 
 
 def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
@@ -75,13 +84,13 @@ def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None
     settings, reporter = request.settings, request.reporter
     with temporary_folder(settings.tmpdir, 0o755) as folder, working(reporter, "compiling modules"):
         job = CompileJob(folder)
-        runtime = make_runtime(request)
+        image, python = make_runtime(request)
 
         def write(package: LockedPackage) -> list[Share]:
             return job.write(package, _sources(request, package))
 
         shares = in_parallel(write, missing, settings.jobs)
-        tag = job.run(runtime, settings, request.store, reporter)
+        tag = job.run(image, python, request)
         for package, written in shares:
             pycs = {path: pyc for share in written for path, pyc in job.result(share).items()}
             _record(request, package, tag, pycs)
@@ -98,7 +107,7 @@ def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple
         if entry.kind == "hardlink":
             source = sources.get(entry.target)  # None: it is too large
         else:  # a symlink, which the index of a conda package may list as a file, has no source
-            source = source_of(entry) if entry.kind == "file" else None
+            source = read_whole(entry) if entry.kind == "file" else None
         if source is None:
             continue
         if package.manager == "conda":
@@ -106,7 +115,7 @@ def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple
         yield entry.path, source
 
 
-# the cache
+# the cache ------------------------------------------------------------------------------------------------
 
 
 def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
@@ -135,17 +144,130 @@ def _record(request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Ma
     write_record(_record_path(request, package), {"tag": tag, "digest": digest, "size": size, "files": files})
 
 
-def _known(request: BytecodeRequest, package: LockedPackage) -> PackageBytecode | None:
+def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     """The compiled modules in the cache; None if they are not there."""
     data = read_record(_record_path(request, package))
     blob = None if data is None else request.store.get(data["digest"], data["size"])
     if blob is None:
         return None
-    files = []
+    found = []
     offset = 0
     for source, size, sha256 in data["files"]:
         folder, _, name = source.rpartition("/")
-        pyc = f"{folder}/__pycache__/{name.removesuffix('.py')}.{data['tag']}.pyc"
-        files.append(CompiledFile(source, pyc, offset, size, sha256))
+        path = f"{folder}/__pycache__/{name.removesuffix('.py')}.{data['tag']}.pyc"
+        content = Range(blob, offset, sha256=sha256)
+        found.append((source, Entry(path, "file", 0o644, size, content=content)))
         offset += size
-    return PackageBytecode(tuple(files), blob)
+    return found
+
+
+# one run of the compiler in a container, and the folder that it shares with builder -----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The modules of one file of the job."""
+
+    package: LockedPackage
+    file: Path
+    """Without suffix."""
+    paths: tuple[str, ...]
+
+
+class CompileJob:
+    """A folder of modules to compile: write the modules of each package, run the job, read the results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._shares: list[Share] = []
+        self._numbers = itertools.count()
+
+    def write(self, package: LockedPackage, modules: Iterable[tuple[str, bytes]]) -> list[Share]:
+        """Adds modules of a package: image paths and sources. Safe in any thread."""
+        shares: list[Share] = []
+        paths: list[str] = []
+        data = bytearray()
+        for path, source in modules:
+            name = f"/{path}".encode(errors="surrogateescape")
+            data += worker.LENGTHS.pack(len(name), len(source)) + name + source
+            paths.append(path)
+            if len(data) >= _SOURCE:
+                shares.append(self._share(package, paths, data))
+                paths, data = [], bytearray()
+        if paths:
+            shares.append(self._share(package, paths, data))
+        return shares
+
+    def _share(self, package: LockedPackage, paths: Sequence[str], data: bytearray) -> Share:
+        share = Share(package, self.folder / f"{next(self._numbers):06}", tuple(paths))
+        self._shares.append(share)
+        share.file.with_suffix(".src").write_bytes(data)
+        return share
+
+    def run(self, image: Image, python: str, request: BytecodeRequest) -> str:
+        """Compile all modules; return the tag of the Python, ``cpython-311``.
+
+        Raises:
+            LayerError: the Python does not start, or did not survive a package.
+            RunnerError: no runner works on this host.
+        """
+        (self.folder / "worker.py").write_bytes(Path(worker.__file__).read_bytes())
+        program = [python, "-s", "-S", "-B", "-W", "ignore", f"{JOB_FOLDER}/worker.py"]
+        command = [*program, JOB_FOLDER, str(request.settings.jobs)]
+        task = Task(command, self.folder, JOB_FOLDER, env=_ENV, timeout_s=_LIMIT_S)
+        try:
+            runner = find_runner(request.settings, request.store, reporter=request.reporter)
+            done = run_task(task, image, runner)
+        except RunnerError as e:
+            hint = f"{e.hint}; or {HINT}" if e.hint else HINT
+            raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None
+        if done.returncode:
+            raise self._failure(tail(visible(done.stderr).splitlines(), _SHOWN_LINES), done.timed_out)
+        return self._tag()
+
+    def result(self, share: Share) -> dict[str, bytes]:
+        """Returns the compiled modules of a share by path; empty ones do not compile.
+
+        Raises:
+            LayerError: the container left something else.
+        """
+        data = read_foreign(share.file.with_suffix(".pyc"), _MAX_PYC)
+        try:
+            return dict(zip(share.paths, _pycs(data, len(share.paths)), strict=True))
+        except (ValueError, struct.error):
+            raise LayerError(
+                f"{share.package.filename}: compiling its modules left a damaged file", HINT
+            ) from None
+
+    def _failure(self, lines: str, timed_out: bool) -> LayerError:
+        left = [share for share in self._shares if share.file.with_suffix(".taken").exists()]
+        names = ", ".join(sorted({share.package.filename for share in left}))
+        if timed_out:
+            return LayerError(f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours", HINT)
+        if names:
+            return LayerError(f"{names}: Python ended while it compiled the modules:\n{lines}", HINT)
+        return LayerError(f"the image's Python does not start, to compile modules:\n{lines}", HINT)
+
+    def _tag(self) -> str:
+        try:
+            tag = json.loads(read_foreign(self.folder / "python.json", 4096))["tag"]
+            if _TAG.fullmatch(tag):
+                return str(tag)
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise LayerError("the image's Python names no tag for its compiled modules", HINT)
+
+
+def _pycs(data: bytes, count: int) -> Iterator[bytes]:
+    """The compiled modules of a file. Raises ValueError or struct.error if it holds something else."""
+    at = 0
+    for _ in range(count):
+        (size,) = worker.LENGTH.unpack_from(data, at)
+        at += worker.LENGTH.size
+        pyc = data[at : at + size]
+        if len(pyc) != size or (pyc and pyc[4:8] != worker.UNCHECKED):
+            raise ValueError
+        yield pyc
+        at += size
+    if at != len(data):
+        raise ValueError

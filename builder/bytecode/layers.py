@@ -16,23 +16,26 @@ no test. So the conflicts of packages decide for their modules, and modules alon
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from builder.bytecode.inputs import BytecodeRequest, can_compile, compiler_key, modules_of
-from builder.bytecode.records import with_bytecode
 from builder.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
-from builder.layers.entry import Entry, Inline, Range
+from builder.layers.entry import Entry, Inline, LinkContext
 from builder.layers.packages import Packages
 from builder.layers.plan import BYTECODE_TITLE, LayerPlan, is_group, parse_title, plan_lock
-from builder.model import Layer, LockedPackage
+from builder.model import Layer, LockedPackage, Manager
 from builder.store.records import read_record, write_record
 
 if TYPE_CHECKING:
-    from builder.bytecode.compile import PackageBytecode
+    from builder.bytecode.compile import Bytecode
 
 #: Layers that a plan of packages leaves free for compiled modules, also if there are none: three for each
 #: group, see :data:`_GROUPS`.
@@ -138,7 +141,7 @@ def _make(
         is_alone = f"{package.manager} {package.name}" in alone
         sizes[package.key] = size if is_alone else min(size, _OWN_LAYER_FROM - 1)
     own = options.model_copy(update={"groups": groups, "own_layer_from": _OWN_LAYER_FROM})
-    compiled: dict[str, PackageBytecode] = {}
+    compiled: dict[str, Bytecode] = {}
 
     def entries(package: LockedPackage) -> Iterator[Entry]:
         return _entries(packages, package, compiled[package.key])
@@ -157,26 +160,44 @@ def _make(
 
     maker = LayerMaker(options.compression, request.settings, request.store, request.reporter, _TASK)
     plans = plan_lock(chosen, sizes, own, budget=budget)
-    layers, _ = maker.make([planned(plan) for plan in plans], compile_missing)
-    return layers
+    return maker.make([planned(plan) for plan in plans], compile_missing)
 
 
-def _entries(packages: Packages, package: LockedPackage, bytecode: PackageBytecode) -> Iterator[Entry]:
+def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> Iterator[Entry]:
     """Yield the compiled modules of a package, and its record unless another package's is in the image."""
     moved = packages.resolution.moved.get(package.key, {})
-    for module in bytecode.files:
-        path = _beside(moved[module.source], module.pyc) if module.source in moved else module.pyc
-        content = Range(bytecode.blob, module.offset, sha256=module.sha256)
-        yield Entry(path, "file", 0o644, module.size, content=content)
-    if not bytecode.files:
+    for source, entry in bytecode:
+        if source in moved:  # the .pyc is beside its module
+            names = posixpath.dirname(moved[source]), "__pycache__", posixpath.basename(entry.path)
+            entry = replace(entry, path=posixpath.join(*names))
+        yield entry
+    if not bytecode:
         return
     path, record = packages.record(package)
     if path not in packages.resolution.leave_out.get(package.key, frozenset()):
-        pycs = [module.pyc for module in bytecode.files]
+        pycs = [entry.path for _, entry in bytecode]
         data = with_bytecode(package.manager, record, pycs, packages.context)
         yield Entry(moved.get(path, path), "file", 0o644, len(data), content=Inline(data))
 
 
-def _beside(source: str, pyc: str) -> str:
-    """Return the path of a ``.pyc`` if its module is at another path."""
-    return posixpath.join(posixpath.dirname(source), "__pycache__", posixpath.basename(pyc))
+def with_bytecode(manager: Manager, record: bytes, pycs: Sequence[str], context: LinkContext) -> bytes:
+    """Returns a package's record with its compiled modules: rows in RECORD as pip writes them, with neither
+    hash nor size, or paths in conda-meta as conda does.
+
+    Args:
+        manager: ``pip`` for a RECORD, ``conda`` for a record in conda-meta.
+        record: the content without compiled modules.
+        pycs: image paths of the compiled modules.
+        context: the prefix and its site-packages.
+    """
+    root = context.prefix.strip("/")
+    below = sorted(posixpath.relpath(path, root) for path in pycs)
+    if manager == "pip":
+        rows = io.StringIO()
+        paths = [posixpath.relpath(path, context.site_packages) for path in below]
+        csv.writer(rows, lineterminator="\n").writerows([path, "", ""] for path in paths)
+        return record + rows.getvalue().encode()
+    data = json.loads(record)
+    data["files"] += below
+    data["paths_data"]["paths"] += [{"_path": path, "path_type": "pyc_file"} for path in below]
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"

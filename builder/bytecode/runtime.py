@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from builder.bases.registry import fetch_layer
@@ -29,7 +28,7 @@ from builder.trees.sources import Source, layer_source
 #: Where the job's folder is in a container of the image.
 JOB_FOLDER = "/run/builder-compile"
 #: Part of the keys of records. Increase it when an image has other files.
-_FORMAT = 1
+_FORMAT = 2
 #: The C library and what a Python is linked with, by the usual names; links to folders, too.
 _LIBRARIES = re.compile(
     r"(usr/)?lib(32|64|x32)?(/[^/]+-linux-(gnu|musl)[^/]*)?"
@@ -44,17 +43,8 @@ _MAX_SIZE = 256 << 20
 _FOLDERS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var/tmp", JOB_FOLDER.strip("/"))
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """An image with a Python, and the path of the Python in it."""
-
-    image: Image
-    python: str
-    """Absolute."""
-
-
-def make_runtime(source: BytecodeRequest) -> Runtime:
-    """Returns the image that modules of an environment are compiled in. Its layers are made once.
+def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
+    """Return the image that modules are compiled in, and the path of its Python. Its layers are made once.
 
     Raises:
         LayerError: the environment or its base has no Python.
@@ -74,7 +64,7 @@ def make_runtime(source: BytecodeRequest) -> Runtime:
         layers = (_base_libraries(source), _conda_python(source, package))
         python = source.packages.context.interpreter
     image = image_of(layers, {}, architecture=source.recipe.architecture, target=f"python-{package.version}")
-    return Runtime(image, python)
+    return image, python
 
 
 def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:

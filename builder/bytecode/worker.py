@@ -58,7 +58,7 @@ def compiled(path: str, source: bytes) -> bytes:
 
 
 def has_unsorted_set(code: types.CodeType) -> bool:
-    """Whether a set in the code has an order that depends on where objects are in memory.
+    """Return whether a set in the code has an order that depends on where objects are in memory.
 
     Of the values that a constant set can hold, only None, an ellipsis, and tuples and sets with them are
     ordered by their address; see :data:`HAS_SORTED_SETS`.

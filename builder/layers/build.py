@@ -5,9 +5,10 @@ Each layer is written once, in parallel with others, and found in the cache afte
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,9 @@ _TASK = "making layers"
 PACKAGES = "org.builder.packages"
 #: Packages that the annotation names.
 _ANNOTATION_NAMES = 20
-#: The version of the rules for conflicting files: part of the key of a set of layers, not of a layer's.
-_CONFLICTS = 3
-#: The version of the rules for the order of layers, in the same key.
-_ORDER = 2
+#: The version of the rules for conflicting files and the order of layers: part of the key of a set of layers,
+#: not of a layer's.
+_RULES = 4
 
 
 def make_layer(
@@ -75,7 +75,7 @@ def make_layer(
         writer.write(entries)
         digest, size = out.commit()
     descriptor = Descriptor(MEDIA_TYPES[compression], digest, size)
-    return Layer(descriptor, writer.diff_id, store.path(digest), title=title, unpacked=writer.size)
+    return Layer(descriptor, writer.blob.diff_id, store.path(digest), title=title, unpacked=writer.blob.size)
 
 
 # layers of packages, in the cache or written ---------------------------------------------------------------
@@ -99,33 +99,24 @@ class PlannedLayer:
         return store.folders.layers / f"{self.key}.json"
 
 
+@dataclass(frozen=True)
 class LayerMaker:
-    """Finds layers of packages in the cache, and writes the others.
+    """Finds layers of packages in the cache, and writes the others in parallel, the largest first."""
 
-    Args:
-        compression: ``gzip`` or ``zstd``.
-        settings: number of threads, time of all files.
-        store: receives the layers, and holds the cache.
-        reporter: receives the progress.
-        task: what the progress is called.
-    """
-
-    def __init__(
-        self, compression: Compression, settings: Settings, store: Store, reporter: Reporter, task: str
-    ) -> None:
-        self._compression = compression
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
-        self._task = task
-        self._stop = threading.Event()
+    compression: Compression
+    settings: Settings
+    store: Store
+    reporter: Reporter
+    task: str
+    """What the progress is called."""
+    _stop: threading.Event = field(default_factory=threading.Event)
 
     def make(
-        self, plans: Sequence[PlannedLayer], prepare: Callable[[Sequence[PlannedLayer]], object]
-    ) -> tuple[tuple[Layer, ...], int]:
-        """Return the layers in the order of ``plans``, and how many of them were not in the cache.
-
-        These are written in parallel, the largest first.
+        self,
+        plans: Sequence[PlannedLayer],
+        prepare: Callable[[Sequence[PlannedLayer]], object] = lambda missing: None,
+    ) -> tuple[Layer, ...]:
+        """Return the layers in the order of ``plans``.
 
         Args:
             plans: the layers.
@@ -135,26 +126,21 @@ class LayerMaker:
             LayerError: a package is unsafe or damaged.
             SpaceError: the disk is full.
         """
-        found = {plan.key: read_layer(plan.record(self._store), self._store) for plan in plans}
+        found = {plan.key: read_layer(plan.record(self.store), self.store) for plan in plans}
         missing = [plan for plan in plans if found[plan.key] is None]
         if missing:
             prepare(missing)
-            found |= self._written(missing)
-        layers = [found[plan.key] for plan in plans]
-        return tuple(layer for layer in layers if layer is not None), len(missing)
-
-    def _written(self, plans: Sequence[PlannedLayer]) -> dict[str, Layer]:
-        total = sum(plan.unpacked for plan in plans)
-        if total:
-            require_space(self._store.root, total // 2, "the layers")
-        largest_first = sorted(plans, key=lambda plan: -plan.unpacked)
-        with working(self._reporter, self._task, total):
-            written = in_parallel(self._write, largest_first, self._settings.jobs, self._stop)
-        return {plan.key: layer for plan, layer in written}
+            total = sum(plan.unpacked for plan in missing)
+            require_space(self.store.root, total // 2, "the layers")
+            largest_first = sorted(missing, key=lambda plan: -plan.unpacked)
+            with working(self.reporter, self.task, total):
+                written = in_parallel(self._write, largest_first, self.settings.jobs, self._stop)
+            found |= {plan.key: layer for plan, layer in written}
+        return tuple(layer for plan in plans if (layer := found[plan.key]) is not None)
 
     def _write(self, plan: PlannedLayer) -> Layer:
         """Return a layer that is written and recorded here, or by another build in the meantime."""
-        return cached_layer(plan.record(self._store), self._store, lambda: self._new(plan))
+        return cached_layer(plan.record(self.store), self.store, lambda: self._new(plan))
 
     def _new(self, plan: PlannedLayer) -> Layer:
         """Write a layer. An error names the package whose entries were being written."""
@@ -164,18 +150,15 @@ class LayerMaker:
             nonlocal current
             for package in plan.packages:
                 current = package.filename
-                for entry in plan.entries(package):
-                    if self._stop.is_set():
-                        raise Stopped
-                    yield entry
+                yield from plan.entries(package)
 
         try:
             layer = make_layer(
                 entries(),
                 plan.title,
-                self._settings,
-                self._store,
-                compression=self._compression,
+                self.settings,
+                self.store,
+                compression=self.compression,
                 advance=self._advance,
             )
         except LayerError as e:
@@ -189,7 +172,7 @@ class LayerMaker:
     def _advance(self, n: int) -> None:
         if self._stop.is_set():
             raise Stopped
-        self._reporter.advance(self._task, n)
+        self.reporter.advance(self.task, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +185,6 @@ class LayersResult:
     notes: tuple[str, ...]
     """Messages for the user."""
     activation: Activation
-    made: int
-    """How many layers were written; the others were in the cache."""
 
 
 def build_layers(
@@ -218,37 +199,60 @@ def build_layers(
 ) -> LayersResult:
     """Return the layers of packages; write those that the cache does not have.
 
+    The steps: read the index of every package; decide who wins each path; plan the layers; look each one up
+    in the cache; write the missing ones.
+
     Args:
         packages: in link order.
         options: the recipe's ``layers:``.
         settings: temporary folder, number of threads, time of all files.
         store: receives the layers, and holds the cache.
         budget: the largest number of layers.
-        post_link: ``{name: "skip"}`` for packages whose post-link script does not run, ``run`` for those
-            where a step runs it.
+        post_link: ``{name: "skip"}`` for packages whose link script is not run.
         reporter: receives the progress.
 
     Raises:
-        LayerError: a package is unsafe or damaged, or has a post-link script that ``post_link`` does not
-            list.
+        LayerError: a package is unsafe or damaged, or has a link script that ``post_link`` does not list.
         SpaceError: the disk is full.
     """
+    common = {"codec": codec_name(options.compression), "epoch": settings.epoch}
     inputs = {
         **packages_key(packages),
+        **common,
         "options": options.model_dump(),
         "budget": budget,
         "post_link": dict(post_link or {}),
-        "codec": codec_name(options.compression),
-        "epoch": settings.epoch,
-        "order": _ORDER,
     }
     record = store.folders.layers / f"set-{cache_key(inputs)}.json"
-    result = _read_result(record, store)
-    if result is None:
-        build = _Build(packages, options, budget, settings, store)
-        result = build.run(post_link or {}, reporter)
-        _write_result(record, result)
+    known = _read_result(record, store)
+    if known is not None:
+        return known
+    notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
+    maker = LayerMaker(options.compression, settings, store, reporter, _TASK)
+    layers = maker.make(_plans(packages, options, budget, common))
+    activation = activation_environment(packages)
+    result = LayersResult(layers, packages.resolution.conflicts, tuple(notes), activation)
+    _write_result(record, result)
     return result
+
+
+def _plans(packages: Packages, options: Layers, budget: int, common: Mapping[str, Any]) -> list[PlannedLayer]:
+    """Return the layers of packages; ``common`` is what the bytes of every layer depend on."""
+    indexes = packages.indexes
+    splits = {key: split_index(index) for key, index in indexes.items()}
+    counts = {key: len(parts) for key, parts in splits.items() if len(parts) > 1}
+
+    def planned(plan: LayerPlan) -> PlannedLayer:
+        parts = splits[plan.packages[0].key]
+        others = frozenset[str]() if plan.parts == 1 else frozenset().union(*parts) - parts[plan.part]
+        contents = contents_key(packages, plan.packages)
+        key = cache_key({**contents, **common, "part": [plan.part, plan.parts], "format": FORMAT})
+        unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
+        entries = functools.partial(_entries, packages, other_parts=others)
+        return PlannedLayer(plan.title, plan.packages, key, unpacked, entries)
+
+    plans = plan_lock(packages.locked, packages.sizes, options, budget=budget, parts=counts)
+    return [planned(plan) for plan in plans]
 
 
 def packages_key(packages: Packages) -> dict[str, Any]:
@@ -257,76 +261,8 @@ def packages_key(packages: Packages) -> dict[str, Any]:
         "packages": [(p.manager, p.name, p.key, p.url) for p in packages.locked],
         "context": context_key(packages.context, packages.locked),
         "format": FORMAT,
-        "conflicts": _CONFLICTS,
+        "rules": _RULES,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Build:
-    """One run of :func:`build_layers`.
-
-    The steps: read the index of every package; decide who wins each path; plan the layers; look each one up
-    in the cache; write the missing ones, the largest first.
-    """
-
-    packages: Packages
-    options: Layers
-    budget: int
-    settings: Settings
-    store: Store
-
-    def run(self, post_link: Mapping[str, str], reporter: Reporter) -> LayersResult:
-        self.settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        packages, indexes = self.packages, self.packages.indexes
-        notes = _check_scripts(packages.locked, indexes, post_link)
-        splits = {key: split_index(index) for key, index in indexes.items()}
-        splits = {key: parts for key, parts in splits.items() if len(parts) > 1}
-        plans = plan_lock(
-            packages.locked,
-            packages.sizes,
-            self.options,
-            budget=self.budget,
-            parts={key: len(parts) for key, parts in splits.items()},
-            unpacked={key: index.unpacked for key, index in indexes.items()},
-        )
-        planned = [self._planned(plan, _other_parts(plan, splits)) for plan in plans]
-        maker = LayerMaker(self.options.compression, self.settings, self.store, reporter, _TASK)
-        layers, made = maker.make(planned, self._require_temporary_space)
-        activation = activation_environment(packages.with_activation, packages.context)
-        resolution = packages.resolution
-        return LayersResult(layers, resolution.conflicts, tuple(notes), activation, made)
-
-    def _planned(self, plan: LayerPlan, other_parts: frozenset[str]) -> PlannedLayer:
-        def entries(package: LockedPackage) -> Iterator[Entry]:
-            return _entries(self.packages, package, other_parts)
-
-        unpacked = sum(self.packages.indexes[p.key].unpacked for p in plan.packages) // plan.parts
-        return PlannedLayer(plan.title, plan.packages, self._key(plan), unpacked, entries)
-
-    def _key(self, plan: LayerPlan) -> str:
-        return cache_key(
-            {
-                **contents_key(self.packages, plan.packages),
-                "part": [plan.part, plan.parts],
-                "codec": codec_name(self.options.compression),
-                "epoch": self.settings.epoch,
-                "format": FORMAT,
-            }
-        )
-
-    def _require_temporary_space(self, plans: Sequence[PlannedLayer]) -> None:
-        """Check that the temporary folder can hold the largest conda packages, one for each thread.
-
-        :class:`builder.layers.conda.CondaReader` unpacks a package while its layer is written.
-        """
-        indexes = self.packages.indexes
-        largest = []
-        for plan in plans:
-            sizes = [indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"]
-            largest.append(max(sizes, default=0))
-        needed = sum(sorted(largest)[-self.settings.jobs :])
-        if needed:
-            require_space(self.settings.tmpdir, needed, "unpacking conda packages")
 
 
 def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[str, Any]:
@@ -371,31 +307,16 @@ def _check_scripts(
     """Returns the packages' notes. Raises LayerError for a link script that the recipe does not skip."""
     notes = []
     for p in packages:
-        index = indexes[p.key]
-        if not index.post_link:
-            continue
-        if post_link.get(p.name) == "run":
-            continue
-        if post_link.get(p.name) != "skip":
-            scripts = ", ".join("/" + path for path in index.post_link)
+        scripts = ", ".join("/" + path for path in indexes[p.key].post_link)
+        if scripts and p.name not in post_link:
             raise LayerError(
                 f"{p.filename} has a link script ({scripts}), and the recipe does not say what to do with it",
-                "read the script; if the image works without it, add to the recipe: "
-                f"conda: {{post_link: {{{p.name}: skip}}}}; else write run in place of skip",
+                f"read the script; then add to the recipe: conda: {{post_link: {{{p.name}: skip}}}}; if the "
+                "image needs what it does, run it in steps:, with the variable PREFIX",
             )
-        notes.append(f"{p.name}: its link script was left out, as the recipe says")
+        if scripts:
+            notes.append(f"{p.name}: its link script was not run, as the recipe says")
     return notes
-
-
-def _other_parts(plan: LayerPlan, splits: Mapping[str, Sequence[frozenset[str]]]) -> frozenset[str]:
-    """Returns the paths of the plan's package that belong to its other parts."""
-    if plan.parts == 1:
-        return frozenset()
-    others: set[str] = set()
-    for number, paths in enumerate(splits[plan.packages[0].key]):
-        if number != plan.part:
-            others |= paths
-    return frozenset(others)
 
 
 def _write_result(path: Path, result: LayersResult) -> None:
@@ -416,7 +337,7 @@ def _read_result(path: Path, store: Store) -> LayersResult | None:
         return None
     conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
     env, scripts = data["activation"]
-    return LayersResult(layers, conflicts, tuple(data["notes"]), Activation(env, tuple(scripts)), made=0)
+    return LayersResult(layers, conflicts, tuple(data["notes"]), Activation(env, tuple(scripts)))
 
 
 def _packages_annotation(packages: Sequence[LockedPackage]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
-FORMAT = 4
+FORMAT = 5
 
 
 def cache_key(value: Any) -> str:
@@ -40,67 +41,38 @@ def context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict
     }
 
 
-def index_path(store: Store, package: LockedPackage, context: LinkContext) -> Path:
-    """Returns where a package's index is cached."""
-    return store.folders.index / f"{_package_key(package, context)}.json"
-
-
-def installed_record_path(store: Store, package: LockedPackage, context: LinkContext) -> Path:
-    """Returns where a package's installed record is cached: its RECORD, or its record in conda-meta."""
-    return store.folders.index / f"{_package_key(package, context)}-record.json"
-
-
-def _package_key(package: LockedPackage, context: LinkContext) -> str:
+def package_key(package: LockedPackage, context: LinkContext) -> str:
+    """Returns the key of a package's index and of its installed record."""
     return cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
 
 
-def requires_path(store: Store, wheel: LockedPackage) -> Path:
-    """Returns where the requirements of a wheel are cached."""
-    return store.folders.index / f"requires-{cache_key([FORMAT, wheel.key, wheel.url])}.json"
-
-
-def read_index(path: Path, store: Store) -> PackageIndex | None:
+def read_index(path: Path) -> PackageIndex | None:
     """Returns a cached index, or None if there is none."""
     data = read_record(path)
     if data is None:
         return None
-    entries = tuple(IndexEntry(*e) for e in data["entries"])
-    return PackageIndex(entries, tuple(data["post_link"]))
+    entries, post_link, requires = data
+    return PackageIndex(tuple(IndexEntry(*e) for e in entries), tuple(post_link), tuple(requires))
 
 
 def write_index(path: Path, index: PackageIndex) -> None:
     """Caches an index."""
-    entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
-    write_record(path, {"entries": entries, "post_link": index.post_link})
+    write_record(path, [index.entries, index.post_link, index.requires])
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:
     """Returns a layer of the store as JSON."""
-    return {
-        "media_type": layer.descriptor.media_type,
-        "digest": layer.descriptor.digest,
-        "size": layer.descriptor.size,
-        "annotations": dict(layer.descriptor.annotations),
-        "diff_id": layer.diff_id,
-        "title": layer.title,
-        "packages": layer.packages,
-        "unpacked": layer.unpacked,
-    }
+    values = {f.name: getattr(layer, f.name) for f in fields(layer) if f.name not in ("descriptor", "path")}
+    return {**values, "descriptor": layer.descriptor.to_json()}
 
 
 def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     """Returns the layer that :func:`layer_record` described, or None if the store does not have its blob."""
-    path = store.get(data["digest"], data["size"])
+    descriptor = Descriptor.from_json(data["descriptor"])
+    path = store.get(descriptor.digest, descriptor.size)
     if path is None:
         return None
-    return Layer(
-        Descriptor(data["media_type"], data["digest"], data["size"], data["annotations"]),
-        data["diff_id"],
-        path,
-        title=data["title"],
-        packages=tuple(data["packages"]),
-        unpacked=data["unpacked"],
-    )
+    return Layer(**{**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])})
 
 
 def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:

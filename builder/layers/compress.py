@@ -27,7 +27,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Generator, Iterable
-from typing import Final, cast
+from typing import Final
 
 import deflate
 import zstandard
@@ -35,11 +35,11 @@ from isal import isal_zlib
 
 from builder.config.recipe import Compression
 from builder.errors import LayerError
-from builder.layers.entry import Deflated, Entry, Inline, Range
+from builder.layers.content import STEP, read_steps
+from builder.layers.entry import Deflated, Entry, Inline
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
 from builder.store.blobs import BlobWriter
-from builder.text import one_line
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 #: Bytes of tar in a gzip member or zstd frame.
@@ -49,12 +49,7 @@ BLOCK: Final = 1 << 20
 SPLICE_FROM: Final = 32 << 10
 GZIP_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
-#: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread holds at most
-#: 64 MiB.
-_STEP: Final = 64 << 10
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, unknown system
-_BUG = "this is a bug in builder; please report it"
-_ISAL_ERROR = cast("type[Exception]", isal_zlib.error)  # isal's type stub declares an instance
 
 
 def codec_name(compression: Compression) -> str:
@@ -100,20 +95,11 @@ class LayerWriter:
                 f"a tar cannot hold the time {mtime}",
                 "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it",
             )
-        self._blob = _CompressedTar(out, compression, advance)
+        self.blob = _CompressedTar(out, compression, advance)
+        """What is written so far."""
         self._splice = compression == "gzip"
         self._mtime = mtime
         self._sources = _OpenFile()
-
-    @property
-    def diff_id(self) -> str:
-        """Digest of the uncompressed tar."""
-        return self._blob.diff_id
-
-    @property
-    def size(self) -> int:
-        """Bytes of the uncompressed tar so far."""
-        return self._blob.size
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Writes all entries, parent directories first, and the end of the tar.
@@ -124,11 +110,11 @@ class LayerWriter:
         """
         try:
             for entry in with_parents(entries):
-                self._blob.write(header(entry, self._mtime))
+                self.blob.write(header(entry, self._mtime))
                 if entry.kind == "file" and entry.size:
                     self._content(entry)
-            self._blob.write(END)
-            self._blob.finish()
+            self.blob.write(END)
+            self.blob.finish()
         finally:
             self._sources.close()
             if isinstance(entries, Generator):
@@ -136,53 +122,18 @@ class LayerWriter:
 
     def _content(self, entry: Entry) -> None:
         content = entry.content
-        if isinstance(content, Inline):
-            if len(content.data) != entry.size:
-                raise LayerError(
-                    f"{entry.path}: content has {len(content.data)} bytes, not {entry.size}", _BUG
-                )
-            self._blob.write(content.data)
-        elif isinstance(content, Range):
-            self._range(entry, content)
-        elif isinstance(content, Deflated):
-            self._deflated(entry, content)
+        fd = -1 if content is None or isinstance(content, Inline) else self._sources.fd(str(content.source))
+        if self._splice and isinstance(content, Deflated) and entry.size >= SPLICE_FROM:
+            self.blob.flush()
+            self.blob.put(_GZIP_HEADER)
+            for data in read_steps(entry, fd, copy=self.blob.put):
+                self.blob.account(data)
+            self.blob.put(_gzip_trailer(content.crc32, entry.size))
         else:
-            raise LayerError(f"{entry.path}: no content", _BUG)
+            for data in read_steps(entry, fd):
+                self.blob.write(data)
         if pad := padding(entry.size):
-            self._blob.write(bytes(pad))
-
-    def _range(self, entry: Entry, content: Range) -> None:
-        fd = self._sources.fd(str(content.source))
-        at, left = content.offset, entry.size
-        crc = 0
-        sha256 = hashlib.sha256() if content.sha256 else None
-        while left:
-            data = os.pread(fd, min(left, BLOCK), at)
-            if not data:
-                raise _short(entry)
-            if content.crc32 is not None:
-                crc = isal_zlib.crc32(data, crc)
-            if sha256 is not None:
-                sha256.update(data)
-            self._blob.write(data)
-            at += len(data)
-            left -= len(data)
-        if content.crc32 is not None and crc != content.crc32:
-            raise _damaged(entry, "checksum")
-        if sha256 is not None and sha256.hexdigest() != content.sha256:
-            raise _damaged(entry, f"its sha256 is {sha256.hexdigest()}, the package lists {content.sha256}")
-
-    def _deflated(self, entry: Entry, content: Deflated) -> None:
-        fd = self._sources.fd(str(content.source))
-        if self._splice and entry.size >= SPLICE_FROM:
-            self._blob.flush()
-            self._blob.put(_GZIP_HEADER)
-            _inflate_stream(entry, content, fd, copy=self._blob.put, sink=self._blob.account)
-            self._blob.put(_gzip_trailer(content.crc32, entry.size))
-        elif entry.size <= _STEP and content.compressed <= _STEP:
-            self._blob.write(_inflate(entry, content, fd))
-        else:
-            _inflate_stream(entry, content, fd, copy=lambda raw: None, sink=self._blob.write)
+            self.blob.write(bytes(pad))
 
 
 class _CompressedTar:
@@ -235,7 +186,7 @@ class _CompressedTar:
         Small amounts are collected, because the store hashes each write on its own.
         """
         self._packed += data
-        if at_once or len(self._packed) >= _STEP:
+        if at_once or len(self._packed) >= STEP:
             self._out.write(memoryview(self._packed))
             self._packed = bytearray()
 
@@ -261,69 +212,3 @@ class _OpenFile:
         if self._fd >= 0:
             os.close(self._fd)
         self._path, self._fd = "", -1
-
-
-def _inflate_stream(
-    entry: Entry,
-    content: Deflated,
-    fd: int,
-    *,
-    copy: Callable[[bytes], object],
-    sink: Callable[[bytes], object],
-) -> None:
-    """Inflates a stream step by step and checks its length and CRC.
-
-    Args:
-        entry: the member that the stream belongs to.
-        content: where the stream is.
-        fd: descriptor of ``content.source``.
-        copy: is called with the stream's own bytes.
-        sink: is called with the inflated bytes.
-    """
-    inflate = isal_zlib.decompressobj(-15)
-    crc, size = 0, 0
-    at, left = content.offset, content.compressed
-    while left:
-        raw = os.pread(fd, min(left, _STEP), at)
-        if not raw:
-            raise _short(entry)
-        copy(raw)
-        at += len(raw)
-        left -= len(raw)
-        try:
-            data = inflate.decompress(raw)
-        except _ISAL_ERROR as e:
-            raise _damaged(entry, str(e)) from None
-        crc = isal_zlib.crc32(data, crc)
-        size += len(data)
-        if size > entry.size:  # a zip bomb, for example
-            break
-        sink(data)
-    if not inflate.eof or inflate.unused_data or size != entry.size or crc != content.crc32:
-        raise _damaged(entry, "checksum or length")
-
-
-def _inflate(entry: Entry, content: Deflated, fd: int) -> bytes:
-    """Returns the content of a small stream."""
-    raw = os.pread(fd, content.compressed, content.offset)
-    try:
-        data: bytes = isal_zlib.decompress(raw, -15, entry.size)
-    except _ISAL_ERROR as e:
-        raise _damaged(entry, str(e)) from None
-    if len(data) != entry.size or isal_zlib.crc32(data) != content.crc32:
-        raise _damaged(entry, "checksum or length")
-    return data
-
-
-def _short(entry: Entry) -> LayerError:
-    return LayerError(
-        f"{one_line(entry.path)}: its archive ends too early",
-        "the archive changed while it was read: build again",
-    )
-
-
-def _damaged(entry: Entry, why: str) -> LayerError:
-    return LayerError(
-        f"{one_line(entry.path)}: damaged in its archive ({why})",
-        "fetch the package again (builder cache prune), or lock another version",
-    )

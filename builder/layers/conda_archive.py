@@ -1,37 +1,39 @@
 """Opens conda packages: ``.conda`` (a zip of two zstd tars) and ``.tar.bz2``.
 
 A package has two parts: ``info`` (metadata) and ``pkg`` (the files). Each is read as a stream, in chunks of
-1 MiB, up to a bound.
+1 MiB, up to a bound. The files are unpacked into one temporary file, and an entry's content is a reference
+into that file, so the memory needed does not depend on the package's size.
 """
 
 from __future__ import annotations
 
 import bz2
+import os
+import tempfile
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Literal, cast
 
 import zstandard
 
 from builder.errors import LayerError
 from builder.layers import limits
+from builder.layers.entry import Kind
 from builder.layers.limits import most_unpacked
 from builder.layers.tar import check_path
-from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
+from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
 from builder.model import Fetched
-from builder.store.files import CHUNK
+from builder.store.files import CHUNK, space_errors
+from builder.store.temporary import temporary_name
 from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, TarError, read_headers
-from builder.text import one_line
 
 #: What the decoders and json raise for damaged input.
 _DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)
-#: Hard links that are followed from a member to its file.
-_MAX_HARD_LINKS = 40
 
-MemberKind = Literal["file", "hardlink", "symlink", "dir"]
-_KINDS: Mapping[bytes, MemberKind] = {
+_KINDS: Mapping[bytes, Kind] = {
     FILE: "file",
     HARDLINK: "hardlink",
     SYMLINK: "symlink",
@@ -45,7 +47,7 @@ class CondaMember:
 
     path: str
     """Without a leading ``./``."""
-    kind: MemberKind
+    kind: Kind
     mode: int
     size: int
     """Bytes of a file; 0 for every other kind."""
@@ -55,21 +57,13 @@ class CondaMember:
     """Where the content of a file begins in the uncompressed tar, in bytes."""
 
 
-def fault(fetched: Fetched, what: str) -> LayerError:
-    """Returns the error for a package that cannot be installed."""
-    return LayerError(
-        f"{fetched.package.filename}: {one_line(what)}",
-        "the package is damaged or hostile: fetch it again (builder cache prune), or lock another build",
-    )
-
-
 @contextmanager
 def damage(fetched: Fetched) -> Iterator[None]:
     """Raises a :class:`LayerError` that names the package in place of exceptions of decoders and parsers."""
     try:
         yield
     except _DAMAGE as e:
-        raise fault(fetched, f"cannot be read: {str(e) or type(e).__name__}") from e
+        raise fault(fetched.package, f"cannot be read: {str(e) or type(e).__name__}") from e
 
 
 def is_safe(path: str) -> bool:
@@ -79,20 +73,6 @@ def is_safe(path: str) -> bool:
     except LayerError:
         return False
     return True
-
-
-def is_conda(fetched: Fetched) -> bool:
-    """Returns whether the package is a ``.conda`` (not a ``.tar.bz2``).
-
-    Raises:
-        LayerError: it is neither.
-    """
-    name = fetched.package.filename
-    if not name.endswith((".conda", ".tar.bz2")):
-        raise LayerError(
-            f"{name!r} is not a conda package", "conda packages end in .conda or .tar.bz2: lock again"
-        )
-    return name.endswith(".conda")
 
 
 class PartReader:
@@ -184,10 +164,12 @@ def open_part(
     if most is None:
         most = most_unpacked(fetched.path.stat().st_size if fetched.path.exists() else 0)
     with damage(fetched):
-        if not is_conda(fetched):
+        if fetched.package.filename.endswith(".tar.bz2"):
             with bz2.open(fetched.path) as plain:
                 yield PartReader(cast(IO[bytes], plain), most, copy)
             return
+        if not fetched.package.filename.endswith(".conda"):
+            raise ValueError("conda packages end in .conda or .tar.bz2")
         with ZipSource(fetched.path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
             infos = archive.infolist()
             found = [
@@ -219,55 +201,80 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
                 path = path.rstrip("/")
             if path not in ("", "."):
                 if not is_safe(path):
-                    raise fault(fetched, f"unsafe member {header.path!r}")
+                    raise fault(fetched.package, f"unsafe member {header.path!r}")
                 if kind is None:
-                    raise fault(fetched, f"member {path!r} is not a file, a link or a folder")
+                    raise fault(fetched.package, f"member {path!r} is not a file, a link or a folder")
                 target = header.target.removeprefix("./") if kind == "hardlink" else header.target
                 yield CondaMember(path, kind, header.mode, header.size, target, start)
             reader.skip(start + header.size + -header.size % BLOCK - reader.position)
 
 
-def resolved(fetched: Fetched, members: Mapping[str, CondaMember], path: str) -> CondaMember:
-    """Returns the member that a path refers to.
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A package's uncompressed tar in a temporary file."""
 
-    Hard links are followed to the file (or symlink) they repeat.
+    path: Path
+    file: IO[bytes]
+    members: Mapping[str, CondaMember]
+    """By path; a hard link is the member that it repeats. If two members have the same path, the last one
+    counts, as when a tar is unpacked."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the file."""
+        return self.file.fileno()
+
+    def append(self, chunks: Iterator[bytes]) -> tuple[int, int]:
+        """Appends rewritten content behind the tar; returns its offset and size in bytes.
+
+        Raises:
+            SpaceError: the disk is full.
+        """
+        with space_errors(self.path.parent):
+            start = self.file.seek(0, os.SEEK_END)
+            for chunk in chunks:
+                self.file.write(chunk)
+            size = self.file.tell() - start
+            self.file.flush()
+        return start, size
+
+
+@contextmanager
+def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
+    """Decompresses the package's files into a temporary file, which is removed at the end of the block.
+
+    :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is removed
+    later.
+
+    Args:
+        fetched: the package.
+        tmpdir: where the file is made.
+        most: bytes that the file may have.
 
     Raises:
-        LayerError: there is no such member, or a hard link points to none.
+        LayerError: the package is damaged or unsafe, or unpacks to more than ``most`` bytes.
+        SpaceError: the disk is full.
     """
-    if path not in members:
-        raise fault(fetched, f"{path!r} is listed in its info/ but not in the archive")
-    member = members[path]
-    followed = 0
-    while member.kind == "hardlink":
-        followed += 1
-        if member.target not in members or followed > _MAX_HARD_LINKS:
-            raise fault(
-                fetched,
-                f"member {member.path!r} is a hard link to {member.target!r}, "
-                "which is not a file of the package",
-            )
-        member = members[member.target]
-    return member
+    with space_errors(tmpdir):
+        tmpdir.mkdir(parents=True, exist_ok=True)
+        spool = tempfile.NamedTemporaryFile(dir=tmpdir, prefix=f"{temporary_name()}-")  # noqa: SIM115  closed below
 
+    def write(data: bytes) -> None:
+        with space_errors(tmpdir):
+            spool.write(data)
 
-def package_files(fetched: Fetched, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns the content of some small files of a package, without unpacking it.
-
-    Links and files over 1 MiB are left out.
-
-    Raises:
-        LayerError: the package is damaged.
-    """
-    wanted = set(paths)
-    found: dict[str, bytes] = {}
-    if not wanted:
-        return found
-    with open_part(fetched, "pkg") as reader:
-        for member in read_part(fetched, reader):
-            if member.path in wanted and member.kind == "file" and member.size <= CHUNK:
-                wanted.discard(member.path)
-                found[member.path] = reader.read_exactly(member.size)
-            if not wanted:
-                break
-    return found
+    with spool:
+        with open_part(fetched, "pkg", most, write) as reader:
+            members: dict[str, CondaMember] = {}
+            for member in read_part(fetched, reader):
+                if member.kind == "hardlink" and member.target not in members:
+                    raise fault(
+                        fetched.package,
+                        f"member {member.path!r} is a hard link to {member.target!r}, "
+                        "which is not a file of the package before it",
+                    )
+                members[member.path] = members[member.target] if member.kind == "hardlink" else member
+            reader.finish()
+        with space_errors(tmpdir):
+            spool.flush()
+        yield Spool(Path(spool.name), cast(IO[bytes], spool), members)

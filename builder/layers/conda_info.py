@@ -13,26 +13,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from builder.layers import limits
-from builder.layers.conda_archive import (
-    CondaMember,
-    damage,
-    fault,
-    is_safe,
-    open_part,
-    read_part,
-)
+from builder.layers.conda_archive import damage, is_safe, open_part, read_part
+from builder.layers.entry import Kind
+from builder.layers.zips import fault
 from builder.model import Fetched
 
-_WANTED = frozenset(
-    f"info/{name}" for name in ("index.json", "paths.json", "link.json", "package_metadata.json")
-)
+#: Files that are read, and the most bytes of each.
+_WANTED = {
+    "info/index.json": limits.MAX_METADATA,
+    "info/paths.json": limits.MAX_LISTING,
+    "info/link.json": limits.MAX_METADATA,
+}
 #: Bytes of a placeholder: Linux takes no longer paths.
 _MAX_PLACEHOLDER = 4096
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
-PathKind = Literal["file", "symlink", "dir"]
 Noarch = Literal["", "python", "generic"]
-_KINDS: Mapping[str, PathKind] = {"hardlink": "file", "softlink": "symlink", "directory": "dir"}
+_KINDS: Mapping[str, Kind] = {"hardlink": "file", "softlink": "symlink", "directory": "dir"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class PathInfo:
     """A path of the package, as ``info/paths.json`` describes it."""
 
     path: str
-    kind: PathKind
+    kind: Kind
     size: int | None = None
     """Bytes; None if an old package does not record it."""
     sha256: str = ""
@@ -75,66 +72,53 @@ def read_info(fetched: Fetched) -> PackageInfo:
     with damage(fetched):
         index = _index(fetched, files)
         if "info/paths.json" not in files:
-            raise fault(fetched, "no info/paths.json: it was made before 2017")
+            raise fault(fetched.package, "no info/paths.json: it was made before 2017")
         paths = _paths(files["info/paths.json"])
         noarch, points = _noarch(index, files)
     if len(paths) > limits.MAX_MEMBERS:
-        raise fault(fetched, f"{len(paths)} paths; at most {limits.MAX_MEMBERS} are allowed")
+        raise fault(fetched.package, f"{len(paths)} paths; at most {limits.MAX_MEMBERS} are allowed")
     for p in paths:
         if not is_safe(p.path):
-            raise fault(fetched, f"unsafe path {p.path!r}")
+            raise fault(fetched.package, f"unsafe path {p.path!r}")
     try:
         return PackageInfo(index, paths, noarch, tuple(_entry_point(p) for p in points))
     except ValueError as e:
-        raise fault(fetched, f"entry point {e}") from None
+        raise fault(fetched.package, f"entry point {e}") from None
 
 
 def _info_files(fetched: Fetched) -> dict[str, bytes]:
     """Return the wanted files of ``info/``.
 
-    In a ``.tar.bz2`` they precede the content, which is not read if they are enough.
+    In a ``.tar.bz2`` they precede the content, which is not read then.
     """
     found: dict[str, bytes] = {}
     with open_part(fetched, "info") as reader:
         for member in read_part(fetched, reader):
-            if member.path not in _WANTED or member.kind != "file":
-                continue
-            _check_size(fetched, member)
-            found[member.path] = reader.read_exactly(member.size)
-            if _is_complete(found):
+            if {"info/index.json", "info/paths.json"} <= found.keys() and not member.path.startswith("info/"):
                 break
+            most = _WANTED.get(member.path)
+            if most is None or member.kind != "file":
+                continue
+            if member.size > most:
+                raise fault(
+                    fetched.package, f"{member.path} has {member.size} bytes; at most {most} are allowed"
+                )
+            found[member.path] = reader.read_exactly(member.size)
     return found
-
-
-def _check_size(fetched: Fetched, member: CondaMember) -> None:
-    most = limits.MAX_LISTING if member.path == "info/paths.json" else limits.MAX_METADATA
-    if member.size > most:
-        raise fault(fetched, f"{member.path} has {member.size} bytes; at most {most} are allowed")
-
-
-def _is_complete(files: Mapping[str, bytes]) -> bool:
-    """Returns whether these files of ``info/`` are enough. noarch python packages need ``link.json`` too."""
-    if "info/index.json" not in files or "info/paths.json" not in files:
-        return False
-    try:
-        index = json.loads(files["info/index.json"])
-    except (ValueError, RecursionError):
-        return True  # reported by the caller
-    is_python = isinstance(index, dict) and index.get("noarch") in ("python", True)
-    return not is_python or "info/link.json" in files
 
 
 def _index(fetched: Fetched, files: Mapping[str, bytes]) -> dict[str, Any]:
     index = json.loads(files["info/index.json"]) if "info/index.json" in files else None
     if not isinstance(index, dict):
-        raise fault(fetched, "no info/index.json")
+        raise fault(fetched.package, "no info/index.json")
     name = index.get("name")
     for key in ("name", "version", "build"):
         if not isinstance(index.get(key, ""), str | int | float):
-            raise fault(fetched, f"{key} in its info/index.json is not text")
-    if str(name).lower() != fetched.package.name.lower():
+            raise fault(fetched.package, f"{key} in its info/index.json is not text")
+    wanted = fetched.package.name
+    if str(name).lower() != wanted.lower():
         raise fault(
-            fetched, f"its info/index.json is that of {name!r}, but the lock names {fetched.package.name!r}"
+            fetched.package, f"its info/index.json is that of {name!r}, but the lock names {wanted!r}"
         )
     return index
 
@@ -181,7 +165,7 @@ def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Noarc
         raise ValueError(f"noarch is {noarch!r}")
     if noarch not in (True, "python"):
         return ("generic" if noarch else ""), ()
-    link = json.loads(files.get("info/link.json") or files.get("info/package_metadata.json") or b"{}")
+    link = json.loads(files.get("info/link.json") or b"{}")
     return "python", tuple((link.get("noarch") or {}).get("entry_points") or ())
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from builder.errors import LayerError
-from builder.layers.conda_archive import fault, is_safe
+from builder.layers.conda_archive import is_safe
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
 from builder.layers.conda_prefix import entry_point_shebang
-from builder.layers.conflicts import module_of
+from builder.layers.conflicts import module_of, walk
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.model import BASE_PYTHON, Fetched, LockedPackage
-
-#: As many symlinks as the Linux kernel follows.
-_MAX_LINKS = 40
+from builder.layers.zips import fault
+from builder.model import BASE_PYTHON, Fetched
 
 _ENTRY_POINT = """\
 {shebang}
@@ -30,46 +28,26 @@ if __name__ == '__main__':
 """
 
 
-def python_context(
-    packages: Sequence[LockedPackage],
-    fetched: Sequence[Fetched],
-    prefix: str,
-    platform: str,
-    requested: frozenset[str],
-) -> LinkContext:
-    """Returns what linking depends on: the prefix, the locked conda Python and its site-packages.
+def python_of(python: Fetched) -> tuple[str, str]:
+    """Returns the version of a conda package of Python, ``3.11``, and its site-packages.
 
-    The python package may state its site-packages (CEP 17). If it does not, they are
+    The package may state its site-packages (CEP 17). If it does not, they are
     ``lib/pythonX.Y/site-packages``, with a ``t`` after the version for a free-threaded build.
 
-    Args:
-        packages: all packages of the platform.
-        fetched: the fetched conda packages.
-        prefix: folder of the environment in the image.
-        platform: conda's name of the platform, ``linux-64``.
-        requested: names in the environment file.
-
     Raises:
-        LayerError: the python package is damaged, or is locked but was not fetched.
+        LayerError: the package is damaged.
     """
-    locked = next((p for p in packages if p.manager == "conda" and p.name == "python"), None)
-    if locked is None:
-        return LinkContext(prefix, "", "", platform, requested)
-    python = next((f for f in fetched if f.package == locked), None)
-    if python is None:
-        raise LayerError(f"{locked.filename} was not fetched", "this is a bug in builder; please report it")
-    match = re.match(r"(\d+)\.(\d+)", locked.version)
+    package = python.package
+    match = re.match(r"(\d+)\.(\d+)", package.version)
     if match is None:
-        raise LayerError(
-            f"{locked.filename}: {locked.version!r} is not a version of Python", "lock another python"
-        )
+        raise fault(package, f"{package.version!r} is not a version of Python")
     site_packages = read_info(python).index.get("python_site_packages_path")
     if not site_packages:
-        free_threaded = re.search(rf"_cp{match[1]}{match[2]}t$", locked.build)
+        free_threaded = re.search(rf"_cp{match[1]}{match[2]}t$", package.build)
         site_packages = f"lib/python{match[0]}{'t' if free_threaded else ''}/site-packages"
     elif not isinstance(site_packages, str) or not is_safe(site_packages):
-        raise fault(python, f"unsafe python_site_packages_path {site_packages!r}")
-    return LinkContext(prefix, match[0], site_packages, platform, requested)
+        raise fault(package, f"unsafe python_site_packages_path {site_packages!r}")
+    return match[0], site_packages
 
 
 class CondaLayout:
@@ -85,7 +63,7 @@ class CondaLayout:
                 f"{fetched.package.filename} is noarch python, and the environment has no python",
                 "add python to the environment's conda dependencies",
             )
-        self._fetched = fetched
+        self._package = fetched.package
         self._noarch_python = info.noarch == "python"
         self._context = context
         self._root = context.prefix.strip("/") + "/"
@@ -130,63 +108,38 @@ class CondaLayout:
         for path, target in links.items():
             name = self.paths[path].path
             if not is_safe(f"link-{target}".replace("/", "|")):  # NUL, or not UTF-8
-                raise fault(self._fetched, f"{name!r} is a link to {target!r}, which is not a path")
+                raise fault(self._package, f"{name!r} is a link to {target!r}, which is not a path")
             if self._leaves(path, links) and not self._is_base_python(path):
-                raise fault(self._fetched, f"{name!r} is a link that leaves the environment: {target!r}")
+                raise fault(self._package, f"{name!r} is a link that leaves the environment: {target!r}")
 
     def _is_base_python(self, path: str) -> bool:
         """Returns whether a path is the link to the base image's interpreter, which builder made."""
-        is_ours = self._fetched.package.url.startswith(BASE_PYTHON)
+        is_ours = self._package.url.startswith(BASE_PYTHON)
         return is_ours and self.relative(path).startswith("bin/python")
 
     def _leaves(self, path: str, links: Mapping[str, str]) -> bool:
         """Returns whether a path leaves the prefix, if all symlinks on its way are followed.
 
-        ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a symlink
-        replaces its name: its parts are put in front of the parts ahead. Invariant: ``done`` is inside the
-        prefix.
-
-            lib/a/x with lib/a -> ../b      done            ahead
-                                            lib             a x
-                                            lib/a (link)    x
-                                            lib             .. b x
-                                            (prefix)        b x
+        On the way from the image's root it may be above the prefix.
         """
-        base = self._root.rstrip("/").split("/")
-        done = list(base)
-        todo = self.relative(path).split("/")[::-1]
-        followed = 0
-        while todo:
-            part = todo.pop()
-            if part in ("", "."):
-                continue
-            if part == "..":
-                done.pop()
-                if len(done) < len(base):
+        place = ""
+        try:
+            for place in walk(path, links.get):
+                is_above = not place or self._root.startswith(f"{place}/")
+                if not is_above and not f"{place}/".startswith(self._root):
                     return True
-                continue
-            done.append(part)
-            target = links.get("/".join(done))
-            if target is None:
-                continue
-            followed += 1
-            if followed > _MAX_LINKS:  # a loop, which leads nowhere
-                return False
-            done.pop()
-            if target.startswith("/"):
-                if not (target + "/").startswith(f"/{self._root}"):
-                    return True
-                done = list(base)
-                target = target[len(self._root) :]
-            todo += target.split("/")[::-1]
-        return False
+        except IndexError:
+            return True
+        except RecursionError:  # a loop, which leads nowhere
+            return False
+        return not f"{place}/".startswith(self._root)
 
     def _check_folders(self) -> None:
         for path in self.paths:
             for folder in _parents(path):
                 info = self.paths.get(folder)
                 if info is not None and info.kind != "dir":
-                    raise fault(self._fetched, f"{info.path!r} is a {info.kind} and has files below it")
+                    raise fault(self._package, f"{info.path!r} is a {info.kind} and has files below it")
 
     def _entry_point(self, command: str, module: str, function: str) -> Entry:
         text = _ENTRY_POINT.format(
@@ -203,7 +156,7 @@ def _stem(fetched: Fetched, info: PackageInfo) -> str:
     """Returns ``name-version-build``, the name of the package's record."""
     stem = "-".join(str(info.index.get(key, "")) for key in ("name", "version", "build"))
     if "/" in stem or not is_safe(stem):
-        raise fault(fetched, f"its info/index.json has an unsafe name, version or build: {stem!r}")
+        raise fault(fetched.package, f"its info/index.json has an unsafe name, version or build: {stem!r}")
     return stem
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from builder.layers.conda_info import PackageInfo, PathInfo
 from builder.layers.conda_layout import CondaLayout
-from builder.layers.entry import Entry, Inline, LinkContext
+from builder.layers.entry import Content, Entry, Inline, LinkContext
 from builder.model import Fetched, LockedPackage
 from builder.redact import redact
 
@@ -46,6 +46,9 @@ class InstalledFile(NamedTuple):
     """In hex."""
     size: int
     """Bytes."""
+    packed: str
+    """The sha256 of the file in the archive, before its prefix is replaced, in hex."""
+    content: Content
 
 
 def package_record(

@@ -34,7 +34,7 @@ another package. It is left out: Python would run it in place of the module.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,7 +46,8 @@ from builder.model import LockedPackage
 LinkTarget = Callable[[LockedPackage, str], str]
 
 _INCOMPATIBLE = "these packages cannot share one environment: lock other versions, or remove one of them"
-_MAX_LINKS = 16
+#: As many symlinks as the Linux kernel follows.
+_MAX_LINKS = 40
 #: ``x/__pycache__/name.cpython-311.opt-1.pyc``.
 _COMPILED = re.compile(
     r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+?)\.[a-z]+-?\d+[a-z]?(?:\.opt-\w+)?\.pyc", re.DOTALL
@@ -228,48 +229,30 @@ class _Redirects:
         return moved
 
     def _follow(self, folder: str, package: LockedPackage) -> str:
-        """Returns the folder's path after following all symlinks on its way, as the kernel does.
-
-        ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a symlink
-        replaces its name, so a ``..`` in it applies to where the links before it lead:
-
-            y/new with x -> d/e, y -> x/..      done            ahead
-                                                y (link)        new
-                                                x (link)        .. new
-                                                d/e             .. new
-                                                d/new
-        """
-        done: list[str] = []
-        todo = folder.split("/")[::-1]
-        followed = 0
+        """Returns the folder's path after following all symlinks on its way."""
         link = ""
-        while todo:
-            part = todo.pop()
-            if part == "..":
-                if not done:
-                    raise self._outside(link, "image")
-                done.pop()
-                continue
-            if part in ("", "."):
-                continue
-            done.append(part)
-            path = "/".join(done)
-            if path in self._links:
-                followed += 1
-                if followed > _MAX_LINKS:
+
+        def link_text(path: str) -> str | None:
+            nonlocal link
+            if path not in self._links:
+                return None
+            link = path
+            return self._target(path)
+
+        found = ""
+        try:
+            for found in walk(folder, link_text):
+                if found in self.blocked:
                     raise LayerError(
-                        f"{package.name}: the symlinks on the way to /{folder} form a loop", _INCOMPATIBLE
+                        f"{package.name} needs a folder at /{found}, where another package has a file",
+                        _INCOMPATIBLE,
                     )
-                link = path
-                text = self._target(link)
-                done = [] if text.startswith("/") else done[:-1]
-                todo += text.split("/")[::-1]
-            elif path in self.blocked:
-                raise LayerError(
-                    f"{package.name} needs a folder at /{path}, where another package has a file",
-                    _INCOMPATIBLE,
-                )
-        found = "/".join(done)
+        except RecursionError:
+            raise LayerError(
+                f"{package.name}: the symlinks on the way to /{folder} form a loop", _INCOMPATIBLE
+            ) from None
+        except IndexError:
+            raise self._outside(link, "image") from None
         if link and not f"{found}/".startswith(self._root):
             raise self._outside(link, "environment")
         return found
@@ -285,6 +268,47 @@ class _Redirects:
         if link not in self._targets:
             self._targets[link] = self._link_target(self._packages[self._links[link]], link)
         return self._targets[link]
+
+
+def walk(path: str, link_text: Callable[[str], str | None]) -> Iterator[str]:
+    """Yields each place on the way to a path, after following symlinks as the kernel does.
+
+    ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a symlink
+    replaces its name, so a ``..`` in it applies to where the links before it lead:
+
+        y/new with x -> d/e, y -> x/..      done            ahead
+                                            y (link)        new
+                                            x (link)        .. new
+                                            d/e             .. new
+                                            d/new
+
+    Args:
+        path: relative to the image's root.
+        link_text: returns the text of a symlink; None if there is none at a path.
+
+    Raises:
+        IndexError: ``..`` leads out of the image.
+        RecursionError: too many symlinks, as in a loop.
+    """
+    done: list[str] = []
+    todo = path.split("/")[::-1]
+    followed = 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done.pop()
+        else:
+            done.append(part)
+            text = link_text("/".join(done))
+            if text is not None:
+                followed += 1
+                if followed > _MAX_LINKS:
+                    raise RecursionError
+                done = [] if text.startswith("/") else done[:-1]
+                todo += text.split("/")[::-1]
+        yield "/".join(done)
 
 
 def _with_ancestors(folders: Set[str]) -> set[str]:

@@ -1,11 +1,12 @@
 """What a package puts into the image: the types that readers, the planner and the tar writer share.
 
-A reader (``wheel.py``, ``conda.py``) describes a package in two steps:
+A reader (``wheel.py``, ``conda.py``) describes a package in two steps, in any thread:
 
-1. ``index`` lists the paths only. It is cheap and cached. The planner uses it to find files that several
-   packages contain.
-2. ``entries`` returns the members of the layer's tar with their content. Their order depends on the archive
-   alone.
+1. ``wheel_index`` and ``conda_index`` list the paths only. This is cheap and cached. The planner uses it to
+   find files that several packages contain.
+2. ``wheel_entries`` and ``conda_entries`` return the members of the layer's tar with their content, in the
+   order of the index. A hard link becomes a regular file if the path that it repeats is left out. Large
+   content is a reference into the archive or into a temporary file; at most 64 MiB are in memory at a time.
 
 Paths are relative to the image's root, with forward slashes, without a leading slash or ``..``:
 ``opt/conda/lib/libz.so.1``.
@@ -13,12 +14,9 @@ Paths are relative to the image's root, with forward slashes, without a leading 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
-
-from builder.model import Fetched
+from typing import Literal, NamedTuple
 
 Kind = Literal["file", "dir", "symlink", "hardlink"]
 
@@ -80,8 +78,7 @@ class Entry:
     """None for everything but a regular file, and for an empty one."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     """A path of a package. Parent directories appear only if the package lists them."""
 
     path: str
@@ -94,11 +91,13 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class PackageIndex:
-    """All paths of a package, in the order of its archive."""
+    """All paths of a package, in the order of its archive; the last one is that of its record."""
 
     entries: tuple[IndexEntry, ...]
     post_link: tuple[str, ...] = ()
     """Image paths of the package's post-link and pre-link scripts."""
+    requires: tuple[str, ...] = ()
+    """The ``Requires-Dist`` texts of a wheel's METADATA."""
 
     @property
     def unpacked(self) -> int:
@@ -124,37 +123,3 @@ class LinkContext:
     def interpreter(self) -> str:
         """Path of the image's Python for a shebang line; empty if the environment has none."""
         return f"{self.prefix}/bin/python{self.python}" if self.python else ""
-
-
-#: Receives a package and the record of its installed files: RECORD, or the record in conda-meta.
-RecordSink = Callable[[Fetched, Entry], object]
-
-
-def ignore_record(fetched: Fetched, record: Entry) -> None:
-    """A :data:`RecordSink` that drops the record."""
-
-
-class PackageReader(Protocol):
-    """Turns one kind of archive into entries: ``wheel.WheelReader`` or ``conda.CondaReader``.
-
-    Safe in any thread.
-    """
-
-    def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
-        """Returns the paths of the package.
-
-        Raises:
-            LayerError: the archive is unsafe or damaged.
-        """
-
-    def entries(
-        self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
-    ) -> Iterator[Entry]:
-        """Returns the package's members in the order of the index, without the paths in ``leave_out``.
-
-        A hard link becomes a regular file if the path that it repeats is left out. Large content is a
-        reference into the archive or into a temporary file; at most 64 MiB are in memory at a time.
-
-        Raises:
-            LayerError: the archive is unsafe or damaged.
-        """

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from builder.errors import LayerError
-from builder.layers.cache import index_path, installed_record_path, read_index, requires_path, write_index
-from builder.layers.conda_activation import is_activation
+from builder.layers.cache import package_key, read_index, write_index
 from builder.layers.conflicts import Resolution, resolve_conflicts
-from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex, PackageReader
+from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
 from builder.model import Fetched, LockedPackage
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
-
-if TYPE_CHECKING:
-    from builder.layers.conda import CondaReader
-    from builder.layers.wheel import WheelReader
-
 
 _TASK = "reading packages"
 
@@ -84,10 +78,19 @@ class Packages:
         return {package.key: index for package, index in found}
 
     def _index(self, package: LockedPackage) -> PackageIndex:
-        path = index_path(self._store, package, self.context)
-        index = read_index(path, self._store)
+        path = self._store.folders.index / f"{package_key(package, self.context)}.json"
+        index = read_index(path)
         if index is None:
-            index = self._reader(package).index(self._fetched[package.key], self.context)
+            fetched = self._fetched[package.key]
+            # readers of archives are imported here: a build with nothing changed reads none
+            if package.manager == "conda":
+                from builder.layers.conda import conda_index
+
+                index = conda_index(fetched, self.context)
+            else:
+                from builder.layers.wheel import wheel_index
+
+                index = wheel_index(fetched, self.context)
             write_index(path, index)
         return index
 
@@ -111,23 +114,31 @@ class Packages:
         from builder.layers.pip_order import pip_order  # with packaging, which few builds need
 
         conda = [package for package in self.locked if package.manager == "conda"]
-        return resolved([*conda, *pip_order(pip, self.requires(pip), self.context)])
+        requires = {package.key: self.indexes[package.key].requires for package in pip}
+        return resolved([*conda, *pip_order(pip, requires, self.context)])
 
     def entries(self, package: LockedPackage, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
-        """Returns a package's members, see :class:`builder.layers.entry.PackageReader`."""
-        return self._reader(package).entries(self._fetched[package.key], self.context, leave_out)
+        """Yield a package's members in the order of its index, without the paths in ``leave_out``.
 
-    def requires(self, wheels: Sequence[LockedPackage]) -> dict[str, tuple[str, ...]]:
-        """Returns what the METADATA of each wheel needs, by package key; see :meth:`WheelReader.requires`."""
-        found = {}
-        for package in wheels:
-            path = requires_path(self._store, package)
-            known = read_record(path)
-            if known is None:
-                known = self._wheels.requires(self._fetched[package.key], self.context)
-                write_record(path, known)
-            found[package.key] = tuple(known)
-        return found
+        Raises:
+            LayerError: the archive is unsafe or damaged.
+        """
+        fetched = self._fetched[package.key]
+        if package.manager == "conda":
+            from builder.layers.conda import conda_entries
+
+            entries = conda_entries(fetched, self.context, self._settings.tmpdir, leave_out)
+        else:
+            from builder.layers.wheel import wheel_entries
+
+            entries = wheel_entries(fetched, self.context, leave_out)
+        record = self.indexes[package.key].entries[-1].path
+        for entry in entries:
+            if entry.path == record:
+                assert isinstance(entry.content, Inline)
+                content = entry.content.data.decode()
+                write_record(self._record_path(package), {"path": record, "content": content})
+            yield entry
 
     def record(self, package: LockedPackage) -> tuple[str, bytes]:
         """Returns the image path and the content of a package's RECORD, or of its record in conda-meta.
@@ -138,7 +149,7 @@ class Packages:
         Raises:
             LayerError: the archive is unsafe or damaged.
         """
-        path = installed_record_path(self._store, package, self.context)
+        path = self._record_path(package)
         data = read_record(path)
         if data is None:
             for _ in self.entries(package):
@@ -148,10 +159,9 @@ class Packages:
             raise LayerError(f"{path} cannot be read", "check the disk of the cache (BUILDER_CACHE)")
         return data["path"], data["content"].encode()
 
-    def _keep_record(self, fetched: Fetched, record: Entry) -> None:
-        assert isinstance(record.content, Inline)
-        path = installed_record_path(self._store, fetched.package, self.context)
-        write_record(path, {"path": record.path, "content": record.content.data.decode()})
+    def _record_path(self, package: LockedPackage) -> Path:
+        """Return where a package's RECORD, or its record in conda-meta, is cached."""
+        return self._store.folders.index / f"{package_key(package, self.context)}-record.json"
 
     def link_target(self, package: LockedPackage, path: str) -> str:
         """Returns the text of a package's symlink.
@@ -163,31 +173,3 @@ class Packages:
             if entry.path == path:
                 return entry.target
         raise LayerError(f"{package.filename}: no link at {path}", "the package is damaged: fetch it again")
-
-    @property
-    def with_activation(self) -> list[Fetched]:
-        """The conda packages that have activation scripts, in link order."""
-        root = self.context.prefix.strip("/") + "/"
-        found = []
-        for p in self.locked:
-            paths = (e.path.removeprefix(root) for e in self.indexes[p.key].entries)
-            if p.manager == "conda" and any(map(is_activation, paths)):
-                found.append(self._fetched[p.key])
-        return found
-
-    # Readers of archives, with what they import: a build with nothing changed reads none.
-
-    @cached_property
-    def _wheels(self) -> WheelReader:
-        from builder.layers.wheel import WheelReader
-
-        return WheelReader(self._keep_record)
-
-    @cached_property
-    def _conda(self) -> CondaReader:
-        from builder.layers.conda import CondaReader
-
-        return CondaReader(self._settings.tmpdir, self._keep_record)
-
-    def _reader(self, package: LockedPackage) -> PackageReader:
-        return self._conda if package.manager == "conda" else self._wheels

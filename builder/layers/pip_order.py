@@ -9,8 +9,8 @@ installed in the reverse order of their names::
     jupyter-console -> jupyter-core            3. notebook, jupyter-console
     jupyter-core -> traitlets, six             4. jupyter                  its files win
 
-What is left needs a cycle. Of these, pip installs those first that are farthest from the root, which is the
-list of requirements. Distance is the longest path without repetition.
+What is left needs a cycle: it comes last, in the reverse order of names. pip's own order of these differs
+from version to version.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from builder.model import LockedPackage
 
 #: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package too.
 _Graph = dict[str, set[str]]
-#: Steps of the search for the longest paths, which takes exponential time. Newer versions of pip visit each
-#: node up to five times, in the order of a set, so their result for a large cycle differs from run to run.
-_MAX_STEPS = 100_000
 _MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
@@ -39,18 +36,16 @@ def pip_order(
     Args:
         packages: all pip packages of an environment, in any order.
         requires: by package key, the ``Requires-Dist`` texts of the wheels' METADATA.
-        context: the Python and the platform of the markers, and the names in the environment file.
+        context: the Python and the platform of the markers.
     """
     by_name: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in packages}
     parsed: dict[str, list[Requirement]] = {
         name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()
     }
     graph = _graph(parsed, _marker_environment(context))
-    order = [[name for name in found if name in by_name] for found in _rounds(graph)]
-    distances = _distances(graph, [name for name in sorted(context.requested) if name in graph])
-    left = sorted(by_name.keys() & graph.keys(), key=lambda name: (distances[name], name), reverse=True)
-    names = [*(name for found in order for name in sorted(found, reverse=True)), *left]
-    return [by_name[name] for name in names]
+    rounds = [[name for name in found if name in by_name] for found in _rounds(graph)]
+    rounds.append([name for name in graph if name in by_name])
+    return [by_name[name] for found in rounds for name in sorted(found, reverse=True)]
 
 
 def _requirements(texts: Sequence[str]) -> list[Requirement]:
@@ -127,29 +122,3 @@ def _rounds(graph: _Graph) -> Iterator[list[str]]:
                 if not graph[other]:
                     following.append(other)
         found = following
-
-
-def _distances(graph: _Graph, requested: Sequence[str]) -> dict[str, int]:
-    """How far each node is from the root, counted along the longest path without repetition.
-
-    The nodes below the root are the requested ones. A node that none of these needs is below the root too.
-    """
-    distances = dict.fromkeys(graph, 0)
-    steps = 0
-    for start in [*requested, *sorted(graph)]:
-        if start not in requested and distances[start]:
-            continue
-        path = [start]
-        todo = [iter(sorted(graph[start]))]
-        distances[start] = max(distances[start], 1)
-        while todo and steps < _MAX_STEPS:
-            steps += 1
-            node = next(todo[-1], None)
-            if node is None:
-                todo.pop()
-                path.pop()
-            elif node not in path:
-                path.append(node)
-                todo.append(iter(sorted(graph[node])))
-                distances[node] = max(distances[node], len(path))
-    return distances

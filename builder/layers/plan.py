@@ -19,10 +19,9 @@ does not depend on the order, because layers of packages have no file in common.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from builder.config.recipe import Layers
 from builder.errors import LayerError
@@ -32,8 +31,6 @@ from builder.model import Layer, LockedPackage, Manager
 #: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have limits,
 #: and a retry costs less.
 MAX_UNPACKED = 1 << 30
-#: A guess of how many bytes a byte of an archive becomes: 2.6 to 4.2 in large wheels with compiled code.
-_UNPACKED_PER_BYTE = 3.3
 #: Names in the title of a group.
 _TITLE_NAMES = 6
 #: How the title of a layer of compiled modules begins; the title of the packages' layer follows.
@@ -68,21 +65,6 @@ class LayerPlan:
         return sum(known) // self.parts, len(self.packages) - len(known)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What is known about the sizes of packages, by :attr:`LockedPackage.key`."""
-
-    archive: Mapping[str, int | None]
-    """Bytes of the archive; None or missing counts as small."""
-    parts: Mapping[str, int] = field(default_factory=dict)
-    """Number of layers that a package needs, where it is more than one."""
-    unpacked: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of the package's files."""
-
-    def parts_of(self, package: LockedPackage) -> int:
-        return self.parts.get(package.key, 1)
-
-
 def plan_lock(
     packages: Sequence[LockedPackage],
     sizes: Mapping[str, int | None],
@@ -90,7 +72,6 @@ def plan_lock(
     *,
     budget: int,
     parts: Mapping[str, int] | None = None,
-    unpacked: Mapping[str, int] | None = None,
 ) -> list[LayerPlan]:
     """Returns the layers that the packages are distributed over, from the bottom up.
 
@@ -102,55 +83,48 @@ def plan_lock(
             they fit.
         parts: the number of layers a package needs, by key, where it is more than one, see
             :func:`split_index`.
-        unpacked: bytes of a package's files, by key; a group of more than :data:`MAX_UNPACKED` is cut.
 
     Raises:
         LayerError: no plan fits the budget.
     """
-    known = _Sizes(sizes, parts or {}, unpacked or {})
+    parts = parts or {}
     groups = max(1, min(options.groups, budget // 3))
     threshold = options.own_layer_from
     while True:
-        large = {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold or known.parts_of(p) > 1}
-        plans, extra = _distribute(packages, large, groups, known)
+        large = {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold or p.key in parts}
         # Empty groups count too, so that the threshold rarely moves when a package is added or removed.
-        needed = sum(known.parts.get(key, 1) for key in large) + 2 * groups + extra
+        needed = sum(parts.get(key, 1) for key in large) + 2 * groups
         if needed <= budget:
-            return plans
-        if not large - set(known.parts):
+            break
+        if not large - set(parts):
             raise LayerError(
-                f"the packages need {len(plans)} layers, and {budget} are left above the base image",
+                f"the packages need up to {needed} layers, and {budget} are left above the base image",
                 "choose a base image with fewer layers",
             )
         threshold *= 2
-
-
-def _distribute(
-    packages: Sequence[LockedPackage], large: Set[str], groups: int, sizes: _Sizes
-) -> tuple[list[LayerPlan], int]:
-    """Returns the layers for one threshold, and how many of them exist only because a group was cut."""
     plans: list[LayerPlan] = []
     for p in sorted((p for p in packages if p.key in large), key=lambda p: _from_the_bottom(p, sizes)):
-        plans += _own_layers(p, sizes.parts_of(p))
-    extra = 0
-    for manager in _MANAGERS:
-        members: dict[int, list[LockedPackage]] = {}
-        for p in packages:
-            if p.manager == manager and p.key not in large:
-                members.setdefault(bucket(p, groups), []).append(p)
-        for number, group in sorted(members.items()):
-            segments = _cut(group, sizes.unpacked)
-            extra += len(segments) - 1
-            title = f"{manager} group {number + 1}"
-            plans += [LayerPlan(f"{title}: {_names(segment)}", tuple(segment)) for segment in segments]
-    return plans, extra
+        plans += _own_layers(p, parts.get(p.key, 1))
+    return plans + _groups([p for p in packages if p.key not in large], groups)
 
 
-def _from_the_bottom(package: LockedPackage, sizes: _Sizes) -> tuple[int, int, str]:
+def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
+    """Returns the layers of small packages, conda's first."""
+    members: dict[tuple[int, int], list[LockedPackage]] = {}
+    for p in packages:
+        group = _MANAGERS.index(p.manager), name_bucket(f"{p.manager} {p.name}", groups)
+        members.setdefault(group, []).append(p)
+    return [
+        LayerPlan(f"{_MANAGERS[manager]} group {number + 1}: {_names(found)}", tuple(found))
+        for (manager, number), found in sorted(members.items())
+    ]
+
+
+def _from_the_bottom(package: LockedPackage, sizes: Mapping[str, int | None]) -> tuple[int, int, str]:
     """Sorts large packages: the largest first. Sizes count as powers of two, so that an update rarely moves
     a package.
     """
-    size = sizes.archive.get(package.key) or 0
+    size = sizes.get(package.key) or 0
     return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
 
@@ -162,29 +136,10 @@ def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
     return [LayerPlan(f"{title} ({part + 1}/{parts})", (package,), part, parts) for part in range(parts)]
 
 
-def _cut(members: Sequence[LockedPackage], unpacked: Mapping[str, int]) -> list[list[LockedPackage]]:
-    """Cuts a group between packages so that no segment has more than :data:`MAX_UNPACKED` bytes."""
-    segments: list[list[LockedPackage]] = [[]]
-    total = 0
-    for p in members:
-        size = unpacked.get(p.key, 0)
-        if segments[-1] and total + size > MAX_UNPACKED:
-            segments.append([])
-            total = 0
-        segments[-1].append(p)
-        total += size
-    return segments
-
-
 def _names(packages: Sequence[LockedPackage]) -> str:
     names = [p.name for p in packages]
     more = len(names) - _TITLE_NAMES
     return ", ".join(names[:_TITLE_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def bucket(package: LockedPackage, groups: int) -> int:
-    """Returns the group of a small package, from 0. It depends on the manager and the name only."""
-    return name_bucket(f"{package.manager} {package.name}", groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +204,3 @@ def split_index(index: PackageIndex, limit: int = MAX_UNPACKED) -> list[frozense
     for path, n in part_of.items():
         parts[n].add(path)
     return [frozenset(p) for p in parts]
-
-
-def likely_parts(sizes: Mapping[str, int | None]) -> dict[str, int]:
-    """Estimates how many layers the largest packages need, from the sizes of their archives.
-
-    Returns:
-        The number by package key, where it is more than one.
-    """
-    parts = {key: math.ceil((size or 0) * _UNPACKED_PER_BYTE / MAX_UNPACKED) for key, size in sizes.items()}
-    return {key: n for key, n in parts.items() if n > 1}

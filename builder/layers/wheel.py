@@ -16,10 +16,9 @@ import configparser
 import csv
 import hashlib
 import io
-import re
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.parser import BytesHeaderParser
 
@@ -34,8 +33,6 @@ from builder.layers.entry import (
     Inline,
     LinkContext,
     PackageIndex,
-    RecordSink,
-    ignore_record,
 )
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
@@ -49,84 +46,65 @@ _ANY_SHEBANG = b"#!python"
 
 
 @dataclass(frozen=True, slots=True)
-class _Copied:
-    """A member of the wheel that is installed."""
-
-    member: zipfile.ZipInfo
-    path: str
-    """Relative to the environment's prefix."""
-    executable: bool
-    script: bytes | None = None
-    """The new content if it is a script whose shebang is rewritten."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Generated:
-    """A file that the installer generates."""
+class _File:
+    """A file that is installed: a member of the wheel, a script whose shebang is rewritten, or a new one."""
 
     path: str
     """Relative to the environment's prefix."""
-    data: bytes
-    executable: bool = False
+    mode: int = 0o644
+    member: zipfile.ZipInfo | None = None
+    """None for a file that the installer generates."""
+    data: bytes | None = None
+    """The content; None if it is that of the member."""
+
+    @property
+    def size(self) -> int:
+        """Bytes; of a rewritten script those in the wheel."""
+        return self.member.file_size if self.member is not None else len(self.data or b"")
 
 
-class WheelReader:
-    """Reads wheels. Safe in any thread.
+def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
+    """Return the paths of a wheel. The size of RECORD is that in the wheel, which is close.
 
-    Args:
-        on_record: receives each RECORD that is written.
+    Raises:
+        LayerError: the archive is unsafe or damaged.
     """
+    with _open(fetched, context) as wheel:
+        layout = _Layout(wheel, fetched, context)
+        root = layout.root
+        entries = [IndexEntry(root + file.path, "file", file.size) for file in layout.files]
+        entries.append(IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size))
+        return PackageIndex(tuple(entries), requires=_requires(wheel))
 
-    def __init__(self, on_record: RecordSink = ignore_record) -> None:
-        self._on_record = on_record
 
-    def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
-        """See :class:`builder.layers.entry.PackageReader`.
+def _requires(wheel: WheelArchive) -> tuple[str, ...]:
+    """Return the ``Requires-Dist`` texts of the wheel's METADATA."""
+    raw = wheel.read(wheel.metadata("METADATA"), limits.MAX_LISTING)
+    return tuple(str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", []))
 
-        The size of RECORD is that in the wheel, which is close.
-        """
-        with _open(fetched, context) as wheel:
-            layout = _Layout(wheel, fetched, context)
-            root = layout.root
-            entries = [IndexEntry(root + c.path, "file", c.member.file_size) for c in layout.copied]
-            entries += [IndexEntry(root + g.path, "file", len(g.data)) for g in layout.generated]
-            entries.append(IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size))
-            return PackageIndex(tuple(entries))
 
-    def entries(
-        self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
-    ) -> Iterator[Entry]:
-        """See :class:`builder.layers.entry.PackageReader`."""
-        with _open(fetched, context) as wheel:
-            layout = _Layout(wheel, fetched, context)
-            for copied in layout.copied:
-                path = layout.root + copied.path
-                if path in leave_out:
-                    continue
-                if copied.script is not None:
-                    yield _inline(path, copied.script, executable=True)
-                else:
-                    content, size = wheel.content(copied.member)
-                    yield Entry(path, "file", _mode(copied.executable), size, content=content)
-            for generated in layout.generated:
-                path = layout.root + generated.path
-                if path not in leave_out:
-                    yield _inline(path, generated.data, generated.executable)
-            path = layout.root + layout.record_path
-            if path not in leave_out:
-                record = _inline(path, layout.record(), executable=False)
-                self._on_record(fetched, record)
-                yield record
+def wheel_entries(
+    fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
+) -> Iterator[Entry]:
+    """Yield the members of a wheel, without the image paths in ``leave_out``.
 
-    def requires(self, fetched: Fetched, context: LinkContext) -> tuple[str, ...]:
-        """Returns the ``Requires-Dist`` texts of the wheel's METADATA.
-
-        Raises:
-            LayerError: the wheel is unsafe or damaged.
-        """
-        with _open(fetched, context) as wheel:
-            raw = wheel.read(wheel.metadata("METADATA"), limits.MAX_LISTING)
-        return tuple(str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", []))
+    Raises:
+        LayerError: the archive is unsafe or damaged.
+    """
+    with _open(fetched, context) as wheel:
+        layout = _Layout(wheel, fetched, context)
+        for file in layout.files:
+            path = layout.root + file.path
+            if path in leave_out:
+                continue
+            if file.data is not None:
+                yield _inline(path, file.data, file.mode)
+            elif file.member is not None:
+                content, size = wheel.content(file.member)
+                yield Entry(path, "file", file.mode, size, content=content)
+        path = layout.root + layout.record_path
+        if path not in leave_out:
+            yield _inline(path, layout.record())
 
 
 def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
@@ -138,12 +116,8 @@ def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
     return WheelArchive(fetched)
 
 
-def _mode(executable: bool) -> int:
-    return 0o755 if executable else 0o644
-
-
-def _inline(path: str, data: bytes, executable: bool) -> Entry:
-    return Entry(path, "file", _mode(executable), len(data), content=Inline(data))
+def _inline(path: str, data: bytes, mode: int = 0o644) -> Entry:
+    return Entry(path, "file", mode, len(data), content=Inline(data))
 
 
 class _Layout:
@@ -164,17 +138,17 @@ class _Layout:
         self.record_path = f"{metadata}/RECORD"
 
         scripts = self._entry_points()
-        self.copied = self._copied({script.path for script in scripts})
-        self.generated = [*scripts, _Generated(f"{metadata}/INSTALLER", b"builder\n")]
+        self.files = [*self._copied({script.path for script in scripts}), *scripts]
+        """In the order of the layer, without RECORD."""
+        self.files.append(_File(f"{metadata}/INSTALLER", data=b"builder\n"))
         if fetched.package.name in context.requested:
-            self.generated.append(_Generated(f"{metadata}/REQUESTED", b""))
+            self.files.append(_File(f"{metadata}/REQUESTED", data=b""))
 
-        paths = [c.path for c in self.copied] + [g.path for g in self.generated] + [self.record_path]
-        repeated = duplicate(paths)
+        repeated = duplicate([*(file.path for file in self.files), self.record_path])
         if repeated is not None:
             raise wheel.fault(f"two members are installed to {repeated!r}")
 
-    def _copied(self, entry_points: set[str]) -> list[_Copied]:
+    def _copied(self, entry_points: set[str]) -> list[_File]:
         """Returns the members to install; ``entry_points`` are the paths of generated scripts."""
         copied = []
         metadata = self._wheel.dist_info + "/"
@@ -187,10 +161,10 @@ class _Layout:
             mode = member.external_attr >> 16
             if not is_script:
                 executable = stat.S_ISREG(mode) and bool(mode & 0o111)
-                copied.append(_Copied(member, path, executable))
+                copied.append(_File(path, 0o755 if executable else 0o644, member))
             elif path not in entry_points:
                 # Like pip: a wrapper that an old build tool wrote for an entry point is left out.
-                copied.append(_Copied(member, path, True, self._rewritten(member)))
+                copied.append(_File(path, 0o755, member, self._rewritten(member)))
         return copied
 
     def _place(self, name: str) -> tuple[str, bool]:
@@ -222,7 +196,7 @@ class _Layout:
         rest = self._wheel.read(member, limits.MAX_SCRIPTS).partition(b"\n")[2]
         return _shebang(self._context.interpreter) + rest
 
-    def _entry_points(self) -> list[_Generated]:
+    def _entry_points(self) -> list[_File]:
         """Returns the scripts that ``entry_points.txt`` declares."""
         if f"{self._wheel.dist_info}/entry_points.txt" not in self._wheel.members:
             return []
@@ -238,7 +212,7 @@ class _Layout:
                 if not filename.isprintable():
                     raise self._wheel.fault(f"the entry point {name!r} has a control character")
                 check_path(filename)
-                scripts[filename] = _Generated(f"bin/{filename}", data, executable=True)
+                scripts[filename] = _File(f"bin/{filename}", 0o755, data=data)
         except (configparser.Error, UnicodeDecodeError, AssertionError) as e:
             why = str(e) or "an entry point is not MODULE:FUNCTION"
             raise self._wheel.fault(f"entry_points.txt cannot be read: {why}") from None
@@ -251,14 +225,13 @@ class _Layout:
         """
         hashes = self._hashes()
         rows: list[tuple[str, str, int | str]] = []
-        for c in self.copied:
-            path = self._record_path(c.path)
-            if c.script is not None:
-                rows.append((path, _hash(c.script), len(c.script)))
-            else:
-                digest = hashes.get(c.member.filename) or self._wheel.record_hash(c.member)
-                rows.append((path, digest, c.member.file_size))
-        rows += [(self._record_path(g.path), _hash(g.data), len(g.data)) for g in self.generated]
+        for file in self.files:
+            path = self._record_path(file.path)
+            if file.data is not None:
+                rows.append((path, _hash([file.data]), len(file.data)))
+            elif file.member is not None:
+                digest = hashes.get(file.member.filename) or _hash(self._wheel.chunks(file.member))
+                rows.append((path, digest, file.size))
         rows.append((f"{self._wheel.dist_info}/RECORD", "", ""))
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows(rows)
@@ -268,10 +241,7 @@ class _Layout:
         """Returns the hashes in the wheel's own RECORD, by member."""
         try:
             text = self._wheel.read(self._wheel.metadata("RECORD"), limits.MAX_LISTING).decode()
-            if re.search('["\r]', text) is None:  # the common case, five times as fast as csv
-                rows = [line.rsplit(",", 2) for line in text.split("\n") if line]
-            else:
-                rows = list(csv.reader(io.StringIO(text)))
+            rows = list(csv.reader(io.StringIO(text)))
         except (UnicodeDecodeError, csv.Error) as e:
             raise self._wheel.fault(f"{self._wheel.dist_info}/RECORD cannot be read: {e}") from None
         return {row[0]: row[1] for row in rows if len(row) == 3}
@@ -288,5 +258,9 @@ def _shebang(interpreter: str) -> bytes:
     return wrapper[: wrapper.index(b"# -*- coding")]
 
 
-def _hash(data: bytes) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+def _hash(chunks: Iterable[bytes]) -> str:
+    """Returns the hash of a content as RECORD has it."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")

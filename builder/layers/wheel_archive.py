@@ -8,8 +8,7 @@ when its layer is written.
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import contextlib
 import os
 import stat
 import struct
@@ -26,10 +25,9 @@ from builder.errors import LayerError
 from builder.layers import limits
 from builder.layers.entry import Content, Deflated, Range
 from builder.layers.tar import check_path
-from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
+from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
 from builder.model import Fetched
 from builder.store.files import CHUNK
-from builder.text import one_line
 
 #: Bytes of a zip member's local header, before its name.
 _LOCAL_HEADER = 30
@@ -37,14 +35,6 @@ _LOCAL_HEADER = 30
 _ENCRYPTED, _DATA_DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
 #: A size in a local header whose value is in a zip64 field.
 _IN_ZIP64 = 0xFFFFFFFF
-
-
-def wheel_fault(fetched: Fetched, what: str) -> LayerError:
-    """Returns the error for a wheel that cannot be installed."""
-    return LayerError(
-        f"{fetched.package.filename}: {one_line(what)}",
-        "the wheel is damaged or hostile: fetch it again (builder cache prune), or lock another version",
-    )
 
 
 def duplicate(names: Sequence[str]) -> str | None:
@@ -64,39 +54,30 @@ class WheelArchive:
     def __init__(self, fetched: Fetched) -> None:
         self._fetched = fetched
         self._path = fetched.path
-        try:
-            self.distribution = parse_wheel_filename(fetched.package.filename).distribution
-            self._file = ZipSource(self._path)
-        except (ValueError, OSError) as e:
-            raise self.fault(f"not a wheel: {e}") from None
-        try:
-            self._zip = self._opened_zip()
+        with contextlib.ExitStack() as opened:
+            try:
+                self.distribution = parse_wheel_filename(fetched.package.filename).distribution
+                self._file = opened.enter_context(ZipSource(self._path))
+                self._size = os.fstat(self._file.fileno()).st_size
+                self._zip = opened.enter_context(zipfile.ZipFile(cast(IO[bytes], self._file)))
+            except ZIP_ERRORS as e:
+                raise self.fault(f"not a wheel: {e}") from None
             self.members = self._checked_members()
             """By name, in the archive's order, without directories."""
             self.dist_info = self._find_dist_info()
             """Name of the ``.dist-info`` folder."""
             self._check_version()
-        except BaseException:
-            self._file.close()
-            raise
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> WheelArchive:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._zip.close()
-        self._file.close()
-
-    def _opened_zip(self) -> zipfile.ZipFile:
-        try:
-            self._size = os.fstat(self._file.fileno()).st_size
-            return zipfile.ZipFile(cast(IO[bytes], self._file))
-        except ZIP_ERRORS as e:
-            raise self.fault(f"not a wheel: {e}") from None
+        self._opened.close()
 
     def fault(self, what: str) -> LayerError:
         """Returns the error for a wheel that cannot be installed."""
-        return wheel_fault(self._fetched, what)
+        return fault(self._fetched.package, what)
 
     def metadata(self, name: str) -> zipfile.ZipInfo:
         """Returns a member of the ``.dist-info`` folder.
@@ -117,7 +98,7 @@ class WheelArchive:
         """
         if member.file_size > most:
             raise self.fault(f"{member.filename!r} has {member.file_size} bytes; at most {most} are allowed")
-        return b"".join(self._chunks(member))
+        return b"".join(self.chunks(member))
 
     def start(self, member: zipfile.ZipInfo, size: int) -> bytes:
         """Returns the first ``size`` bytes of a member.
@@ -125,21 +106,14 @@ class WheelArchive:
         Raises:
             LayerError: the member is damaged.
         """
-        return next(self._chunks(member, size), b"")
+        return next(self.chunks(member, size), b"")
 
-    def record_hash(self, member: zipfile.ZipInfo) -> str:
-        """Returns the hash of a member's content as RECORD has it.
+    def chunks(self, member: zipfile.ZipInfo, size: int = CHUNK) -> Iterator[bytes]:
+        """Yields the content of a member: no more than its declared size. zipfile checks the CRC.
 
         Raises:
             LayerError: the member is damaged.
         """
-        digest = hashlib.sha256()
-        for chunk in self._chunks(member):
-            digest.update(chunk)
-        return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
-
-    def _chunks(self, member: zipfile.ZipInfo, size: int = CHUNK) -> Iterator[bytes]:
-        """Returns the content of a member: no more than its declared size. zipfile checks the CRC."""
         try:
             with self._zip.open(member) as f:
                 while chunk := f.read(size):

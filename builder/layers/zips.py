@@ -1,20 +1,21 @@
-"""Opens zip archives within bounds."""
+"""Opens zip archives within bounds, and reports what is wrong with a package."""
 
 from __future__ import annotations
 
 import io
-import lzma
 import struct
 import zipfile
 import zlib
 
+from builder.errors import LayerError
 from builder.layers import limits
+from builder.model import LockedPackage
+from builder.text import one_line
 
 #: What zipfile raises for damaged archives.
 ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
     struct.error,
     EOFError,
     OSError,
@@ -26,6 +27,14 @@ ZIP_ERRORS = (
 )
 #: Compression methods that packages may use. uv takes no others either, nor does the format of ``.conda``.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def fault(package: LockedPackage, what: str) -> LayerError:
+    """Returns the error for a package that cannot be installed."""
+    return LayerError(
+        f"{package.filename}: {one_line(what)}",
+        "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version",
+    )
 
 
 class ZipSource(io.FileIO):

@@ -1,26 +1,36 @@
-"""What a base image says about itself: its distribution, and its apt sources."""
+"""What a base image says about itself, and how its apt reaches the archives: by the base's own sources, or
+this machine's mirrors of them.
+
+A folder is mounted into the container: settings of this machine's apt (proxies, certificates), and sources if
+the base has none or a mirror stands in for them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
+from builder.bases.debian_mirror import apt_options
 from builder.bases.image import BaseImage
 from builder.errors import ImageError, RunnerError
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
-from builder.net.apt import parse_os_release, parse_sources
-from builder.progress import Reporter
-from builder.run.base import Runner, RunOptions
+from builder.net.apt import apt_sources, parse_os_release, parse_sources, parse_stanza, written
+from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive
+from builder.net.mirrors import mirrored_url, public_url
+from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import tail
-from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
-from builder.store.blobs import Store
 
 #: Prints what this module reads, each file after a line with its path.
 _PROBE = r"""
 command -v apt-get > /dev/null && command -v dpkg > /dev/null &&
-    printf '\n@@ apt\n' && dpkg --print-architecture
+    printf '\n@@ apt\n'
 for file in /etc/os-release /etc/apt/sources.list /etc/apt/sources.list.d/*; do
     [ -f "$file" ] && printf '\n@@ %s\n' "$file" && while IFS= read -r line || [ -n "$line" ]; do
         printf '%s\n' "$line"
@@ -28,6 +38,11 @@ for file in /etc/os-release /etc/apt/sources.list /etc/apt/sources.list.d/*; do
 done
 exit 0
 """
+#: Where the folder is in the container.
+MOUNTED = "/run/builder-apt"
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+#: Settings that name files of this machine, which the container does not have.
+_LOCAL_SETTING = re.compile(r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.IGNORECASE)
 _WITHOUT_APT = (
     "install them with the base's own package manager in steps:, take them from conda-forge, "
     "or use a base of Debian or Ubuntu"
@@ -45,8 +60,6 @@ class AptBase:
     """Its code name: ``bookworm``; empty if it does not say."""
     title: str
     """Its name for people: ``Ubuntu 24.04.1 LTS``."""
-    architecture: str
-    """Debian's name: ``amd64``."""
     sources: tuple[dict[str, str], ...]
     """Its apt sources as deb822 paragraphs."""
 
@@ -58,16 +71,6 @@ def runnable(base: BaseImage) -> Image | SifImage:
     config = canonical_json(base.config)
     described = Descriptor.of(OCI_CONFIG, config)
     return Image(base.layers, config, described, b"", Descriptor(OCI_MANIFEST, base.digest, 0))
-
-
-def apt_runner(image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter) -> Runner:
-    """The runner for the base's apt: user namespaces if they work, else the first engine.
-
-    Raises:
-        RunnerError: none works.
-    """
-    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
-    return find_runner(settings, store, reporter=reporter, without=unfit)
 
 
 def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
@@ -105,7 +108,6 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
         release.get("ID", ""),
         release.get("VERSION_CODENAME", ""),
         title or base.reference,
-        files["apt"].strip(),
         _sources(files),
     )
 
@@ -125,3 +127,87 @@ def _sources(files: dict[str, str]) -> tuple[dict[str, str], ...]:
     folders = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/")
     found = [parse_sources(PurePosixPath(p).name, text) for p, text in files.items() if p.startswith(folders)]
     return tuple(chain.from_iterable(found))
+
+
+@dataclass(frozen=True, slots=True)
+class AptNetwork:
+    """Mounts for apt, and the way back from a mirror's addresses."""
+
+    mounts: tuple[Mount, ...]
+    settings: Settings
+    mirrors: tuple[tuple[str, str], ...]
+    """This machine's, see :func:`builder.net.debarchives.host_mirrors`."""
+
+    def public(self, url: str) -> str:
+        """The address of a package for the lock: of the public archive, without credentials."""
+        return public_archive(public_url(self.settings, url), self.mirrors)
+
+
+def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str) -> AptNetwork:
+    """Fills a folder for the container.
+
+    Args:
+        folder: an empty folder that only this user can reach.
+        base: the base image.
+        settings: mirrors.
+        where: file, line and key of ``base_packages``, for messages.
+
+    Raises:
+        ImageError: neither the base nor this machine names an archive for the base's packages.
+    """
+    mirrors = host_mirrors()
+    sources = [
+        {**source, "URIs": " ".join(_mirrored(uri, settings, mirrors) for uri in _uris([source]))}
+        for source in _own_sources(base, where)
+    ]
+    if sources != list(base.sources):
+        (folder / "sources.d").mkdir()
+        text = "\n".join(written(source) for source in sources)
+        (folder / "sources.d" / "base.sources").write_text(text)
+    lines = [line for line in apt_options().splitlines() if not _LOCAL_SETTING.match(line)]
+    (folder / "apt.conf").write_text("".join(f"{line}\n" for line in lines))
+    if _CERTIFICATES.is_file():
+        shutil.copyfile(_CERTIFICATES, folder / "ca.crt")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)  # the container's root may be another user
+    own = _uris(base.sources)
+    folders = _folders([uri for uri in _uris(sources) if uri not in own])
+    return AptNetwork((Mount(folder, MOUNTED), *folders), settings, mirrors)
+
+
+def _own_sources(base: AptBase, where: str) -> Sequence[Mapping[str, str]]:
+    """The base's sources; if it has none, those of this machine for its suite."""
+    if base.sources:
+        return base.sources
+    text = ""
+    if base.system == "debian" and base.suite:
+        with contextlib.suppress(ImageError):
+            text = apt_sources(base.suite)
+    if not text:
+        raise ImageError(
+            f"{where}: the base {base.reference} ({base.title}) has no apt sources, and those of this "
+            "machine are for another distribution",
+            "use a base with apt sources, as the images of Debian and Ubuntu in registries have",
+        )
+    return [parse_stanza(block) for block in text.split("\n\n") if block.strip()]
+
+
+def _mirrored(uri: str, settings: Settings, mirrors: tuple[tuple[str, str], ...]) -> str:
+    """The address that answers here: BUILDER_MIRRORS first, then this machine's apt sources."""
+    own = mirrored_url(settings, uri)
+    return own if own != uri else mirrored_archive(uri, mirrors)
+
+
+def _uris(sources: Iterable[Mapping[str, str]]) -> list[str]:
+    return [uri for source in sources for uri in source.get("URIs", "").split()]
+
+
+def _folders(uris: list[str]) -> Iterator[Mount]:
+    """Mirrors in folders of this machine, at the same place in the container.
+
+    Args:
+        uris: of this machine's mirrors. The base's own ``file:`` sources are folders of the base.
+    """
+    for path in sorted({unquote(uri.removeprefix("file://")) for uri in uris if uri.startswith("file://")}):
+        if Path(path).is_dir() and ".." not in Path(path).parts:  # the base chose the end of the path
+            yield Mount(Path(path), path)

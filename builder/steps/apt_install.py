@@ -7,7 +7,6 @@ made once for a base and a list of packages, and is the same on every machine.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ from builder.store.leftovers import temporary_folder
 #: Title of the layer. It is part of the image's history, and so of its digest.
 TITLE = "OS packages"
 #: Part of the cache key of layers. Increase it when a change here results in other bytes.
-FORMAT = 1
+FORMAT = 2
 _MOUNTED = "/run/builder-apt"
 #: Made by packages when they are installed: secrets that all containers of the image would share, and caches
 #: with times in them.
@@ -92,7 +91,7 @@ def fetch_os_packages(
     lock, the snapshot services of Debian and Ubuntu.
 
     Raises:
-        FetchError: no place has a package; the message has its name and version.
+        FetchError: no place has a package.
         HashMismatch: a file does not match the lock.
         SpaceError: the disk is full.
     """
@@ -102,20 +101,13 @@ def fetch_os_packages(
     try:
         return fetch_packages(packages, settings, store, places=places, reporter=reporter)
     except FetchError as e:
-        stored = [p for p in install.packages if store.get(f"sha256:{p.sha256}") is not None]
-        missing = [f"{p.name} {p.version}" for p in install.packages if p not in stored]
-        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
         hint = e.hint
         if re.search("HTTP 4(04|10)", e.message):  # the archive has a newer version now
             hint = (
                 f"lock the archive's current versions: builder lock {install.target} --update-base; "
                 "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'"
             )
-        raise type(e)(
-            f"OS packages of the lock are not available: {e.message}\n"
-            f"    not in the cache: {len(missing)} of {len(install.packages)}: {shown}",
-            hint,
-        ) from None
+        raise type(e)(f"OS packages of the lock are not available: {e.message}", hint) from None
 
 
 def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) -> tuple[str, ...]:
@@ -135,9 +127,6 @@ def os_layer(install: OsInstall, settings: Settings, store: Store, reporter: Rep
         RunnerError: no runner works here.
         SpaceError: the disk is full.
     """
-    known = recorded_layer(install, settings, store)
-    if known is not None:
-        return known
 
     def make() -> Layer:
         fetched = fetch_os_packages(install, settings, store, reporter)
@@ -175,12 +164,13 @@ def _install(
 ) -> Layer:
     with temporary_folder(settings.tmpdir, 0o755) as folder:
         (folder / "debs").mkdir()
-        script = folder / "install.sh"
-        script.write_text(_script(install))
-        for path, mode in ((folder / "debs", 0o755), (script, 0o644)):
-            path.chmod(mode)  # the container's root may be another user
+        (folder / "debs").chmod(0o755)
+        (folder / "install.sh").write_text(_script(install))
+        (folder / "install.sh").chmod(0o644)
         for package, file in zip(install.packages, fetched, strict=True):
-            _link(file.path, folder / "debs" / package.filename)
+            copy = folder / "debs" / package.filename
+            shutil.copyfile(file.path, copy)
+            copy.chmod(0o644)  # the container's root may be another user
         step = StepRun(
             (f"sh {_MOUNTED}/install.sh",),
             env=_ENV,
@@ -191,18 +181,6 @@ def _install(
         )
         layer = run_step(runnable(install.base), step, settings, store, reporter)
     return replace(layer, title=TITLE)
-
-
-def _link(source: Path, target: Path) -> None:
-    """The container's root may be another user, who cannot read every file of the cache."""
-    if source.stat().st_mode & 0o004:
-        try:
-            os.link(source, target)
-            return
-        except OSError:  # another file system, or one without hard links
-            pass
-    shutil.copyfile(source, target)
-    target.chmod(0o644)
 
 
 def _script(install: OsInstall) -> str:

@@ -5,33 +5,25 @@ Nothing is installed here. apt's lists are in a container whose changes are lost
 
 from __future__ import annotations
 
-import difflib
 import re
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
 from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import (
-    BuilderError,
-    ConfigError,
-    FetchError,
-    LockError,
-    RunnerError,
-    SolveError,
-)
+from builder.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
 from builder.lock.ospackages import OsPackage, package_of
+from builder.model import SifImage
 from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
+from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
-from builder.steps.apt_base import AptBase, apt_runner, read_apt_base, runnable
-from builder.steps.apt_network import MOUNTED, AptNetwork, prepare_network
-from builder.steps.architecture import check_processor
+from builder.steps.apt_base import MOUNTED, AptBase, AptNetwork, prepare_network, read_apt_base, runnable
+from builder.steps.recipe import check_processor
 from builder.store.blobs import Store
 from builder.text import human_bytes, visible
 
@@ -46,7 +38,7 @@ apt() {
     command=$1; shift
     set -- -q -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
     [ -d $here/sources.d ] && set -- -o Dir::Etc::SourceList=/dev/null \
-        -o Dir::Etc::SourceParts=$here/sources.d -o Dir::Etc::netrcparts=$here/auth.conf.d "$@"
+        -o Dir::Etc::SourceParts=$here/sources.d "$@"
     [ -s /etc/ssl/certs/ca-certificates.crt ] || [ ! -s $here/ca.crt ] ||
         set -- -o Acquire::https::CaInfo=$here/ca.crt "$@"
     $command "$@"
@@ -62,7 +54,6 @@ apt apt-get update -o APT::Update::Error-Mode=any >&2 || exit 61
 apt apt-get install -qq -y --no-install-recommends --no-remove --allow-downgrades --print-uris \
     -o Acquire::ForceHash=SHA256 "$@" && exit 0
 apt apt-get install -s -y --no-install-recommends --no-remove --allow-downgrades "$@"
-printf '@@ names\n'; apt apt-cache pkgnames
 exit 62
 """
 #: ``'URL' NAME_VERSION_ARCHITECTURE.deb SIZE SHA256:HASH``, as ``apt-get --print-uris`` writes.
@@ -85,11 +76,10 @@ def solve_os_packages(
         reporter: receives progress.
 
     Raises:
-        ConfigError: the base's archives have no such package or version.
         FetchError: an archive does not answer, or builder is offline.
         ImageError: the base has no apt, or no archive is known for it.
         RunnerError: no runner works here, or none for the processor of the base.
-        SolveError: apt finds no solution.
+        SolveError: apt finds no solution, or knows no such package or version.
     """
     where = place_of(recipe.source, "base_packages")
     if settings.offline:
@@ -99,7 +89,8 @@ def solve_os_packages(
         )
     check_processor(recipe, where)
     image = runnable(base)
-    runner = apt_runner(image, settings, store, reporter)
+    unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
+    runner = find_runner(settings, store, reporter=reporter, without=unfit)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with (
         working(reporter, f"OS packages of {recipe.base}"),
@@ -110,24 +101,21 @@ def solve_os_packages(
         found = read_apt_base(base, runner, where)
         network = prepare_network(folder, found, settings, where)
         command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
-        done = runner.run(image, command, _options(network))
+        options = RunOptions(
+            env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
+            mounts=network.mounts,
+            workdir="/",
+            entrypoint=(),
+            network="host",
+            timeout_s=_TIMEOUT_S,
+        )
+        done = runner.run(image, command, options)
     if done.returncode:
         raise _failure(done, recipe, found, where)
     packages = tuple(read_uris(done.stdout, network))
     size = human_bytes(sum(package.size for package in packages))
     reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
     return packages
-
-
-def _options(network: AptNetwork) -> RunOptions:
-    return RunOptions(
-        env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
-        mounts=network.mounts,
-        workdir="/",
-        entrypoint=(),
-        network="host",
-        timeout_s=_TIMEOUT_S,
-    )
 
 
 def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
@@ -140,14 +128,12 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
     for line in filter(None, map(str.strip, output.splitlines())):
         if not line.startswith("'"):
             continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise LockError(
-                f"apt names a package without SHA-256: {redact(line)}", "correct the archive or its mirror"
-            )
-        values = match.groupdict()
-        address, version = network.public(values["url"]), unquote(values["version"])
         try:
+            match = _LINE.fullmatch(line)
+            if match is None:
+                raise ValueError("a line without SHA-256")
+            values = match.groupdict()
+            address, version = network.public(values["url"]), unquote(values["version"])
             size = int(values["size"])
             packages.append(package_of({**values, "url": address, "version": version, "size": size}))
         except ValueError as e:
@@ -174,35 +160,15 @@ def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> Buil
             f"{where}: apt could not be run in {base.reference}:\n{tail(errors.splitlines(), 6)}",
             "builder doctor shows the state of each runner",
         )
-    solution, _, names = done.stdout.partition("@@ names\n")
-    unknown = _unknown_names(errors, names.split(), base, where)
-    return unknown or _unsolvable(solution, errors, base, where)
+    problems = [line for line in done.stdout.splitlines() if line.startswith((" ", "\t"))]
+    reasons = tail([*problems[-12:], *_errors(errors)], 16)
+    return SolveError(
+        f"{where}: apt of {base.title} finds no solution:\n{reasons}",
+        "look the names up in the archive of the base, leave out versions that contradict each other, take a "
+        "newer base: builder lock --update-base, or install and remove packages in steps:",
+    )
 
 
 def _errors(text: str) -> list[str]:
     lines = [line for line in text.splitlines() if re.match(r"[EW]: ", line)]
     return list(dict.fromkeys(lines or text.splitlines()))
-
-
-def _unknown_names(errors: str, names: Sequence[str], base: AptBase, where: str) -> ConfigError | None:
-    found = re.findall(
-        r"E: (?:Unable to locate package|Couldn't find any package by \w+) '?([^\s']+)", errors
-    )
-    found += re.findall(r"E: Package '([^']+)' has no installation candidate", errors)
-    unknown = list(dict.fromkeys(name.rstrip(".") for name in found))
-    if not unknown:
-        return None
-    near = {name: difflib.get_close_matches(name, names) for name in unknown}
-    guesses = [f"{' or '.join(known)} instead of {name}" for name, known in near.items() if known]
-    hint = f"did you mean {'; '.join(guesses)}?" if guesses else "look it up in the archive of the base"
-    return ConfigError(f"{where}: {base.title} has no package {', '.join(unknown)}", hint)
-
-
-def _unsolvable(solution: str, errors: str, base: AptBase, where: str) -> SolveError:
-    lines = [line for line in solution.splitlines() if line.startswith((" ", "\t"))]
-    reasons = tail([*lines[-12:], *_errors(errors)], 16)
-    return SolveError(
-        f"{where}: apt of {base.title} finds no solution:\n{reasons}",
-        "leave out versions that contradict each other, take a newer base: builder lock --update-base, "
-        "or install and remove packages in steps:",
-    )

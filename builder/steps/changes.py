@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from builder.errors import ImageError, LayerError
+from builder.errors import ImageError
 from builder.layers.entry import Entry, Range
-from builder.layers.tar import check_path
 from builder.model import Layer
 from builder.store.blobs import Store
 from builder.trees.member import Kind
@@ -41,10 +40,9 @@ LEFT_OUT = frozenset(
 )
 _OPAQUE = "user.overlay.opaque"
 _WHITEOUT = ".wh."
-#: What unpacking as an ordinary user changes in a mode, see :mod:`builder.trees.rootfs_writer`.
+#: What unpacking as an ordinary user changes in a mode, see :mod:`builder.trees.rootfs`.
 _SET_IDS, _READABLE, _USABLE = 0o6000, 0o400, 0o700
 _BLOCK = 1 << 20
-_RENAME = "rename it in the step, or delete it there"
 
 
 @dataclass
@@ -73,7 +71,6 @@ def nodes_of_upper(upper: Path) -> Nodes:
     Files and folders there become readable for this user; the result has the modes that the step left.
 
     Raises:
-        LayerError: A path is too long or too deep, or no text.
         ImageError: A name is that of a whiteout.
     """
     found: Nodes = {}
@@ -87,7 +84,6 @@ def nodes_of_upper(upper: Path) -> Nodes:
                 path = f"{folder}/{item.name}" if folder else item.name
                 if path in LEFT_OUT:
                     continue
-                _check_path(path)
                 if item.name.startswith(_WHITEOUT):
                     raise ImageError(
                         f"the step left /{path}, a name that deletes files of other layers", "rename it"
@@ -97,25 +93,6 @@ def nodes_of_upper(upper: Path) -> Nodes:
                 if node.kind == "dir":
                     pending.append(path)
     return found
-
-
-def _check_path(path: str) -> None:
-    """Raises LayerError unless a layer can have the path; it blames the step."""
-    try:
-        check_path(path)
-    except LayerError as e:
-        raise LayerError(f"the step left a path that no layer can have: {e.message}", _RENAME) from None
-
-
-def _text(target: str, name: str) -> str:
-    """The text of a symlink. Raises LayerError if it is not UTF-8, which no layer can have."""
-    try:
-        target.encode()
-    except UnicodeEncodeError:
-        raise LayerError(
-            f"the step left the symlink {name!r} to {target!r}, which is not UTF-8 text", _RENAME
-        ) from None
-    return target
 
 
 def _node(path: Path, modes: dict[int, int]) -> Node:
@@ -128,7 +105,7 @@ def _node(path: Path, modes: dict[int, int]) -> Node:
     if stat.S_ISDIR(info.st_mode):
         return Node("dir", mode, opaque=_is_opaque(path))
     if stat.S_ISLNK(info.st_mode):
-        return Node("symlink", 0o777, target=_text(os.readlink(path), path.name))
+        return Node("symlink", 0o777, target=os.readlink(path))
     if stat.S_ISREG(info.st_mode):
         inode = info.st_ino if info.st_nlink > 1 else None
         return Node("file", mode, info.st_size, content=Range(path), inode=inode)
@@ -152,7 +129,6 @@ def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
         spool: a new file, which receives the content of all files.
 
     Raises:
-        LayerError: A path is too long or too deep, or no text.
         ImageError: The layer is damaged.
     """
     found: Nodes = {}
@@ -162,7 +138,6 @@ def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
             path = member.path
             if not path or any(path == one or path.startswith(f"{one}/") for one in LEFT_OUT):
                 continue
-            _check_path(path)
             if member.kind is Kind.FILE:
                 found[path] = Node("file", member.mode, member.size, content=Range(spool, end), inode=path)
                 for data in content:

@@ -45,8 +45,8 @@ class StepRun:
     where: str = ""
     """File, line and key of the step, for messages."""
     leave_out: Callable[[Entry], bool] | None = None
-    """Which changes are not in the layer, in addition to those of every step; None: no others. No part of the
-    key in :mod:`builder.steps.cache`: who sets it has a cache of its own."""
+    """Which changes are not in the layer, in addition to those of every step; None: no others. It and mounts
+    are no part of the key of :func:`builder.steps.run.cached_step`: who sets them has a cache of its own."""
 
     @property
     def name(self) -> str:

@@ -1,15 +1,13 @@
-"""The steps of a recipe: ``steps:``, and the link scripts that ``conda: {post_link: {NAME: run}}`` names."""
+"""The steps of a recipe, and whether this machine can run the programs of its image."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.layers.entry import LinkContext
-from builder.model import Fetched
+from builder.errors import RunnerError
+from builder.qemu import emulation
 
 if TYPE_CHECKING:
     from builder.steps.job import StepRun
@@ -35,36 +33,31 @@ def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
     return runs[:first], runs[first:]
 
 
-def link_scripts(recipe: Recipe, fetched: Sequence[Fetched], context: LinkContext) -> list[StepRun]:
-    """Returns a step for each post-link script that the recipe runs, in link order.
+def check_step_architecture(recipe: Recipe) -> None:
+    """Checks that the programs of the image can run here, with qemu if they are for another processor.
 
-    The variables are those that conda sets.
+    Raises:
+        RunnerError: The recipe has steps, or modules are compiled, and this machine cannot run the programs.
     """
-    prefix = context.prefix
-    found = []
-    for item in fetched:
-        package = item.package
-        if package.manager != "conda" or recipe.conda.post_link.get(package.name) != "run":
-            continue
-        from builder.layers.conda_info import read_info
-        from builder.steps.job import StepRun
+    if recipe.step_count:
+        check_processor(recipe, place_of(recipe.source, "steps"))
+    elif recipe.bytecode != "none":
+        where = f"{recipe.source}: the image's Python compiles its modules"
+        check_processor(recipe, where, "; or write in the recipe: bytecode: none")
 
-        info = read_info(item)
-        name = f"bin/.{package.name}-post-link.sh"
-        if all(path.path != name for path in info.paths):
-            continue
-        env = {
-            "PREFIX": prefix,
-            "ROOT_PREFIX": prefix,
-            "PKG_NAME": package.name,
-            "PKG_VERSION": package.version,
-            "PKG_BUILDNUM": str(info.index.get("build_number", 0)),
-        }
-        script, messages = shlex.quote(f"{prefix}/{name}"), shlex.quote(f"{prefix}/.messages.txt")
-        commands = (
-            f'shell=$(command -v bash || command -v sh) && "$shell" {script}',
-            f"if [ -f {messages} ]; then cat {messages}; rm -f {messages}; fi",
-        )
-        where = place_of(recipe.source, "conda", "post_link", package.name)
-        found.append(StepRun(commands, env=env, title=f"post-link script of {package.name}", where=where))
-    return found
+
+def check_processor(recipe: Recipe, where: str, otherwise: str = "") -> None:
+    """Checks that programs for the target's processor can run here.
+
+    Args:
+        recipe: the target.
+        where: file, line and key of what needs this, for the message.
+        otherwise: how to do without, for the hint.
+
+    Raises:
+        RunnerError: they cannot; the hint names what to install.
+    """
+    try:
+        emulation(recipe.architecture)
+    except RunnerError as e:
+        raise RunnerError(f"{where}: {e.message}", f"{e.hint}{otherwise}") from None

@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from builder.config.recipe import Compression
-from builder.errors import RunnerError
+from builder.errors import FetchError, LayerError, RunnerError
 from builder.layers.build import make_layer
+from builder.layers.cache import cache_key, cached_layer
+from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
@@ -37,10 +39,58 @@ from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
 from builder.text import human_bytes
 
-__all__ = ["StepRun", "run_step"]
-
+#: Part of every key. Increase it when a step's environment or its layer's form changes.
+FORMAT = 2
 #: Paths that a note names.
 _SHOWN = 5
+
+
+def cached_step(
+    image: Image,
+    step: StepRun,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter = QUIET,
+    *,
+    compression: Compression = "gzip",
+) -> Layer:
+    """Returns the layer of a step; runs the step only if it has not run with the same inputs.
+
+    The inputs are the layers below, the variables, the commands and the network flag. For the arguments and
+    errors see :func:`run_step`.
+
+    Raises:
+        FetchError: The step needs the network, and builder is offline.
+    """
+    key = step_key(image, step, settings, compression)
+
+    def run() -> Layer:
+        if step.network and settings.offline:
+            raise FetchError(
+                f"{step.where or 'a step'}: {step.name!r} needs the network, and builder is offline",
+                "build once with a network; the cache then has the step's layer",
+            )
+        return run_step(image, step, settings, store, reporter, compression=compression)
+
+    return cached_layer(store.folders.layers / f"step-{key}.json", store, run)
+
+
+def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:
+    """A hash of everything that a step's layer depends on."""
+    return cache_key(
+        {
+            # with the digests, which are verified: a base may list diff_ids of another image's layers
+            "below": [[layer.diff_id, layer.descriptor.digest] for layer in image.layers],
+            "image_env": ImageConfig.of(image).env,
+            "commands": step.commands,
+            "env": dict(step.env),
+            "network": step.network,
+            "title": step.name,
+            "codec": codec_name(compression),
+            "epoch": settings.epoch,
+            "format": FORMAT,
+        }
+    )
 
 
 def run_step(
@@ -67,6 +117,7 @@ def run_step(
 
     Raises:
         ImageError: A command failed; the message has its last lines and the file with all of them.
+        LayerError: It left a path that is too long or too deep, or no text.
         RunnerError: No runner works, or the container could not start.
         SpaceError: The disk is full.
     """
@@ -110,7 +161,12 @@ def _layer(job: Job, runner: Runner) -> Layer:
     entries: Iterable[Entry] = changes.entries()
     if step.leave_out is not None:
         entries = itertools.filterfalse(step.leave_out, entries)
-    layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
+    try:
+        layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
+    except LayerError as e:
+        raise LayerError(
+            f"the step left what no layer can have: {e.message}", "rename it in the step, or delete it there"
+        ) from None
     if changes.skipped:
         more = " ..." if len(changes.skipped) > _SHOWN else ""
         job.reporter.note(

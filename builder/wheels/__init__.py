@@ -5,7 +5,6 @@ module             what it does
 =================  =====================================================================================
 ``backend``        what a source needs for its build (PEP 518)
 ``requirements``   build requirements as wheels on this machine
-``environment``    the image in which wheels are built
 ``driver``         the program that runs in the image and calls the build backend (PEP 517)
 ``run``            one build in a container
 ``check``          what a finished wheel must fulfil

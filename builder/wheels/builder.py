@@ -6,48 +6,43 @@ the base of the image, and the settings of the build.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from builder.bases.resolve import resolve_recipe_base
+from builder.bases.resolve import is_made_here, resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
-from builder.errors import FetchError, RunnerError, WheelError
+from builder.engines.base import BuildRequest
+from builder.engines.layered import Layered
+from builder.errors import FetchError, WheelError
 from builder.fetch.packages import fetch_packages
+from builder.layers.cache import cache_key
 from builder.lock.environment import find_links, recipe_environment
 from builder.lock.inputs import cutoff
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcerecords import locked_url
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
-from builder.model import (
-    Image,
-    LockedBase,
-    LockedPackage,
-    LockedSource,
-    SifImage,
-    canonical_json,
-)
+from builder.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
 from builder.progress import QUIET, Reporter, working
 from builder.qemu import emulation
 from builder.redact import redact
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sources import SourceTree, open_source
+from builder.steps.recipe import check_processor
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend
 from builder.wheels.check import check_wheel
-from builder.wheels.environment import BuildEnvironment, build_environment, make_build_image
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import Job, NeedsMore, built
 
 #: Part of the cache keys. Increase it when the same inputs result in another wheel.
-FORMAT = 1
+FORMAT = 2
 #: How often a backend may ask for further requirements.
 _ROUNDS = 3
 
@@ -66,7 +61,6 @@ class ImageWheelBuilder:
     """As in :class:`builder.lock.request.LockRequest`."""
     locked: Sequence[LockedPackage] = ()
     """Those of the lock that is replaced: a wheel of the same build is taken from the project's folder."""
-    _images: dict[str, Image | SifImage] = field(default_factory=dict, repr=False)
 
     def name_of(self, source: SourceSpec) -> str | None:
         """See :class:`builder.lock.request.WheelBuilder`."""
@@ -134,14 +128,9 @@ class ImageWheelBuilder:
         title = name or redact(source.text)
         options = self.recipe.pip.build.get(name or "", WheelBuild())
         backend = read_backend(tree.path, title)
-        requires = [*backend.requires, *options.needs]
-        if options.no_isolation:
-            requires = list(options.needs)
+        requires = [*(() if options.no_isolation else backend.requires), *options.needs]
         seen = packages if options.no_isolation else [p for p in packages if p.manager == "conda"]
-        base = self._base
-        environment = build_environment(
-            self.recipe, base, seen, options.base_packages, self.settings, self.store, self.reporter
-        )
+        environment = self._environment(seen, options.base_packages)
         keys: list[str] = []
         for _ in range(_ROUNDS):
             wheels = resolve_requirements(
@@ -176,30 +165,50 @@ class ImageWheelBuilder:
         self,
         job: Job,
         name: str | None,
-        environment: BuildEnvironment,
+        environment: BuildRequest,
         locked: LockedSource,
         keys: Sequence[str],
     ) -> BuiltWheel:
         """Builds, checks and stores a wheel."""
-        image = self._image(environment)
+        image = Layered().build(environment).artifact
         unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
         runner = find_runner(self.settings, self.store, reporter=self.reporter, without=unfit)
-        version = next(p.version for p in environment.packages if p.name == "python")
+        version = next(p.version for p in environment.lock.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
         with working(self.reporter, task), built(job, image, runner, self.settings, self.reporter) as folder:
             wheel = check_wheel(folder, job.name, name, self.recipe, version)
-            digest = self._stored(wheel.path)
-        self.reporter.note(f"{wheel.path.name}: built from {_described(locked)}")
-        record = {"filename": wheel.path.name, "name": wheel.name, "version": wheel.version, "wheel": digest}
+            record = self._stored(wheel)
+        self.reporter.note(f"{wheel.package.filename}: built from {_described(locked)}")
         for key in keys:
             write_record(self._record(locked, key), record)
         return self._from_record(record, replace(locked, build=keys[0]))
 
-    def _image(self, environment: BuildEnvironment) -> Image | SifImage:
-        key = canonical_json(environment.key).decode()
-        if key not in self._images:
-            self._images[key] = make_build_image(environment, self.settings, self.store, self.reporter)
-        return self._images[key]
+    def _environment(self, packages: Sequence[LockedPackage], base_packages: Sequence[str]) -> BuildRequest:
+        """The image in which a wheel is built: the target's base with OS packages, and locked packages.
+
+        Files, steps and variables of the recipe are not in it, so changing them builds no wheel again.
+        """
+        recipe, base = self.recipe, self._base
+        everything = tuple(dict.fromkeys((*recipe.base_packages, *base_packages)))
+        plain = recipe.model_copy(
+            update={
+                # a name of its own: the unpacked image of the target stays in the cache
+                "name": f"{recipe.name}.wheels",
+                "base_packages": everything,
+                "files": (),
+                "env": {},
+                "labels": {},
+                "annotations": {},
+                "entrypoint": (),
+                "workdir": "/",
+                "format": "sif" if recipe.base.startswith("sif:") else "oci",
+                "steps": (),
+            }
+        )
+        if is_made_here(recipe.base) and len(everything) > len(recipe.base_packages):
+            base = resolve_recipe_base(plain, self.settings, self.store, self.reporter)
+        lock = Lock(tuple(packages), (recipe.platform,), base=base)
+        return BuildRequest(plain, lock, b"", self.settings, self.store, reporter=self.reporter)
 
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
         """uv for the processor of the image."""
@@ -209,23 +218,23 @@ class ImageWheelBuilder:
 
     # the cache
 
-    def _key(
-        self, environment: BuildEnvironment, wheels: Sequence[LockedPackage], options: WheelBuild
-    ) -> str:
+    def _key(self, environment: BuildRequest, wheels: Sequence[LockedPackage], options: WheelBuild) -> str:
         """What a wheel is built with, as a hash."""
-        parts = {
-            "format": FORMAT,
-            "environment": environment.key,
-            "base": self._base.digest,
-            "requirements": sorted(wheel.key for wheel in wheels),
-            "settings": options.model_dump(mode="json"),
-            "epoch": self.settings.epoch,
-        }
-        return hashlib.sha256(canonical_json(parts)).hexdigest()
+        recipe, lock = environment.recipe, environment.lock
+        return cache_key(
+            {
+                "format": FORMAT,
+                "packages": sorted(p.key for p in lock.packages),
+                "prefix": recipe.conda.prefix,
+                "base": [self._base.digest, lock.base and lock.base.digest, *recipe.base_packages],
+                "requirements": sorted(wheel.key for wheel in wheels),
+                "settings": options.model_dump(mode="json"),
+                "epoch": self.settings.epoch,
+            }
+        )
 
     def _record(self, locked: LockedSource, key: str) -> Path:
-        source = [locked.sha256, locked.commit, locked.tree, locked.subdirectory]
-        digest = hashlib.sha256(canonical_json([*source, key])).hexdigest()
+        digest = cache_key([locked.sha256, locked.commit, locked.tree, locked.subdirectory, key])
         return self.store.folders.wheels / f"{digest}.json"
 
     def _known(
@@ -239,7 +248,7 @@ class ImageWheelBuilder:
         record = read_record(self._record(locked, key))
         if record is not None and name not in (None, record["name"]):
             return None
-        if record is not None and self.store.get(record["wheel"]) is not None:
+        if record is not None and self.store.get(f"sha256:{record['sha256']}") is not None:
             return self._from_record(record, pinned)
         same = (p for p in (previous, *self.locked) if p and p.source == pinned and p.sha256)
         previous = next((p for p in same if name in (None, p.name)), None)
@@ -250,26 +259,19 @@ class ImageWheelBuilder:
             [fetched] = fetch_packages([previous], self.settings, self.store, find_links=places)
         except FetchError:
             return None
-        digest = self._stored(fetched.path)
-        record = {"filename": previous.filename, "name": previous.name, "version": previous.version}
-        return self._from_record({**record, "wheel": digest}, pinned)
+        return self._from_record(self._stored(fetched), pinned)
 
     def _from_record(self, record: dict[str, str], locked: LockedSource) -> BuiltWheel:
-        digest = record["wheel"]
-        return BuiltWheel(
-            self.store.path(digest),
-            record["filename"],
-            record["name"],
-            record["version"],
-            digest.removeprefix("sha256:"),
-            locked,
-        )
+        return BuiltWheel(path=self.store.path(f"sha256:{record['sha256']}"), locked=locked, **record)
 
-    def _stored(self, path: Path) -> str:
-        """Copies a file into the store; returns its digest."""
-        with self.store.writer() as blob, path.open("rb") as f:
+    def _stored(self, wheel: Fetched) -> dict[str, str]:
+        """Copies a wheel into the store; returns its record."""
+        package = wheel.package
+        with self.store.writer() as blob, wheel.path.open("rb") as f:
             shutil.copyfileobj(f, blob, 1 << 20)
-            return blob.commit()[0]
+            sha256 = blob.commit()[0].removeprefix("sha256:")
+        values = {"filename": package.filename, "name": package.name, "version": package.version}
+        return {**values, "sha256": sha256}
 
     # what all builds of a target share
 
@@ -287,15 +289,9 @@ class ImageWheelBuilder:
         return SolveRequest(recipe, environment, self.settings, newest=newest, reporter=self.reporter)
 
     def _check_architecture(self, source: SourceSpec) -> None:
-        """Raises WheelError if programs of the image cannot run here, not even with qemu."""
-        try:
-            emulation(self.recipe.architecture)
-        except RunnerError as e:
-            asked = f"-e {source.shown}" if source.editable else source.shown
-            raise WheelError(
-                f"{source.where}: {asked}: its wheel cannot be built: {e.message}",
-                f"{e.hint}; its lock and its folder wheels/ work here too",
-            ) from None
+        """Raises RunnerError if programs of the image cannot run here, not even with qemu."""
+        where = f"{source.where}: {source.shown}: its wheel cannot be built"
+        check_processor(self.recipe, where, "; its lock and its folder wheels/ work here too")
 
 
 def _described(locked: LockedSource) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -15,18 +14,8 @@ from builder.lock.wheels import tag_ranks
 from builder.model import Fetched, LockedPackage
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedWheel:
-    """What is known of a wheel that was built."""
-
-    path: Path
-    name: str
-    """Normalised as PEP 503 says."""
-    version: str
-
-
-def check_wheel(folder: Path, wanted: str, name: str | None, recipe: Recipe, python: str) -> CheckedWheel:
-    """Checks what a build left in its folder.
+def check_wheel(folder: Path, wanted: str, name: str | None, recipe: Recipe, python: str) -> Fetched:
+    """Check what a build left in its folder; return the wheel, without hash.
 
     Args:
         folder: the folder for finished wheels.
@@ -55,8 +44,9 @@ def check_wheel(folder: Path, wanted: str, name: str | None, recipe: Recipe, pyt
             "correct the settings of the build (env, config_settings), or use another version",
         )
     package = LockedPackage(found, str(version), "pip", recipe.platform, path.name, None)
-    with WheelArchive(Fetched(package, path, path.stat().st_size)):  # checks its members
-        return CheckedWheel(path, found, str(version))
+    fetched = Fetched(package, path, path.stat().st_size)
+    with WheelArchive(fetched):  # checks its members
+        return fetched
 
 
 def _only_wheel(folder: Path, wanted: str) -> Path:

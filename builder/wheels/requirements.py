@@ -51,12 +51,9 @@ def resolve_requirements(
         return []
     own = replace(request.environment, conda=(), pip=specs, sources=(), constraints=())
     asked = replace(request, environment=own, previous=(), update=frozenset())
-    python = [package for package in packages if package.name == "python"]
+    seen = [package for package in packages if not isolated or package.name == "python"]
+    conda, installed = ([p for p in seen if p.manager == manager] for manager in ("conda", "pip"))
     try:
-        if isolated:
-            return solve_pip(asked, python)
-        conda = [package for package in packages if package.manager == "conda"]
-        installed = [package for package in packages if package.manager == "pip"]
         return solve_pip(asked, conda, installed)
     except SolveError as e:
         raise WheelError(

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import WheelError
-from builder.lock.uv import uv_program
 from builder.model import Fetched, Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run.base import Mount, Runner
@@ -35,18 +34,32 @@ MAX_REQUIREMENTS = 1 << 20
 _UV = "/run/builder-uv"
 _FOLDERS = ("out", "home", "tmp", "wheels", "cache")
 
-_NO_NETWORK = re.compile(
-    r"Temporary failure in name resolution|Name or service not known|Could not resolve host|"
-    r"Network is unreachable|getaddrinfo failed|Failed to establish a new connection"
+#: What a log says, and what to write then: {0} is what the log names; `...` goes below the package's name.
+_HINTS = (
+    (
+        r"Temporary failure in name resolution|Name or service not known|Could not resolve host|"
+        r"Network is unreachable|getaddrinfo failed|Failed to establish a new connection",
+        "the build wants the network: list what it downloads in `needs: [NAME]`, or allow "
+        "it: `network: true`",
+    ),
+    (
+        r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: (?:No such file|None)|"
+        r"(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
+        r"[Nn]o (?:CMAKE_C(?:XX)?_COMPILER could be found|such file or directory: '[\w-]*(?:gcc|g\+\+)')|"
+        r"Unknown compiler\(s\)",
+        "the image has no compiler: `base_packages: [gcc, g++, libc6-dev]`",
+    ),
+    (
+        r"fatal error: (\S+\.h(?:pp)?): No such file",
+        "{0} is missing: name the Debian package that has it: `base_packages: [NAME-dev]`",
+    ),
+    (
+        r"ModuleNotFoundError: No module named '(\w+)",
+        "the build needs {0} and does not declare it: `needs: [{0}]`; if it has to be the image's own: "
+        "`no_isolation: true`",
+    ),
+    ("", "read the log; settings of the build: `env: {{NAME: VALUE}}, needs: [NAME]`"),
 )
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_NO_COMPILER = re.compile(
-    r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: (?:No such file|None)|"
-    r"(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
-    r"[Nn]o (?:CMAKE_C(?:XX)?_COMPILER could be found|such file or directory: '[\w-]*(?:gcc|g\+\+)')|"
-    r"Unknown compiler\(s\)"
-)
-_NO_HEADER = re.compile(r"fatal error: (\S+\.h(?:pp)?): No such file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +82,8 @@ class Job:
     settings: WheelBuild
     python: str
     """The image's Python."""
-    uv: Path | None = None
-    """uv for the processor of the image; None: that of builder."""
+    uv: Path
+    """uv for the processor of the image."""
 
 
 class NeedsMore(Exception):
@@ -111,7 +124,7 @@ def built(
             work,
             folder,
             env=_environment(job, settings),
-            mounts=[Mount(job.uv or Path(uv_program()), _UV)],
+            mounts=[Mount(job.uv, _UV)],
             network="host" if job.settings.network else "none",
         )
         done = run_task(task, image, runner, output)
@@ -193,24 +206,7 @@ def _failure(done: Completed, output: TaskLog, job: Job) -> WheelError:
 
 def _hint(text: str, job: Job) -> str:
     """What to write after a failed build, from its log."""
-
-    def build(what: str) -> str:
-        return f"pip: {{build: {{{job.package}: {{{what}}}}}}}"
-
-    if _NO_NETWORK.search(text) and not job.settings.network:
-        return (
-            f"the build wants the network: list what it downloads in {build('needs: [NAME]')}, "
-            f"or allow it: {build('network: true')}"
-        )
-    if _NO_COMPILER.search(text):
-        return f"the image has no compiler: {build('base_packages: [gcc, g++, libc6-dev]')}"
-    if header := _NO_HEADER.search(text):
-        what = build("base_packages: [NAME-dev]")
-        return f"{header[1]} is missing: name the Debian package that has it: {what}"
-    if module := _NO_MODULE.findall(text):
-        missing = module[-1].partition(".")[0]
-        hint = f"the build needs {missing} and does not declare it: {build(f'needs: [{missing}]')}"
-        if not job.settings.no_isolation:
-            hint += f"; if it has to be the image's own: {build('no_isolation: true')}"
-        return hint
-    return f"read the log; settings of the build: {build('env: {NAME: VALUE}, needs: [NAME]')}"
+    found = ((re.search(pattern, text), hint) for pattern, hint in _HINTS)
+    match, hint = next((match, hint) for match, hint in found if match)
+    place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"
+    return re.sub("`(.*?)`", place, hint.format(*match.groups()))

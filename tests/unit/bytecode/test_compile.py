@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import marshal
+import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from builder.bases.image import BaseImage
 from builder.bytecode import compile as compile_module
-from builder.bytecode.compile import PackageBytecode
+from builder.bytecode import worker
+from builder.bytecode.compile import Bytecode, CompileJob
 from builder.bytecode.inputs import BytecodeRequest, modules_of
 from builder.config.recipe import Recipe
+from builder.errors import LayerError
 from builder.layers.entry import LinkContext
 from builder.layers.packages import Packages
-from builder.model import Fetched
+from builder.model import Fetched, LockedPackage
+from builder.oci.image import image_of
+from builder.progress import QUIET
+from builder.run.process import Completed
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import condapackage
@@ -24,7 +30,6 @@ from tests.support.condapackage import Member
 from tests.support.thispython import ThisPython
 from tests.support.wheels import CONTEXT, fetched, make_wheel
 
-SITE = "opt/conda/lib/python3.11/site-packages"
 RECIPE = Recipe(name="demo", base="docker://example.org/base", environment="environment.yml")
 BASE = BaseImage("docker://example.org/base", f"sha256:{'1' * 64}", {}, ())
 MODULES = {
@@ -35,16 +40,14 @@ MODULES = {
 }
 
 
-def request(
-    folder: Path, *packages: Fetched, base: BaseImage = BASE, context: LinkContext = CONTEXT
-) -> BytecodeRequest:
+def request(folder: Path, *packages: Fetched, context: LinkContext = CONTEXT) -> BytecodeRequest:
     settings = Settings(folder / "cache", folder / "tmp", 2)
     store = Store(settings.cache)
     made = Packages(packages, context, store, settings)
-    return BytecodeRequest(made, base, RECIPE, settings, store, 90, ())
+    return BytecodeRequest(made, BASE, RECIPE, settings, store, 90, ())
 
 
-def compile_packages(asked: BytecodeRequest) -> dict[str, PackageBytecode]:
+def compile_packages(asked: BytecodeRequest) -> dict[str, Bytecode]:
     chosen = [p for p in asked.packages.locked if modules_of(asked.packages, p)]
     return compile_module.compile_packages(asked, chosen)
 
@@ -53,27 +56,6 @@ def python(folder: Path) -> Fetched:
     files = {"bin/python3.11": b"", "lib/python3.11/os.py": b"import sys\n", "bin/tool.py": b"1\n"}
     path = condapackage.pack(folder, "python", [Member(name, data) for name, data in files.items()])
     return condapackage.fetched(path)
-
-
-def content(bytecode: PackageBytecode, pyc: str) -> bytes:
-    [file] = [f for f in bytecode.files if f.pyc == pyc]
-    data = bytecode.blob.read_bytes()[file.offset : file.offset + file.size]
-    assert hashlib.sha256(data).hexdigest() == file.sha256
-    return data
-
-
-def test_modules(tmp_path: Path, compiler: ThisPython) -> None:
-    """Every module of a wheel that compiles, with the path that it has in the image."""
-    wheel = fetched(make_wheel(tmp_path, files=MODULES))
-    result = compile_packages(request(tmp_path, wheel))
-    found = result[wheel.package.key]
-    assert [(f.source, f.pyc) for f in found.files] == [
-        (f"{SITE}/demo/__init__.py", f"{SITE}/demo/__pycache__/__init__.cpython-311.pyc"),
-        (f"{SITE}/demo/__main__.py", f"{SITE}/demo/__pycache__/__main__.cpython-311.pyc"),
-    ]
-    code = marshal.loads(content(found, f"{SITE}/demo/__pycache__/__init__.cpython-311.pyc")[16:])
-    assert code.co_filename == f"/{SITE}/demo/__init__.py"
-    assert compiler.runs == 1
 
 
 def test_cached(tmp_path: Path, compiler: ThisPython) -> None:
@@ -85,7 +67,8 @@ def test_cached(tmp_path: Path, compiler: ThisPython) -> None:
     assert again[one.package.key] == first[one.package.key]
     assert compile_packages(request(tmp_path, one, two)) == again and compiler.runs == 2
 
-    first[one.package.key].blob.unlink()
+    [(_, entry)] = first[one.package.key]
+    entry.content.source.unlink()  # type: ignore[union-attr]
     assert compile_packages(request(tmp_path, one, two)) == again
     assert (compiler.runs, compiler.modules) == (3, 3)
 
@@ -107,7 +90,7 @@ def test_key(tmp_path: Path, compiler: ThisPython, change: str) -> None:
         other = request(tmp_path, conda, wheel, context=replace(CONTEXT, prefix="/opt/env"))
     result = compile_packages(other)
     assert compiler.runs == 2
-    assert all(b.files for b in result.values())
+    assert all(result.values())
 
 
 def test_library_of_python(tmp_path: Path, compiler: ThisPython) -> None:
@@ -120,3 +103,115 @@ def test_library_of_python(tmp_path: Path, compiler: ThisPython) -> None:
             path = condapackage.pack(tmp_path / build, name, build=build)
             compile_packages(request(tmp_path, condapackage.fetched(path), conda, wheel))
         assert compiler.runs == number + 1
+
+
+# the folder that the compiler's container shares with builder
+
+PACKAGE = LockedPackage("demo", "1.0", "pip", "linux-64", "https://x.example/demo-1.0.whl", "0" * 64)
+
+
+class Container:
+    """A runner whose container leaves what a test says."""
+
+    def __init__(self, returncode: int = 0, stderr: str = "", timed_out: bool = False) -> None:
+        self.done = Completed(returncode, "", stderr, timed_out)
+        self.python = '{"tag": "cpython-311"}'
+        self.results: dict[str, bytes] = {}
+        self.command: list[str] = []
+
+    def run(self, image, command, options):
+        folder = options.mounts[0].source
+        self.command = list(command)
+        (folder / "python.json").write_text(self.python)
+        for name, data in self.results.items():
+            (folder / name).write_bytes(data)
+        return self.done
+
+
+@pytest.fixture
+def container(monkeypatch: pytest.MonkeyPatch) -> Container:
+    made = Container()
+    monkeypatch.setattr(compile_module, "find_runner", lambda *args, **more: made)
+    return made
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> CompileJob:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    return CompileJob(folder)
+
+
+def start(job: CompileJob, folder: Path) -> str:
+    settings = Settings(folder / "cache", folder / "tmp", 2)
+    request: Any = SimpleNamespace(settings=settings, store=Store(settings.cache), reporter=QUIET)
+    return job.run(image_of((), {}), "/opt/conda/bin/python3.11", request)
+
+
+def framed(*pycs: bytes) -> bytes:
+    return b"".join(worker.LENGTH.pack(len(pyc)) + pyc for pyc in pycs)
+
+
+def pyc(text: bytes) -> bytes:
+    return b"\xa7\r\r\n" + worker.UNCHECKED + bytes(8) + text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        framed(pyc(b"one")),
+        framed(pyc(b"one"), pyc(b"two"), pyc(b"three")),
+        framed(pyc(b"one"), pyc(b"two"))[:-1],
+        framed(pyc(b"one"), b"\xa7\r\r\n" + bytes(12)),
+        framed(pyc(b"one"), b"x"),
+    ],
+    ids=["none", "few", "many", "cut", "with a time", "short"],
+)
+def test_damaged_result(job: CompileJob, tmp_path: Path, container: Container, data: bytes) -> None:
+    """What the container left is checked: as many modules as there are, none with a time in it."""
+    container.results["000000.pyc"] = data
+    [share] = job.write(PACKAGE, [("a.py", b"1"), ("b.py", b"2")])
+    start(job, tmp_path)
+    with pytest.raises(LayerError, match=r"demo-1\.0\.whl: .*damaged") as error:
+        job.result(share)
+    assert "bytecode: none" in error.value.hint
+
+
+@pytest.mark.parametrize("kind", ["symlink", "pipe", "folder"])
+def test_no_file_left(job: CompileJob, tmp_path: Path, container: Container, kind: str) -> None:
+    """A container cannot make builder read a file of the host, or wait for a pipe."""
+    [share] = job.write(PACKAGE, [("a.py", b"1")])
+    start(job, tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_bytes(framed(pyc(b"secret")))
+    left = share.file.with_suffix(".pyc")
+    if kind == "symlink":
+        left.symlink_to(secret)
+    elif kind == "pipe":
+        os.mkfifo(left)
+    else:
+        left.mkdir()
+    with pytest.raises(LayerError, match="damaged"):
+        job.result(share)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"tag": 3}', '{"tag": "../x"}'])
+def test_hostile_tag(job: CompileJob, tmp_path: Path, container: Container, text: str) -> None:
+    """The tag becomes part of paths in the image."""
+    container.python = text
+    job.write(PACKAGE, [("a.py", b"1")])
+    with pytest.raises(LayerError, match="names no tag"):
+        start(job, tmp_path)
+
+
+def test_python_died(job: CompileJob, tmp_path: Path, container: Container) -> None:
+    """The error names the package whose modules Python did not survive."""
+    container.done = Completed(1, "", "Fatal Python error: Segmentation fault\n")
+    container.results["000001.taken"] = b""
+    job.write(PACKAGE, [("a.py", b"1")])
+    job.write(replace(PACKAGE, url="https://example.org/bad-2.0.whl"), [("b.py", b"1")])
+    with pytest.raises(LayerError) as error:
+        start(job, tmp_path)
+    assert error.value.message.startswith("bad-2.0.whl: Python ended")
+    assert "Segmentation fault" in error.value.message and "bytecode: none" in error.value.hint

@@ -12,7 +12,7 @@ import pytest
 from builder.bases.image import BaseImage
 from builder.bytecode import compile as compile_module
 from builder.bytecode.inputs import BytecodeRequest
-from builder.bytecode.layers import bytecode_layers
+from builder.bytecode.layers import bytecode_layers, with_bytecode
 from builder.config.recipe import Layers, Recipe
 from builder.layers.build import LayersResult, build_layers
 from builder.layers.entry import LinkContext
@@ -185,3 +185,19 @@ def test_nothing_to_compile(
     else:
         recipe = RECIPE.model_copy(update={"bytecode": "none"})
     assert make(tmp_path, packages, context=context, recipe=recipe).bytecode == ()
+
+
+def test_record_of_a_wheel() -> None:
+    """The new rows are those that pip 26 writes for the same files, without hash and size."""
+    record = b'six.py,sha256=x,3\n"a,b/c.py",sha256=z,1\nsix-1.0.dist-info/RECORD,,\n'
+    pycs = [f"{SITE}/six/__pycache__/z.cpython-311.pyc", f"{SITE}/__pycache__/six.cpython-311.pyc"]
+    rows = b"__pycache__/six.cpython-311.pyc,,\nsix/__pycache__/z.cpython-311.pyc,,\n"
+    assert with_bytecode("pip", record, pycs, CONTEXT) == record + rows
+
+
+def test_hostile_record() -> None:
+    """A wheel can put anything in the place of a hash, more than a parser of rows accepts, too."""
+    record = f'six.py,{"x" * 200_000},3\n"a\nb.py",,\n'.encode()
+    pycs = [f"{SITE}/__pycache__/a\nb.cpython-311.pyc"]
+    rows = b'"__pycache__/a\nb.cpython-311.pyc",,\n'
+    assert with_bytecode("pip", record, pycs, CONTEXT) == record + rows

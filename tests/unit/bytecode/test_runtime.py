@@ -101,9 +101,9 @@ def conda(folder: Path) -> list[Fetched]:
 
 def test_conda_python(tmp_path: Path, settings: Settings, base: BaseImage) -> None:
     """The Python of the packages with its libraries, over the base's C library, and nothing else."""
-    made = make_runtime(source(settings, base, *conda(tmp_path)))
-    libraries, python = made.image.layers
-    assert made.python == "/opt/conda/bin/python3.11"
+    image, program = make_runtime(source(settings, base, *conda(tmp_path)))
+    libraries, python = image.layers
+    assert program == "/opt/conda/bin/python3.11"
     assert names(python) == {
         "opt/conda/bin/python3.11",
         "opt/conda/lib/libpython3.11.so.1.0",
@@ -144,9 +144,10 @@ def test_base_python(tmp_path: Path, settings: Settings, base: BaseImage) -> Non
     python = BasePython("/usr/bin/python3.11", "3.11.2")
     package = locked_base_python(python, "linux-64", tmp_path / "packages")
     [file] = (tmp_path / "packages").rglob("*.conda")
-    made = make_runtime(source(settings, base, Fetched(package, file, file.stat().st_size)))
-    [layer] = made.image.layers
-    assert made.python == "/usr/bin/python3.11"
+    fetched = Fetched(package, file, file.stat().st_size)
+    image, program = make_runtime(source(settings, base, fetched))
+    [layer] = image.layers
+    assert program == "/usr/bin/python3.11"
     found = names(layer)
     assert {"usr/bin/python3.11", "usr/bin/python3", "usr/lib/python3.11/os.py", "lib64"} <= found
     assert "usr/lib/x86_64-linux-gnu/libm.so.7" in found

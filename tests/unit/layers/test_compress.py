@@ -145,8 +145,6 @@ def test_damaged_content_is_refused(
     elif harm == "shorter":
         size -= 1
     elif harm == "tail":
-        if compression == "zstd" or size < SPLICE_FROM:
-            return  # bytes after the stream do no harm where the stream is not passed on
         content = replace(content, compressed=content.compressed + 2)
     else:
         os.truncate(sources.path, content.offset + content.compressed - 10)

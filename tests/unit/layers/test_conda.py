@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LayerError
-from builder.layers.conda import CondaReader
+from builder.layers.conda import conda_entries, conda_index
 from builder.layers.entry import Entry, LinkContext
-from tests.support.channel import PLACEHOLDER
 from tests.support.conda_reader import CONTEXT, EXTENSIONS, read, record
 from tests.support.condapackage import (
+    PLACEHOLDER,
     Extension,
     Member,
     fetched,
@@ -34,7 +34,7 @@ def test_index_matches_entries(tmp_path: Path, extension: Extension) -> None:
         Member("etc/p", PLACEHOLDER.encode(), prefix="text"),
     ]
     package = fetched(pack(tmp_path, "thing", members, extension=extension))
-    index = CondaReader(tmp_path / "spool").index(package, CONTEXT)
+    index = conda_index(package, CONTEXT)
     found = read(package, tmp_path)
     assert [e.path for e in index.entries] == list(found)
     kinds = {e.path: e.kind for e in index.entries}
@@ -66,7 +66,7 @@ def test_generated_files_win(tmp_path: Path) -> None:
         Member("conda-meta/pinned", b"x"),
     ]
     package = fetched(pack(tmp_path, "thing", members, noarch="python", entry_points=["tool = m:f"]))
-    index = CondaReader(tmp_path).index(package, CONTEXT)
+    index = conda_index(package, CONTEXT)
     assert [e.path for e in index.entries] == [
         "opt/conda/conda-meta/pinned",
         "opt/conda/bin/tool",
@@ -87,7 +87,7 @@ def test_memory(tmp_path: Path) -> None:
     package = fetched(pack(tmp_path, "thing", big))
     del big
     tracemalloc.start()
-    for entry in CondaReader(tmp_path / "spool").entries(package, CONTEXT):
+    for entry in conda_entries(package, CONTEXT, tmp_path):
         assert entry.kind == "file"
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

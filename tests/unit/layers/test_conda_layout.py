@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from builder.layers.conda_layout import python_context
-from tests.support.condapackage import (
-    fetched,
-    pack,
-)
+from builder.layers.conda_layout import python_of
+from tests.support.condapackage import fetched, pack
 
 
 @pytest.mark.parametrize(
@@ -27,11 +24,9 @@ from tests.support.condapackage import (
         ),
     ],
 )
-def test_python_context(
+def test_python_of(
     tmp_path: Path, version: str, build: str, index: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     """Version and site-packages come from the locked python package."""
     python = fetched(pack(tmp_path, "python", version=version, build=build, index=index))
-    context = python_context([python.package], [python], "/opt/conda", "linux-64", frozenset({"python"}))
-    assert (context.python, context.site_packages) == expected
-    assert context.interpreter == f"/opt/conda/bin/python{expected[0]}"
+    assert python_of(python) == expected

@@ -18,12 +18,11 @@ import zstandard
 from builder.errors import LayerError
 from builder.layers import conda, conda_prefix, limits
 from builder.store.blobs import Store
-from tests.support.channel import PLACEHOLDER
 from tests.support.condapackage import (
+    PLACEHOLDER,
     Extension,
     Member,
     fetched,
-    hardlink,
     pack,
     part_of,
     tar_of,
@@ -63,15 +62,6 @@ def test_disk_bomb(tmp_path: Path, extension: Extension, monkeypatch: pytest.Mon
     monkeypatch.setattr(conda, "_UNDECLARED", 1 << 20)
     big = Member("share/big", bytes(3 << 20), listed=False)
     refused(pack(tmp_path, "bomb", [big], extension=extension), tmp_path, "unpacks to more than")
-
-
-def test_large_unlisted_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large file that paths.json does not list is refused, unless a hard link repeats it."""
-    monkeypatch.setattr(conda, "_MAX_UNLISTED", 1000)
-    big = Member("share/big", bytes(1001), listed=False)
-    refused(pack(tmp_path, "big", [big]), tmp_path, "'share/big' is not listed .* has 1001 bytes")
-    again = pack(tmp_path, "linked", [big, hardlink("share/again", "share/big")])
-    layer_of(fetched(again), tmp_path, Store(tmp_path / "store"))
 
 
 @pytest.mark.parametrize("prefix", ["", "text", "binary"])
@@ -135,9 +125,3 @@ def test_long_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conda_prefix, "MAX_STRING", 1 << 20)
     path = pack(tmp_path, "thing", [Member("lib/a", b"x" * (3 << 20), prefix="binary")])
     refused(path, tmp_path, "C string of more than 1048576 bytes")
-
-
-def test_hard_link_chain(tmp_path: Path) -> None:
-    """A long chain of hard links is refused: each is followed to its file."""
-    links = [hardlink(f"lib/{i}", f"lib/{i + 1}", listed=not i) for i in range(60)]
-    refused(pack(tmp_path, "thing", [*links, Member("lib/60", b"x")]), tmp_path, "is a hard link")

@@ -9,7 +9,7 @@ import pytest
 
 from builder.errors import LayerError
 from builder.layers import limits
-from builder.layers.wheel import WheelReader
+from builder.layers.wheel import wheel_entries, wheel_index
 from tests.support import wheels
 from tests.support.hostile import (
     CONTEXT,
@@ -33,7 +33,7 @@ def refused(tmp_path: Path, message: str, *members: Raw, **info: bytes) -> None:
         tmp_path, "demo"
     )
     package = wheels.fetched(path)
-    for read in (WheelReader().index, lambda f, c: list(WheelReader().entries(f, c))):
+    for read in (wheel_index, lambda f, c: list(wheel_entries(f, c))):
         with pytest.raises(LayerError, match=message):
             read(package, CONTEXT)
 
@@ -60,7 +60,7 @@ def test_large_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_LISTING", 1000)
     path = wheel_of(info={"RECORD": b"a,,\n" * 999})(tmp_path, "demo")
     with pytest.raises(LayerError, match="RECORD' has 3996 bytes; at most 1000 are allowed"):
-        list(WheelReader().entries(wheels.fetched(path), CONTEXT))
+        list(wheel_entries(wheels.fetched(path), CONTEXT))
 
 
 def test_large_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_memory(tmp_path: Path) -> None:
     package = wheels.fetched(path)
     tracemalloc.start()
     try:
-        entries = list(WheelReader().entries(package, CONTEXT))
+        entries = list(wheel_entries(package, CONTEXT))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

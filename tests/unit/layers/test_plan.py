@@ -10,7 +10,6 @@ from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import IndexEntry, PackageIndex
 from builder.layers.plan import (
-    MAX_UNPACKED,
     LayerPlan,
     plan_lock,
     split_index,
@@ -102,16 +101,3 @@ def test_split_index(sizes: list[int], limit: int) -> None:
     assert all(
         sum(by_path[p] for p in part) <= limit or len([p for p in part if by_path[p]]) == 1 for part in parts
     )
-
-
-def test_group_over_the_limit() -> None:
-    """A group with too many bytes is cut between packages."""
-    packages = [package(n) for n in "abcd"]
-    plans = plan_lock(
-        packages,
-        {},
-        Layers(groups=1),
-        budget=10,
-        unpacked=dict.fromkeys((p.key for p in packages), MAX_UNPACKED // 2),
-    )
-    assert [[p.name for p in plan.packages] for plan in plans] == [["a", "b"], ["c", "d"]]

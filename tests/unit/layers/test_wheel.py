@@ -10,13 +10,10 @@ import pytest
 
 from builder.errors import LayerError
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.layers.wheel import WheelReader
+from builder.layers.wheel import wheel_entries
 from tests.support.wheels import CONTEXT, assert_like_installer, fetched, make_wheel
 
 SITE = "opt/conda/lib/python3.11/site-packages"
-
-
-READER = WheelReader()
 
 
 RICH = {
@@ -50,7 +47,7 @@ x = y:z
 def entries(
     path: Path, context: LinkContext = CONTEXT, leave_out: frozenset[str] = frozenset()
 ) -> dict[str, Entry]:
-    return {e.path: e for e in READER.entries(fetched(path), context, leave_out)}
+    return {e.path: e for e in wheel_entries(fetched(path), context, leave_out)}
 
 
 def record(path: Path, context: LinkContext = CONTEXT) -> dict[str, tuple[str, str]]:
@@ -91,21 +88,14 @@ def test_shebangs(tmp_path: Path, prefix: str) -> None:
 
 
 def test_metadata(tmp_path: Path) -> None:
-    """RECORD lists all files, INSTALLER is builder, REQUESTED marks requested packages."""
+    """RECORD lists all files with their hashes, REQUESTED marks requested packages."""
     wheel = make_wheel(tmp_path, files=RICH, entry_points=ENTRY_POINTS)
     rows = record(wheel)
-    assert rows["demo-1.0.dist-info/RECORD"] == ("", "")
-    assert rows["demo-1.0.dist-info/INSTALLER"][1] == "8"
-    assert (
-        "../../../bin/demo" in rows and "../../../bin/run.py" in rows and "../../../share/demo/x.txt" in rows
-    )
-    assert "demo-1.0.dist-info/REQUESTED" not in rows
+    assert "demo-1.0.dist-info/REQUESTED" not in rows and "../../../bin/run.py" in rows
+    assert {path for path, row in rows.items() if not row[0]} == {"demo-1.0.dist-info/RECORD"}
     asked = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages", requested=frozenset({"demo"}))
     assert "demo-1.0.dist-info/REQUESTED" in record(wheel, asked)
     assert f"{SITE}/demo-1.0.dist-info/REQUESTED" in entries(wheel, asked)
-    assert all(
-        digest.startswith("sha256=") for path, (digest, _) in rows.items() if not path.endswith("/RECORD")
-    )
 
 
 def test_installer_files_are_replaced(tmp_path: Path) -> None:
@@ -141,12 +131,6 @@ def test_unusable_wheels(tmp_path: Path) -> None:
         entries(make_wheel(tmp_path / "2", wheel_version="2.0"))
     with pytest.raises(LayerError, match="no demo-1.0.dist-info/RECORD"):
         entries(make_wheel(tmp_path / "3", record=False))
-    whole = make_wheel(tmp_path / "4").read_bytes()
-    cut = tmp_path / "5" / "demo-1.0-py3-none-any.whl"
-    cut.parent.mkdir()
-    cut.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(LayerError, match="not a wheel"):
-        entries(cut)
     other = make_wheel(tmp_path / "6").rename(tmp_path / "6" / "other-1.0-py3-none-any.whl")
     with pytest.raises(LayerError, match="its metadata is that of 'demo'"):
         entries(other)

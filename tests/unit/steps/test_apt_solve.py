@@ -7,30 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases import debian_mirror
 from builder.config.recipe import Recipe
 from builder.errors import (
     BuilderError,
-    ConfigError,
     FetchError,
     ImageError,
     LockError,
     RunnerError,
     SolveError,
 )
-from builder.model import Image, SifImage
-from builder.run.base import DEFAULT_OPTIONS, Runner, RunOptions
+from builder.run.base import RunOptions
 from builder.run.process import Completed
-from builder.steps import apt_network, apt_solve
-from builder.steps.apt_base import AptBase, read_apt_base
-from builder.steps.apt_network import AptNetwork, prepare_network
+from builder.steps import apt_base, apt_solve
+from builder.steps.apt_base import AptBase, AptNetwork, prepare_network, read_apt_base
 from builder.steps.apt_solve import read_uris, solve_os_packages
 from builder.store.blobs import Store
 from tests.support import image_kit
 
 PROBE = """
 @@ apt
-amd64
 
 @@ /etc/os-release
 PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"
@@ -52,24 +47,15 @@ URIS = (
 )
 
 
-class FakeRunner(Runner):
+class FakeRunner:
     """A runner whose container prints given texts, one for each run."""
 
-    name = "fake"
-
-    def __init__(self, folder: Path, *results: Completed | RunnerError) -> None:
+    def __init__(self, *results: Completed | RunnerError) -> None:
         self.results = list(results)
-        self.runs: list[tuple[list[str], RunOptions]] = []
-        settings = image_kit.settings(folder)
-        super().__init__(settings, Store(settings.cache))
+        self.runs: list[tuple[Sequence[str], RunOptions]] = []
 
-    def available(self) -> str | None:
-        return None
-
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
-    ) -> Completed:
-        self.runs.append((list(command), options))
+    def run(self, image: object, command: Sequence[str], options: RunOptions) -> Completed:
+        self.runs.append((command, options))
         result = self.results.pop(0)
         if isinstance(result, RunnerError):
             raise result
@@ -82,8 +68,8 @@ def solve(
     """The packages or the error of a recipe with ``base_packages: [hello]``."""
     settings = image_kit.settings(tmp_path)
     store = Store(settings.cache)
-    runner = FakeRunner(tmp_path, *results)
-    monkeypatch.setattr(apt_solve, "apt_runner", lambda *_: runner)
+    runner = FakeRunner(*results)
+    monkeypatch.setattr(apt_solve, "find_runner", lambda *_, **__: runner)
     base_image = image_kit.base()
     source = tmp_path / "mine.yaml"
     source.write_text("base: oci:base\nbase_packages: [hello]\n")
@@ -99,10 +85,6 @@ def solve(
         return solve_os_packages(recipe, base_image, settings, store), runner
     except BuilderError as e:
         return e, runner
-
-
-def failed(code: int, stdout: str = "", stderr: str = "") -> Completed:
-    return Completed(code, stdout, stderr)
 
 
 def test_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +105,19 @@ def test_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("result", "kind", "message", "hint"),
     [
         (
-            failed(62, "@@ names\nhello\nffmpeg\n", "E: Unable to locate package helo\n"),
-            ConfigError,
-            "2: base_packages: Debian GNU/Linux 12 (bookworm) has no package helo",
-            "did you mean hello instead of helo?",
+            Completed(62, "", "E: Unable to locate package helo\n"),
+            SolveError,
+            "12 (bookworm) finds no solution:\n    E: Unable to locate package helo",
+            "look the names up",
         ),
         (
-            failed(62, " a : Conflicts: b\n@@ names\n", "E: Unable to correct problems\n"),
+            Completed(62, " a : Conflicts: b\n", "E: Unable to correct problems\n"),
             SolveError,
             "a : Conflicts: b",
             "--update-base",
         ),
         (
-            failed(61, "", "E: Failed to fetch http://u:secret@h.example/dists  404\n"),
+            Completed(61, "", "E: Failed to fetch http://u:secret@h.example/dists  404\n"),
             FetchError,
             "apt-get update fails",
             "BUILDER_MIRRORS",
@@ -179,9 +161,7 @@ def test_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe: Com
     ("old", "new"),
     [
         ("' hello_", "' ../../../hello_"),
-        ("' hello_", "' -o_"),
         ("_amd64.deb 53084", "_amd64;sh.deb 53084"),
-        (" 53084 ", f" {'9' * 5000} "),
         (" 53084 ", f" {'9' * 40} "),
         ("'http://deb", "'copy:/deb"),
     ],
@@ -194,14 +174,13 @@ def test_line_of_a_hostile_apt(tmp_path: Path, old: str, new: str) -> None:
 
 
 def base(tmp_path: Path) -> AptBase:
-    return read_apt_base(image_kit.base(), FakeRunner(tmp_path, Completed(0, PROBE, "")), "")
+    return read_apt_base(image_kit.base(), FakeRunner(Completed(0, PROBE, "")), "")
 
 
 def test_network_of_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """BUILDER_MIRRORS replaces an archive; a folder is mounted; the lock has the public address."""
-    monkeypatch.setattr(
-        apt_network, "host_mirrors", lambda: (("http://deb.debian.org/debian", "http://own"),)
-    )
+    archive = "http://deb.debian.org/debian"
+    monkeypatch.setattr(apt_base, "host_mirrors", lambda: ((archive, "http://own"),))
     folder, mirror = tmp_path / "mounted", tmp_path / "mirror"
     folder.mkdir()
     mirror.mkdir()
@@ -215,28 +194,19 @@ def test_network_of_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_network_of_a_hostile_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sources of the base lead to no file of this machine: no folder, no key, no password of another host."""
-    mirror, secret, etc = tmp_path / "mirror", tmp_path / "secret", tmp_path / "auth.conf"
-    mirror.mkdir()
-    secret.mkdir()
-    (secret / "key").write_text("private")
-    etc.write_text("machine own login u password p#1\nmachine other.example/x login u password hidden\n")
-    monkeypatch.setattr(debian_mirror, "_CREDENTIALS", (etc, tmp_path / "auth.conf.d"))
+    """Sources of the base lead to no folder of this machine."""
+    mirror, secret, folder = tmp_path / "mirror", tmp_path / "secret", tmp_path / "mounted"
+    for path in (mirror, secret, folder):
+        path.mkdir()
     monkeypatch.setattr(
-        apt_network, "host_mirrors", lambda: (("http://archive.example/debian", f"file://{mirror}"),)
+        apt_base, "host_mirrors", lambda: (("http://archive.example/debian", f"file://{mirror}"),)
     )
-    rest = {"Types": "deb", "Suites": "bookworm", "Signed-By": f"{secret}/key"}
-    uris = (f"file://{secret}", "http://archive.example/debian/../secret", "http://own.example/x")
+    rest = {"Types": "deb", "Suites": "bookworm"}
+    uris = (f"file://{secret}", "http://archive.example/debian/../secret")
     sources = tuple({**rest, "URIs": uri} for uri in uris)
-    found = AptBase("oci:x", "debian", "bookworm", "Debian", "amd64", sources)
-    folder = tmp_path / "mounted"
-    folder.mkdir()
-    pairs = (("http://own.example", "http://own:8080/y"),)
-    network = prepare_network(folder, found, image_kit.settings(tmp_path, mirrors=pairs), "")
+    found = AptBase("oci:x", "debian", "bookworm", "Debian", sources)
+    network = prepare_network(folder, found, image_kit.settings(tmp_path), "")
     assert [mount.source for mount in network.mounts] == [folder]
-    texts = [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
-    assert not any("private" in text or "hidden" in text for text in texts)
-    assert "machine own login u password p#1\n" in texts
 
 
 def test_line_without_sha256(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource
+from builder.net.pipconfig import PipConfiguration
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.wheels import builder
@@ -54,7 +55,7 @@ def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine a build with the same inputs takes the wheel from the project's folder."""
-    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
+    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: PipConfiguration())
     data, name = b"a wheel", "tool-1.0-py3-none-any.whl"
     digest = hashlib.sha256(data).hexdigest()
     source = LockedSource("local", ".", tree="1" * 64, build="2" * 64)
@@ -70,9 +71,3 @@ def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     known = wheels._known(found, "2" * 64, "tool", None)
     assert known is not None and (known.filename, known.sha256, known.locked) == (name, digest, source)
     assert known.path.read_bytes() == data
-
-
-class _Nothing:
-    index_url = None
-    extra_index_urls = find_links = ()
-    no_index = True

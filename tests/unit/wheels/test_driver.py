@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from builder.wheels import driver
 
 BACKEND = """
@@ -52,20 +50,6 @@ def test_more_requirements(tmp_path: Path) -> None:
     assert run(tmp_path, requires=["cython"]) == driver.NEEDS_MORE
     assert json.loads((tmp_path / "requires.json").read_text()) == ["ninja"]
     assert not (tmp_path / "out" / "made").exists()
-
-
-def test_packages_of_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment made from a virtual environment sees the packages of that one."""
-    folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
-    (tmp_path / "env" / folder).mkdir(parents=True)
-    monkeypatch.setattr(driver, "FOLDER", tmp_path)
-    added = tmp_path / "env" / folder / "image.pth"
-    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
-    driver._add_packages_of_image()
-    assert not added.exists()
-    monkeypatch.setattr(sys, "base_prefix", "/elsewhere")
-    driver._add_packages_of_image()
-    assert added.read_text() == f"{Path(sys.prefix) / folder}\n"
 
 
 def test_no_isolation(tmp_path: Path) -> None:

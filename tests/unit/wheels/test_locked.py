@@ -10,6 +10,7 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.lock.environment import find_links
 from builder.model import WHEELS, Lock, LockedPackage, LockedSource
+from builder.net.pipconfig import PipConfiguration
 from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -54,7 +55,7 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             built.append(package.filename)
 
     monkeypatch.setattr(builder, "ImageWheelBuilder", Builder)
-    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
+    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: PipConfiguration())
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     recipe = Recipe.model_validate(
         {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
@@ -72,9 +73,3 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "wheels" / NAME).write_bytes(b"two")
     assert missing(b"two", stored=False) == []
     assert missing(b"three", stored=False) == [NAME]
-
-
-class _Nothing:
-    index_url = None
-    extra_index_urls = find_links = ()
-    no_index = True

@@ -6,45 +6,35 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import WheelError
-from builder.model import Image, SifImage
-from builder.run.base import Runner, RunOptions
+from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.settings import Settings
-from builder.store.blobs import Store
 from builder.wheels import driver
 from builder.wheels.backend import Backend
 from builder.wheels.run import Job, built
 from tests.support.wheels import fetched, make_wheel
 
-IMAGE = SifImage.__new__(SifImage)
+IMAGE: Any = None
 
 
-class Container(Runner):
+class Container:
     """Runs a function in place of a container; it receives the folder that is mounted at /build."""
 
-    name = "test"
+    def __init__(self, work: Callable[[Path], int], log: str = "") -> None:
+        self.work, self.log = work, log
 
-    def __init__(self, settings: Settings, work: Callable[[Path], int], log: str = "") -> None:
-        super().__init__(settings, Store(settings.cache))
-        self.work = work
-        self.log = log
-        self.options = RunOptions()
-        self.command: Sequence[str] = ()
-
-    def available(self) -> str | None:
-        return None
-
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions | None = None
-    ) -> Completed:
-        assert options is not None
+    def run(self, image: object, command: Sequence[str], options: RunOptions) -> Completed:
         self.options, self.command = options, command
         folder = next(mount.source for mount in options.mounts if mount.target == "/build")
+        assert options.on_line is not None
+        for line in self.log.splitlines():
+            options.on_line(line)
         return Completed(self.work(folder), "", self.log)
 
 
@@ -60,8 +50,9 @@ def job(tmp_path: Path) -> Job:
     wheel = fetched(make_wheel(tmp_path, "ninja"))
     options = WheelBuild(env={"OPS": "0"}, config_settings={"a": "b"})
     backend = Backend("own", (), (".",))
-    tree = tmp_path / "tree"
-    return Job("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, "/opt/conda/bin/python")
+    tree, python = tmp_path / "tree", "/opt/conda/bin/python"
+    uv = Path("/usr/bin/uv")
+    return Job("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, python, uv)
 
 
 def test_built(job: Job, settings: Settings) -> None:
@@ -74,7 +65,7 @@ def test_built(job: Job, settings: Settings) -> None:
         (folder / "out" / "w.whl").write_text("wheel")
         return 0
 
-    container = Container(settings, work)
+    container = Container(work)
     with built(job, IMAGE, container, settings) as out:
         assert [path.name for path in out.iterdir()] == ["w.whl"]
     assert not out.exists()
@@ -96,7 +87,7 @@ def test_damaged_requirements(job: Job, settings: Settings, text: str) -> None:
 
     with (
         pytest.raises(WheelError, match="no list of texts"),
-        built(job, IMAGE, Container(settings, work), settings),
+        built(job, IMAGE, Container(work), settings),
     ):
         pass
 
@@ -123,14 +114,14 @@ def test_files_that_are_none(job: Job, settings: Settings, tmp_path: Path) -> No
     for work, message in ((pipes, "no list"), (links, "no list"), (replaced, "removed the folder")):
         with (
             pytest.raises(WheelError, match=message),
-            built(job, IMAGE, Container(settings, work), settings),
+            built(job, IMAGE, Container(work), settings),
         ):
             pass
     assert host.is_dir()
 
 
 def failure(job: Job, settings: Settings, log: str, code: int = 1) -> WheelError:
-    container = Container(settings, lambda folder: code, log)
+    container = Container(lambda folder: code, log)
     with pytest.raises(WheelError) as e, built(job, IMAGE, container, settings):
         pass
     return e.value
@@ -155,12 +146,12 @@ BUILD = "pip: {build: {demo: "
     [
         ("[Errno -3] Temporary failure in name resolution", f"or allow it: {BUILD}{{network: true}}"),
         ("error: [Errno 2] No such file or directory: 'x86_64-linux-gnu-gcc'", "base_packages: [gcc, g++"),
-        (
-            "x.c:1:10: fatal error: mpi.h: No such file or directory",
-            "mpi.h is missing: name the Debian package",
-        ),
+        ("x.c:1: fatal error: mpi.h: No such file or directory", "mpi.h is missing: name the Debian"),
         ("ModuleNotFoundError: No module named 'torch.utils'", f"{BUILD}{{needs: [torch]}}"),
-        ("Segmentation fault", "read the log"),
+        (
+            "Segmentation fault",
+            f"read the log; settings of the build: {BUILD}{{env: {{NAME: VALUE}}, needs: [NAME]}}",
+        ),
     ],
 )
 def test_hints(job: Job, settings: Settings, log: str, hint: str) -> None:

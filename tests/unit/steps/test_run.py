@@ -12,11 +12,10 @@ from builder.layers.build import make_layer
 from builder.layers.entry import Entry
 from builder.model import Image, Layer
 from builder.oci.image import image_of
-from builder.run.base import Mount
 from builder.settings import Settings
-from builder.steps import cache
-from builder.steps.cache import cached_step
+from builder.steps import run as run_module
 from builder.steps.job import StepRun
+from builder.steps.run import cached_step
 from builder.store.blobs import Store
 
 
@@ -30,7 +29,7 @@ class Runs:
         below = make_layer([Entry("opt", "dir", 0o755)], "below", self.settings, self.store)
         self.image = image_of([below], {"PATH": "/bin"})
         self.step = StepRun(("make",), env={"A": "1"})
-        monkeypatch.setattr(cache, "run_step", self._run)
+        monkeypatch.setattr(run_module, "run_step", self._run)
 
     def _run(self, image: Image, step: StepRun, *_: object, **__: object) -> Layer:
         self.count += 1
@@ -63,8 +62,8 @@ def test_base_that_lies(runs: Runs) -> None:
     assert runs.count == 2
 
 
-def test_other_inputs(runs: Runs, tmp_path: Path) -> None:
-    """Commands, variables, network, layers below, the image's variables, and what is in mounts."""
+def test_other_inputs(runs: Runs) -> None:
+    """Commands, variables, network, layers below, and the image's variables."""
     runs()
     runs(commands=("make", "make install"))
     runs(env={"A": "2"})
@@ -72,16 +71,6 @@ def test_other_inputs(runs: Runs, tmp_path: Path) -> None:
     runs(image_of([*runs.image.layers, *runs.image.layers], {"PATH": "/bin"}))
     runs(image_of(runs.image.layers, {"PATH": "/bin:/sbin"}))
     assert runs.count == 6
-    source = tmp_path / "source"
-    (source / "in").mkdir(parents=True)
-    (source / "in" / "file").write_text("1")
-    (source / "link").symlink_to("in")
-    runs(mounts=[Mount(source, "/src")])
-    runs(mounts=[Mount(source, "/src")])
-    assert runs.count == 7
-    (source / "in" / "file").write_text("2")
-    runs(mounts=[Mount(source, "/src")])
-    assert runs.count == 8
 
 
 def test_offline(runs: Runs) -> None:
