@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
-import lzma
 import posixpath
 import zlib
 from collections.abc import Iterator, Mapping
@@ -43,7 +41,6 @@ from builder.store.records import read_record, write_record
 from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
 from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.trees.member import DO_NOT_USE
-from builder.trees.xz import XzFile
 
 #: Members of an archive: blobs, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000
@@ -203,7 +200,7 @@ def _opened(path: Path) -> Iterator[_Archive]:
             yield _Archive(path, file, _members(path, file))
     except TarError as e:
         raise ImageError(f"{path} is not a complete archive: {e}", hint) from None
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as e:
+    except (EOFError, OSError, zlib.error) as e:
         is_system_error = isinstance(e, OSError) and e.filename is None and bool(e.errno)
         if is_system_error:  # such as a full disk while the store is written
             raise
@@ -216,7 +213,7 @@ def _uncompressed(path: Path) -> IO[bytes]:
     if magic.startswith(GZIP_MAGIC):
         return cast(IO[bytes], gzip.open(path))
     if magic.startswith(_XZ_MAGIC):
-        return io.BufferedReader(XzFile(path), CHUNK)
+        raise ImageError(f"{path} is compressed with xz", f"decompress it: xz -d {path}")
     return path.open("rb")
 
 

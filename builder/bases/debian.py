@@ -13,12 +13,10 @@ base is made again when the mirror has changed, unless the lock pins one that is
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import ConfigError, ImageError
@@ -36,19 +34,6 @@ ALWAYS = ("ca-certificates",)
 _SUITE = re.compile(r"[a-z][a-z0-9.-]*")
 #: Releases that people name by their number, as registries do.
 _NUMBERED = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
-#: Suites whose names may be misspelt; a mirror may have others.
-_SUITES = (
-    "bullseye",
-    "bookworm",
-    "trixie",
-    "forky",
-    "sid",
-    "stable",
-    "oldstable",
-    "oldoldstable",
-    "testing",
-    "unstable",
-)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
 
 
@@ -91,44 +76,33 @@ def debian_base(
     include = tuple(sorted({*ALWAYS, *packages}))
     record = _record(suite, architecture, include, settings, store)
     with store.lock(f"base {record.name}"):
-        if pinned and _is_stored(pinned, store):
-            return pinned
-        known = _read_known(record, store)
+        digest, state_then = _made_before(record, store)
         if settings.offline:
-            return _offline(reference, known, pinned)
+            return _offline(reference, digest, pinned)
         sources = apt_sources(suite)
         state = mirror_state(sources, settings)
-        if known is not None and state in (None, known.state):
-            if state is None:
-                reporter.warn(f"the Debian mirror does not answer; using the {reference} base made before")
-            digest = known.digest
-        else:
+        if digest and state is None:
+            reporter.warn(f"the Debian mirror does not answer; using the {reference} base made before")
+        elif not digest or state != state_then:
             base = DebianBase(reference, suite, include, architecture, sources)
             digest = make_debian_base(base, settings, store, reporter)
             write_record(record, {"digest": digest, "state": state or ""})
-    if pinned and digest != pinned:
-        raise _mirror_changed(reference, pinned, digest)
+    _check_pinned(reference, pinned, digest)
     return digest
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A base of an earlier build that is in the store."""
-
-    digest: str
-    state: str
-    """Of the mirror at that time."""
-
-
-def _read_known(record: Path, store: Store) -> _Known | None:
-    data = read_record(record)
-    if data is None or not _is_stored(data["digest"], store):
-        return None
-    return _Known(data["digest"], data["state"])
+def _made_before(record: Path, store: Store) -> tuple[str, str]:
+    """The digest of the base in the cache, and the mirror's state at that time; empty if there is none."""
+    known = read_record(record)
+    if known is None or not _is_stored(known["digest"], store):
+        return "", ""
+    return known["digest"], known["state"]
 
 
-def _mirror_changed(reference: str, pinned: str, digest: str) -> ImageError:
-    return ImageError(
+def _check_pinned(reference: str, pinned: str | None, digest: str) -> None:
+    if pinned in (None, digest):
+        return
+    raise ImageError(
         f"the lock pins {reference} as {pinned}, but the packages of this machine's Debian mirror "
         f"have changed and result in {digest} now",
         "pin the new one: builder lock --update-base; "
@@ -140,9 +114,6 @@ def check_suite(reference: str) -> str:
     """The suite of a reference. Raises ConfigError if it is none."""
     suite = reference.removeprefix("debian:")
     name = _NUMBERED.get(suite.split(".")[0], "")
-    near = difflib.get_close_matches(suite, _SUITES, n=1, cutoff=0.8)
-    if near and near[0] != suite and "-" not in suite:
-        raise ConfigError(f"base {reference!r}: not a Debian suite", f"did you mean debian:{near[0]}?")
     if _SUITE.fullmatch(suite) and not suite.endswith("-slim") and suite != "latest":
         return suite
     hint = f"write the suite's name: debian:{name or 'bookworm'}"
@@ -167,10 +138,10 @@ def _record(suite: str, architecture: str, include: Sequence[str], settings: Set
     return store.folders.bases / f"debian-{suite}-{architecture}-{value}.json"
 
 
-def _offline(reference: str, known: _Known | None, pinned: str | None) -> str:
-    """The base that was made before, if it is the pinned one."""
-    if known is not None and pinned in (None, known.digest):
-        return known.digest
+def _offline(reference: str, known: str, pinned: str | None) -> str:
+    """The digest of the base that was made before, if there is one, and it is the pinned one."""
+    if known and pinned in (None, known):
+        return known
     which = f"{reference} ({pinned})" if pinned else reference
     raise ImageError(
         f"the base {which} is not in the cache, and this build is offline",

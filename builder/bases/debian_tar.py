@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from builder.errors import ImageError
-from builder.store.files import CHUNK
+from builder.layers.conda_archive import PartReader
 from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
 
 #: What mmdebstrap needs to make a base, and the base does not.
@@ -37,6 +37,8 @@ _FIXED = {
     "etc/machine-id": b"",
     "etc/resolv.conf": b"",
 }
+#: In bytes: far more than a Debian can have.
+_MOST = 1 << 40
 
 
 def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
@@ -55,7 +57,7 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
     """
     dropped: set[str] = set()
     seen: set[str] = set()
-    source = _Stream(stream)
+    source = PartReader(stream, _MOST)
     for member in read_headers(source):
         name = member.path.removeprefix("./").strip("/")
         if _is_dropped(name, member):
@@ -74,45 +76,15 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
             source.skip(member.size + -member.size % BLOCK)
             continue
         yield info.tobuf(tarfile.PAX_FORMAT)
-        yield from source.content(member.size)
+        yield from source.chunks(member.size)
+        source.skip(-member.size % BLOCK)
+        yield bytes(-member.size % BLOCK)
     if not seen:
         raise TarError("empty")
     for name in _FIXED:
         if name not in seen:
             yield from _fixed_file(name, epoch)
     yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-class _Stream:
-    """mmdebstrap's output, which ends in the middle if mmdebstrap fails."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def read_exactly(self, size: int) -> bytes:
-        parts = []
-        while size and (data := self._stream.read(min(size, CHUNK))):
-            parts.append(data)
-            size -= len(data)
-        return b"".join(parts)
-
-    def skip(self, size: int) -> None:
-        for _ in self._chunks(size):
-            pass
-
-    def content(self, size: int) -> Iterator[bytes]:
-        """The content of a file, padded to whole blocks."""
-        yield from self._chunks(size)
-        self.skip(-size % BLOCK)
-        yield bytes(-size % BLOCK)
-
-    def _chunks(self, size: int) -> Iterator[bytes]:
-        while size:
-            data = self._stream.read(min(size, CHUNK))
-            if not data:
-                raise TarError("it ends too early")
-            size -= len(data)
-            yield data
 
 
 def _is_dropped(name: str, member: Header) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from builder.errors import ImageError
 from builder.model import Descriptor, Image, Layer, SifImage
 from builder.oci.documents import MAX_DOCUMENT, check_size
 from builder.oci.image import plain_image
-from builder.oci.manifest import image_layers, parse_config, parse_manifest, with_path
+from builder.oci.layout import read_layout
+from builder.oci.manifest import image_layers, parse_config, parse_manifest
 from builder.store.blobs import Store
 
 
@@ -48,7 +49,7 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
     check_size(described, f"the config of {reference}")
     config = parse_config(_stored(described.digest, store), reference)
     layers = image_layers(data, config, reference)
-    in_store = tuple(with_path(layer, store.path(layer.descriptor.digest)) for layer in layers)
+    in_store = tuple(replace(layer, path=store.path(layer.descriptor.digest)) for layer in layers)
     return BaseImage(reference, digest, config, in_store)
 
 
@@ -58,6 +59,32 @@ def _stored(digest: str, store: Store) -> bytes:
         return b""
     with path.open("rb") as f:
         return f.read(MAX_DOCUMENT + 1)  # the parser refuses more
+
+
+def open_layout_base(
+    reference: str, folder: Path, tag: str | None, architecture: str, store: Store
+) -> BaseImage:
+    """An image in an OCI layout. Its layers stay there.
+
+    Args:
+        reference: for messages.
+        folder: the layout.
+        tag: a tag or digest; None for the only image.
+        architecture: the OCI's name.
+        store: knows which layers are verified.
+
+    Raises:
+        ImageError: there is no such image, or it is damaged.
+    """
+    image = read_layout(folder, tag, architecture)
+    for layer in image.layers:
+        assert layer.path is not None
+        if not store.verify(layer.path, layer.descriptor.digest):
+            raise ImageError(
+                f"base {reference}: {layer.path} is corrupt: its content does not match its digest",
+                "write the layout again",
+            )
+    return BaseImage(reference, image.digest, parse_config(image.config, reference), image.layers)
 
 
 def no_such_base(reference: str, path: Path) -> ImageError:

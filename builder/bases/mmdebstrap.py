@@ -11,10 +11,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from builder.bases.debian_mirror import apt_credentials, apt_options
 from builder.bases.debian_tar import reproducible_tar
@@ -33,6 +32,7 @@ from builder.store.leftovers import SHARED_FOLDERS, temporary_folder
 from builder.store.subordinate import ranges, ranges_hint
 from builder.tarheaders import TarError
 from builder.text import human_seconds
+from builder.trees.member import counted
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
@@ -158,18 +158,12 @@ def _command(base: DebianBase, mode: str) -> list[str]:
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     command += [f"--setup-hook={_APT_SETTINGS}", base.suite, "-", "-"]
     if base.architecture != host_architecture():
-        _require_qemu(base)
+        if not is_registered(base.architecture):  # dpkg runs the scripts of the packages
+            problem = f"the base is for {base.architecture}, this host is {host_architecture()}"
+            hint = f"{registration_hint(base.architecture)}; {_OTHER_BASES}"
+            raise ImageError(f"{base.reference}: {problem}", hint)
         command.insert(1, "--skip=check/qemu")  # it would require the package arch-test
     return _with_own_mounts(command) if mode == "root" else command
-
-
-def _require_qemu(base: DebianBase) -> None:
-    """Raise ImageError if this host cannot run the scripts of the packages, which dpkg runs."""
-    if not is_registered(base.architecture):
-        raise ImageError(
-            f"{base.reference}: the base is for {base.architecture}, this host is {host_architecture()}",
-            f"{registration_hint(base.architecture)}; {_OTHER_BASES}",
-        )
 
 
 def _with_own_mounts(command: list[str]) -> list[str]:
@@ -202,29 +196,19 @@ def _pack(
 ) -> tuple[Layer | None, int]:
     """The layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit code."""
     assert process.stdout is not None
-
-    def counted(chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            advance(len(chunk))
-            yield chunk
-
     layer = None
     try:
         with contextlib.suppress(TarError):  # the exit code and the log explain the failure
             tar = reproducible_tar(process.stdout, settings.epoch)
-            layer = pack_tar(counted(tar), store, settings.jobs, title=base.reference)
-        _drain(process.stdout)
+            layer = pack_tar(counted(tar, advance), store, settings.jobs, title=base.reference)
+        while process.stdout.read(CHUNK):  # what follows the end of the tar
+            pass
         return layer, process.wait()
     except BaseException:
         process.send_signal(signal.SIGTERM)  # mmdebstrap removes its tree then
         process.stdout.close()
         process.wait()
         raise
-
-
-def _drain(stream: IO[bytes]) -> None:
-    while stream.read(CHUNK):
-        pass
 
 
 def mmdebstrap_mode(reference: str) -> str:

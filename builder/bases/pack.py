@@ -22,7 +22,7 @@ BLOCK = 1 << 20
 LEVEL = 6
 
 
-def pack_tar(chunks: Iterable[bytes], store: Store, jobs: int, title: str = "") -> Layer:
+def pack_tar(chunks: Iterable[bytes | memoryview], store: Store, jobs: int, title: str = "") -> Layer:
     """Stores a tar as a gzip layer.
 
     Args:
@@ -60,7 +60,7 @@ def _gzip_member(block: bytes) -> bytes:
     return bytes(deflate.gzip_compress(block, LEVEL))
 
 
-def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _blocks(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     pending = bytearray()
     for chunk in chunks:
         pending += chunk

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from builder.oci.manifest import (
     parse_manifest,
 )
 from builder.oci.reference import Reference
+from builder.parallel import in_parallel
 from builder.progress import Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -120,7 +121,6 @@ class _Source:
         self._settings = settings
         self._store = store
         self._reporter = reporter
-        self._opened: RegistryClient | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> _Source:
@@ -129,20 +129,19 @@ class _Source:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
+    @cached_property
     def _client(self) -> RegistryClient:
-        if self._opened is None:
-            from builder.registry.client import RegistryClient  # slow: not for a base that the store has
+        from builder.registry.client import RegistryClient  # slow: not for a base that the store has
 
-            client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
-            self._opened = self._stack.enter_context(client)
-        return self._opened
+        client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
+        return self._stack.enter_context(client)
 
     def manifest(self, digest: str) -> bytes:
         """A manifest, which is stored."""
         path = self._store.get(digest)
         if path is not None:
             return path.read_bytes()
-        data, _, _ = self._client().manifests.get(self._image.repository, digest)
+        data, _, _ = self._client.manifests.get(self._image.repository, digest)
         self._store.add(data)
         return data
 
@@ -150,7 +149,7 @@ class _Source:
         """A small blob, which is stored."""
         path = self._store.get(descriptor.digest, descriptor.size)
         if path is None:
-            path = self._client().blobs.download_to_store(self._image.repository, descriptor, self._store)
+            path = self._client.blobs.download_to_store(self._image.repository, descriptor, self._store)
         return path.read_bytes()
 
     def layers(
@@ -165,19 +164,18 @@ class _Source:
         """
         paths = {d.digest: self._store.get(d.digest, d.size) for d in descriptors}
         missing = {d.digest: d for d in descriptors if paths[d.digest] is None}
-        if missing and download:
-            paths |= self._download(missing, task)
+        if not missing or not download:
+            return paths
+        client, repository = self._client, self._image.repository
+
+        def fetch(one: Descriptor) -> Path:
+            def advance(size: int) -> None:
+                self._reporter.advance(task, size)
+
+            return client.blobs.download_to_store(repository, one, self._store, advance)
+
+        total = sum(one.size for one in missing.values())
+        with working(self._reporter, task, total):
+            found = in_parallel(fetch, missing.values(), _DOWNLOADS)
+        paths |= {one.digest: path for one, path in found}
         return paths
-
-    def _download(self, missing: Mapping[str, Descriptor], task: str) -> dict[str, Path]:
-        client = self._client()
-
-        def fetch(descriptor: Descriptor) -> Path:
-            return client.blobs.download_to_store(
-                self._image.repository, descriptor, self._store, lambda n: self._reporter.advance(task, n)
-            )
-
-        total = sum(descriptor.size for descriptor in missing.values())
-        with working(self._reporter, task, total), ThreadPoolExecutor(_DOWNLOADS) as pool:
-            paths = list(pool.map(fetch, missing.values()))
-        return dict(zip(missing, paths, strict=True))

@@ -7,11 +7,11 @@ a kind is imported when a base is of that kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from builder.bases.debian import check_packages, check_suite, debian_base
-from builder.bases.image import BaseImage, no_such_base, stored_base
+from builder.bases.image import BaseImage, no_such_base, open_layout_base, stored_base
 from builder.bases.reference import path_and_tag, split_reference
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
@@ -28,17 +28,6 @@ _WITHOUT_REGISTRY = (
     "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
     "base: debian:bookworm in the recipe"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """What opening a base image on this machine needs in addition to its reference."""
-
-    architecture: str
-    settings: Settings
-    store: Store
-    root: Path
-    """The folder that relative paths start at."""
 
 
 def is_made_here(reference: str) -> bool:
@@ -123,8 +112,8 @@ def resolve_base(
                 e.hint = "; ".join(filter(None, (e.hint, _WITHOUT_REGISTRY)))
             raise
         return LockedBase(reference, digest)
-    context = _Context(architecture, settings, store, root or Path())
-    return LockedBase(reference, _open_local(actual, context).digest)
+    found = _open_local(actual, architecture, settings, store, root or Path())
+    return LockedBase(reference, found.digest)
 
 
 def open_recipe_base(
@@ -195,35 +184,32 @@ def open_base(
 
         base = open_registry_base(locked, actual, settings, store, download=download, reporter=reporter)
     else:
-        found = _open_local(actual, _Context(architecture, settings, store, root or Path()))
+        found = _open_local(actual, architecture, settings, store, root or Path())
         base = replace(found, reference=locked.reference)
         _check_pinned(base, locked, actual)
     _check_platform(base, architecture)
     return base
 
 
-def _open_local(reference: str, context: _Context) -> BaseImage:
-    """An image in a file or folder of this machine."""
+def _open_local(reference: str, architecture: str, settings: Settings, store: Store, root: Path) -> BaseImage:
+    """An image in a file or folder of this machine; relative paths start at ``root``."""
     kind, rest = split_reference(reference)
     if kind == "sif":
         from builder.bases.sif import open_sif_base
 
-        path = context.root / expand_home(rest)
-        return open_sif_base(reference, path, context.architecture, context.store)
-    path, tag = path_and_tag(rest, context.root)
+        return open_sif_base(reference, root / expand_home(rest), architecture, store)
+    path, tag = path_and_tag(rest, root)
     if not path.exists():
         raise no_such_base(reference, path)
     if kind == "oci":
-        from builder.bases.layout import open_layout_base
-
-        return open_layout_base(reference, path, tag, context.architecture, context.store)
+        return open_layout_base(reference, path, tag, architecture, store)
     if not path.is_file():
         raise ImageError(f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}")
     from builder.bases.archive import open_docker_archive, open_oci_archive
 
     if kind == "oci-archive":
-        return open_oci_archive(reference, path, tag, context.architecture, context.store)
-    return open_docker_archive(reference, path, tag, context.settings, context.store)
+        return open_oci_archive(reference, path, tag, architecture, store)
+    return open_docker_archive(reference, path, tag, settings, store)
 
 
 def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:

@@ -199,7 +199,7 @@ def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
         if left or file.digest not in ("", f"sha256:{digest.hexdigest()}"):
             raise ImageError(
                 f"{file.content!s} is corrupt: its content does not match {file.digest or 'its size'}",
-                "remove what is corrupt (builder cache verify), and run the command again",
+                "remove it (the whole cache: builder cache prune --all), and run the command again",
             )
         if pad := padding(file.size):
             yield bytes(pad)

@@ -137,8 +137,8 @@ def convert_image(
         )
     if kind == "squashfs":
         used = compression or "gzip"
-        made = write_plain(image, Path(rest), settings, store, compression=used, reporter=reporter)
-        return Converted(image.digest, made.digest, made.size)
+        digest, size = write_plain(image, Path(rest), settings, store, compression=used, reporter=reporter)
+        return Converted(image.digest, digest, size)
     used = compression or "zstd"
     sif = write_sif(image, Path(rest), settings, store, layout="flat", compression=used, reporter=reporter)
     return Converted(image.digest, sif.digest, sif.size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
@@ -72,18 +71,8 @@ def _copy(recipe: Recipe, item: Files, ignore: FilesIgnore, where: str) -> list[
     except OSError as e:
         problem = "does not exist" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror}"
         hint = f"correct 'source'; it is relative to {recipe.root}"
-        near = difflib.get_close_matches(source.name, _names_in(source.parent), n=1)
-        if near:
-            hint = f"did you mean source: {(PurePosixPath(item.source).parent / near[0]).as_posix()}?"
         raise ConfigError(f"{where}: {e.filename} {problem}", hint) from None
     return [*_special_parents(target), *entries]
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return [path.name for path in folder.iterdir()]
-    except OSError:
-        return []
 
 
 def _require_inside(source: Path, root: Path, where: str) -> None:
@@ -112,7 +101,7 @@ def _target(item: Files, source: Path, where: str) -> str:
     if not item.target.startswith("/") or ".." in parts:
         raise ConfigError(
             f"{where}: target {item.target!r} is not an absolute path in the image",
-            f"write it from the root: target: {_absolute(item.target)}",
+            f"write it from the root: target: /app/{parts[-1] if parts else ''}",
         )
     if item.target.endswith("/") and not source.is_dir():
         parts = (*parts, source.name)
@@ -131,14 +120,6 @@ def _target(item: Files, source: Path, where: str) -> str:
             f"{where}: a name that starts with {_WHITEOUT} deletes files of other layers", "rename it"
         )
     return target
-
-
-def _absolute(target: str) -> str:
-    """The absolute path that is probably meant by a relative one."""
-    parts = [part for part in PurePosixPath(target).parts if part not in ("..", ".", "/")]
-    if not target.startswith("/") and parts[:1] not in (["app"], ["opt"], ["srv"]):
-        parts = ["app", *parts]
-    return "/" + "/".join(parts)
 
 
 def _special_parents(target: str) -> Iterator[Entry]:

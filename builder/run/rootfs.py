@@ -14,11 +14,9 @@ import hashlib
 import json
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
@@ -30,9 +28,8 @@ from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_beside
 from builder.store.unpacked import TreeName, hold, keep_last
 from builder.store.walk import remove_tree
-from builder.trees.member import Advance, Kind, Member, counted
-from builder.trees.merge import Merge
-from builder.trees.rootfs import add_layer, new_tree, unpack, unpacked_size
+from builder.trees.rootfs import tree_source, unpack, unpacked_size, write_tree
+from builder.trees.sources import layer_source
 
 _TARGET_LABEL = "org.builder.target"
 
@@ -63,9 +60,8 @@ def cached_rootfs(
         RunnerError: The file system does not let root change the owner.
     """
     user = owner or Identity(os.getuid(), os.getgid())
-    name = _tree_name(image, user)
-    rootfs = CacheFolders(settings.cache).rootfs
-    return _held(name, rootfs, store, lambda: _unpack_image(image, rootfs, name, store, user, reporter))
+    trees = _Trees(image, CacheFolders(settings.cache).rootfs, store, user, reporter)
+    return trees.held(trees.whole, trees.unpack_image)
 
 
 def cached_lower(
@@ -78,38 +74,98 @@ def cached_lower(
     """
     if isinstance(image, SifImage):
         return cached_rootfs(image, settings, store, reporter, owner=owner)
-    target = _target_name(json.loads(image.config))
-    name = TreeName(target, _layers_key(image.layers), owner.uid)
-    rootfs = CacheFolders(settings.cache).rootfs
-    folder, below = rootfs / str(name), rootfs / str(replace(name, lower=_layers_key(image.layers[:-1])))
-    make = functools.partial(_unpack_over_or_whole, below, image, folder, store, owner, reporter)
-    return _held(name, rootfs, store, make)
+    trees = _Trees(image, CacheFolders(settings.cache).rootfs, store, owner, reporter)
+    return trees.held(replace(trees.below, lower=_layers_key(image.layers)), trees.unpack_over)
 
 
-def _held(name: TreeName, rootfs: Path, store: Store, make: Callable[[], None]) -> Path:
-    """Return a tree that stays until this process ends, and make it if it is not in the cache."""
-    folder = rootfs / str(name)
-    while not hold(folder):
-        with store.lock(f"rootfs {name.target} {name.uid}"):
-            if not folder.exists():  # another process may have unpacked it meanwhile
-                store.sweep(rootfs)
-                make()
-            hold(folder)
-            keep_last(rootfs, name.target, name.uid)
-    return folder
+class _Trees:
+    """The unpacked trees of an image.
 
+    Args:
+        image: the image; one without a target's label belongs to the target ``other``.
+        rootfs: the folder of all trees.
+        store: the blobs.
+        owner: who the files belong to.
+        reporter: receives progress.
+    """
 
-def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
-    """The name of the image's folder; an image without a target's label belongs to the target ``other``."""
-    config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
-    key = _layers_key(() if isinstance(image, SifImage) else image.layers[:-1])
-    return TreeName(_target_name(config), key, owner.uid, image.digest.partition(":")[2][:24])
+    def __init__(
+        self, image: Image | SifImage, rootfs: Path, store: Store, owner: Identity, reporter: Reporter
+    ) -> None:
+        config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+        labels = (config.get("config") or {}).get("Labels") or {}
+        target = str(labels.get(_TARGET_LABEL, ""))
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target):
+            target = "other"
+        self._layers = () if isinstance(image, SifImage) else image.layers
+        self.below = TreeName(target, _layers_key(self._layers[:-1]), owner.uid)
+        """The layers below the topmost one."""
+        self.whole = replace(self.below, image=image.digest.partition(":")[2][:24])
+        self._image = image
+        self._rootfs = rootfs
+        self._store = store
+        self._owner = owner
+        self._reporter = reporter
 
+    def held(self, name: TreeName, make: Callable[[Path], None]) -> Path:
+        """Return a tree that stays until this process ends, and make it if it is not in the cache."""
+        folder = self._rootfs / str(name)
+        while not hold(folder):
+            with self._store.lock(f"rootfs {name.target} {name.uid}"):
+                if not folder.exists():  # another process may have unpacked it meanwhile
+                    self._store.sweep(self._rootfs)
+                    make(folder)
+                hold(folder)
+                keep_last(self._rootfs, name.target, name.uid)
+        return folder
 
-def _target_name(config: Mapping[str, Any]) -> str:
-    labels = (config.get("config") or {}).get("Labels") or {}
-    target = str(labels.get(_TARGET_LABEL, ""))
-    return target if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target) else "other"
+    def unpack_image(self, folder: Path) -> None:
+        """Unpacks the image into its folder: over the layers below its topmost, where that is possible."""
+        below = self._rootfs / str(self.below)
+        while self.below.target != "other" and len(self._layers) > 1 and not hold(below):
+            self._unpack(below, layers=len(self._layers) - 1)
+        self.unpack_over(folder)
+
+    def unpack_over(self, folder: Path) -> None:
+        """Unpacks the topmost layer over hard links to a tree of those below, or all if there is none."""
+        below = self._rootfs / str(self.below)
+        if not self._layers or not hold(below):
+            self._unpack(folder)
+            return
+        top = self._layers[-1]
+        with self._new_folder(folder) as temporary:
+            write_tree([tree_source(below), layer_source(top, self._store)], temporary, unpacked_size([top]))
+
+    def _unpack(self, folder: Path, layers: int | None = None) -> None:
+        """Unpacks the image, or its lowest ``layers``."""
+        task, image = "unpacking the image (once)", self._image
+        total = None if isinstance(image, SifImage) else unpacked_size(image.layers[:layers])
+        advance = functools.partial(self._reporter.advance, task)
+        with self._new_folder(folder) as temporary, working(self._reporter, task, total):
+            if isinstance(image, SifImage):
+                write_tree(read_sif(image.path).sources(), temporary, 3 * image.size, advance)
+            else:
+                unpack(image, temporary, self._store, layers=layers, advance=advance)
+
+    @contextlib.contextmanager
+    def _new_folder(self, folder: Path) -> Iterator[Path]:
+        """Return a temporary name for a tree, which gets its owner and its name at the end of the block.
+
+        Where locks do not work, another process may have unpacked the same image meanwhile: its tree stays.
+        """
+        temporary = temporary_beside(folder)
+        try:
+            yield temporary
+            os.utime(temporary)  # else it has the image's time, and looks like a tree that was left behind
+            self._owner.give(temporary)
+            try:
+                temporary.replace(folder)
+            except OSError as e:
+                if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        finally:
+            if temporary.exists():
+                remove_tree(temporary)
 
 
 def _layers_key(layers: Sequence[Layer]) -> str:
@@ -119,109 +175,3 @@ def _layers_key(layers: Sequence[Layer]) -> str:
     """
     digests = [layer.descriptor.digest for layer in layers]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
-
-
-def _unpack_image(
-    image: Image | SifImage, rootfs: Path, name: TreeName, store: Store, owner: Identity, reporter: Reporter
-) -> None:
-    """Unpacks an image into its folder: over the layers below its topmost, where that is possible."""
-    folder = rootfs / str(name)
-    if isinstance(image, SifImage) or name.target == "other" or len(image.layers) == 1:
-        _unpack(image, folder, store, owner, reporter)
-        return
-    lower = rootfs / str(TreeName(name.target, name.lower, name.uid))
-    while not hold(lower):
-        _unpack(image, lower, store, owner, reporter, layers=len(image.layers) - 1)
-    _unpack_over_or_whole(lower, image, folder, store, owner, reporter)
-
-
-def _unpack_over_or_whole(
-    lower: Path, image: Image, folder: Path, store: Store, owner: Identity, reporter: Reporter
-) -> None:
-    """Unpacks an image over a tree of the layers below its topmost, if there is one."""
-    try:
-        if hold(lower):
-            _unpack_over(lower, image, folder, store, owner)
-            return
-    except OSError:  # a file system without hard links
-        pass
-    _unpack(image, folder, store, owner, reporter)
-
-
-def _unpack(
-    image: Image | SifImage,
-    folder: Path,
-    store: Store,
-    owner: Identity,
-    reporter: Reporter,
-    layers: int | None = None,
-) -> None:
-    """Unpacks an image, or its lowest ``layers``."""
-    task = "unpacking the image (once)"
-    total = None if isinstance(image, SifImage) else unpacked_size(image.layers[:layers])
-    advance = functools.partial(reporter.advance, task)
-    with _new_folder(folder, owner) as temporary, working(reporter, task, total):
-        if isinstance(image, SifImage):
-            unpack_sif(image, temporary, advance=advance)
-        else:
-            unpack(image, temporary, store, layers=layers, advance=advance)
-
-
-@contextlib.contextmanager
-def _new_folder(folder: Path, owner: Identity) -> Iterator[Path]:
-    """Return a temporary name for a tree, which gets its owner and its name at the end of the block."""
-    temporary = temporary_beside(folder)
-    try:
-        yield temporary
-        _finish(temporary, folder, owner)
-    except BaseException:
-        if temporary.exists():
-            remove_tree(temporary)
-        raise
-
-
-def _finish(temporary: Path, folder: Path, owner: Identity) -> None:
-    """Gives a complete tree its owner and its name.
-
-    Its root folder has the image's time until then, and nobody must take it for a tree that was left behind.
-    Where locks do not work, another process may have unpacked the same image meanwhile: its tree stays.
-    """
-    os.utime(temporary)
-    owner.give(temporary)
-    try:
-        temporary.replace(folder)
-    except OSError as e:
-        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        remove_tree(temporary)
-
-
-def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: Identity) -> None:
-    """Unpacks the topmost layer over hard links to the files of the other layers.
-
-    Raises:
-        OSError: The file system has no hard links, or a file has too many.
-    """
-    with _new_folder(folder, owner) as temporary:
-        shutil.copytree(lower, temporary, symlinks=True, copy_function=os.link)
-        add_layer(image.layers[-1], temporary, store)
-
-
-def unpack_sif(image: SifImage, folder: Path, *, advance: Advance = int) -> None:
-    """Unpacks a SIF's partitions into one tree. All files belong to this user.
-
-    ``advance`` receives the bytes of each file that was unpacked.
-
-    Raises:
-        ImageError: The SIF is damaged, or the folder is not empty.
-        SpaceError: The disk is too full.
-    """
-    links: list[Member] = []
-    with new_tree(folder, 3 * image.size) as tree:
-        for member, content in Merge(read_sif(image.path).sources()):
-            if member.kind is Kind.HARDLINK:
-                links.append(member)  # created last, when the files they link to exist
-                continue
-            tree.add(member, counted(content, advance))
-        for member in links:
-            tree.add(member, iter(()))

@@ -58,22 +58,10 @@ class ObjectType(IntEnum):
 
 
 class FileSystem(IntEnum):
-    """The content of a partition."""
+    """The contents of partitions that builder knows."""
 
     SQUASHFS = 1
-    EXT3 = 2
-    ARCHIVE = 3
-    RAW = 4
     ENCRYPTED_SQUASHFS = 5
-
-
-FILE_SYSTEM_NAMES: dict[int, str] = {
-    FileSystem.SQUASHFS: "squashfs",
-    FileSystem.EXT3: "ext3",
-    FileSystem.ARCHIVE: "an archive",
-    FileSystem.RAW: "raw data",
-    FileSystem.ENCRYPTED_SQUASHFS: "encrypted squashfs",
-}
 
 
 class PartitionRole(IntEnum):

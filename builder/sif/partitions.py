@@ -91,18 +91,16 @@ class PartitionMaker:
 
         return PlannedPartition("root", f"key:{self._hashed_key(key)}", size, write)
 
-    def plain(self, folders: Files, files: Files) -> Partition:
-        """A squashfs of the layers in which all files belong to root, without what SIF runtimes need.
+    def write_plain(self, out: BinaryIO, folders: Files, files: Files) -> None:
+        """Writes a squashfs in which all files belong to root, without what SIF runtimes need.
 
         Args:
+            out: an empty file.
             folders: in it unless the layers have them.
             files: above the layers.
         """
         sources = [listed_source(folders), *map(self._layer, self.image.layers), listed_source(files)]
-        digests = [layer.descriptor.digest for layer in self.image.layers]
-        key = ["plain", digests, [member.path for member, _ in folders], _texts(files)]
-        total = _unpacked(self.image.layers)
-        return self._partition("root", key, [_of_root(source) for source in sources], total=total)
+        self._squash(out, "root", [_of_root(x) for x in sources], (), _unpacked(self.image.layers))
 
     def layered(self) -> list[Partition]:
         """The primary partition, or those of the base SIF, and overlays of the layers above it.

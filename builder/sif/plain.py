@@ -11,9 +11,7 @@ import json
 import posixpath
 import re
 import shlex
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,7 +19,7 @@ from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.model import Image
 from builder.oci.manifest import require_layers
-from builder.progress import QUIET, Reporter, working
+from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.sif.partitions import Files, PartitionMaker
 from builder.sif.singularity import Metadata
@@ -55,17 +53,6 @@ _RC_LOCAL = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PlainImage:
-    """A squashfs that was written."""
-
-    path: Path
-    digest: str
-    """``sha256:...`` of the file."""
-    size: int
-    """Bytes."""
-
-
 def write_plain(
     image: Image,
     path: Path,
@@ -74,14 +61,16 @@ def write_plain(
     *,
     compression: Compression = "gzip",
     reporter: Reporter = QUIET,
-) -> PlainImage:
-    """Writes an image as a plain squashfs. The same image, compression and epoch produce the same bytes.
+) -> tuple[str, int]:
+    """Writes an image as a plain squashfs, and returns its digest and size.
+
+    The same image, compression and epoch produce the same bytes.
 
     Args:
         image: the image; its layers are on this machine.
         path: the file. It is written under another name and renamed when it is complete.
         settings: the epoch, and the threads to compress with.
-        store: the cache; it keeps the squashfs too.
+        store: the cache of layers.
         compression: every squashfs reader knows gzip.
         reporter: receives a note if variables cannot be stored as they are.
 
@@ -99,16 +88,17 @@ def write_plain(
         image, Metadata(config, image.digest), None, compression, settings, store, reporter
     )
     folders = _folders(inner, settings.epoch)
+    files = _files(inner, image.digest, settings.epoch)
     with space_errors(path.parent):
-        made = maker.plain(folders, _files(inner, image.digest, settings.epoch))
         path.parent.mkdir(parents=True, exist_ok=True)
-        require_space(path.parent, made.size, f"writing {path}")
-        with working(reporter, f"writing {path}"), durable_file(path) as temporary:
-            shutil.copyfile(made.path, temporary)
-            if sha256_file(temporary) != made.digest:
-                store.refuse(made.path, made.digest)
+        size = sum(layer.descriptor.size for layer in image.layers)
+        require_space(path.parent, size, f"writing {path}")
+        with durable_file(path) as temporary:
+            with temporary.open("w+b") as out:
+                maker.write_plain(out, folders, files)
+            digest, size = sha256_file(temporary), temporary.stat().st_size
             temporary.chmod(0o644)
-    return PlainImage(path, made.digest, made.size)
+    return digest, size
 
 
 def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:

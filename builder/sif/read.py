@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import stat
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from builder.errors import ImageError
 from builder.model import SifImage
@@ -17,7 +17,6 @@ from builder.sif.digests import sif_digest
 from builder.sif.format import (
     ARCHITECTURES,
     DESCRIPTOR,
-    FILE_SYSTEM_NAMES,
     HEADER,
     MAGIC,
     NO_ARCHITECTURES,
@@ -56,9 +55,11 @@ class SifObject:
     """Bytes."""
     name: str
     file_system: int = 0
-    """Of a partition: a :class:`~builder.sif.format.FileSystem`."""
+    """Of a partition: a :class:`~builder.sif.format.FileSystem`, or another number."""
     role: int = 0
     """Of a partition: a :class:`~builder.sif.format.PartitionRole`, or another number."""
+    architecture: bytes = b""
+    """Of a partition: SIF's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,8 @@ class Sif:
     created: int
     """Seconds since 1970."""
     objects: tuple[SifObject, ...]
-
-    @property
-    def partitions(self) -> tuple[SifObject, ...]:
-        """What the runtimes mount: the primary partition, then the overlays of its group."""
-        primary = _primary(self.objects)
-        assert primary is not None  # read_sif() refuses a SIF without it
-        return (primary, *_overlays(self.objects, primary))
+    partitions: tuple[SifObject, ...]
+    """What the runtimes mount: the primary partition, then the overlays of its group."""
 
     def read(self, name: str) -> bytes | None:
         """The content of the JSON object of a name; None when there is none.
@@ -115,28 +111,17 @@ class Sif:
     def config(self) -> dict[str, Any]:
         """An OCI image config: the one that the SIF was made from, if the SIF holds it.
 
-        Otherwise it is composed of the SIF's environment, labels and runscript.
+        Otherwise it is composed of the SIF's environment, labels and runscript. The object of that name in a
+        SIF of Apptainer is not an image config, only the inner part of one.
 
         Raises:
             ImageError: the SIF is damaged.
         """
-        return self.stored_config() or self._composed_config()
-
-    def stored_config(self) -> dict[str, Any] | None:
-        """The OCI image config that the SIF holds; None when there is none.
-
-        The object of that name in a SIF of Apptainer is not an image config, only the inner part of one.
-
-        Raises:
-            ImageError: it is damaged.
-        """
-        data = self.read(OCI_CONFIG_NAME)
-        if data is None:
-            return None
         what = f"{self.path}: {OCI_CONFIG_NAME}"
-        stored = load_json(data, what)
+        data = self.read(OCI_CONFIG_NAME)
+        stored = {} if data is None else load_json(data, what)
         check_shape(RuntimeConfigShape, stored, what)
-        return dict(stored) if stored.get("config") is not None else None
+        return self._composed_config() if stored.get("config") is None else dict(stored)
 
     def _composed_config(self) -> dict[str, Any]:
         files = container_files(self.sources(FOLDER))
@@ -193,64 +178,55 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
         ImageError: the file is missing, not a SIF, cut short, encrypted, or for another architecture; or its
             root file system is not squashfs.
     """
-    head, table, size = _read_file(path)
-    if not _has_magic(head):
+    try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait
+            raise ImageError(f"{path} is not an ordinary file", "name a SIF file")
+        with path.open("rb") as file:
+            header, objects = _read(path, file)
+    except FileNotFoundError:
+        raise ImageError(f"{path}: no such file", "correct the path, or fetch the SIF") from None
+    except OSError as e:
+        raise ImageError(f"{path}: {e.strerror}", "make the file readable for this user") from None
+    partitions = _partitions(path, objects)
+    number = partitions[0].architecture
+    if number.strip(b"\0") in NO_ARCHITECTURES:
+        number = header.architecture
+    found = _ARCHITECTURE_NAMES.get(number[:2], _UNKNOWN)
+    if architecture is not None and found not in (architecture, _UNKNOWN):
+        raise ImageError(
+            f"{path} is for {found}, not for {architecture}",
+            "use a SIF for this architecture, or correct the platform",
+        )
+    return Sif(path, found, header.uuid, header.created, tuple(objects), tuple(partitions))
+
+
+def _read(path: Path, file: BinaryIO) -> tuple[Header, list[SifObject]]:
+    """The header, and the objects that lie inside the file."""
+    size = os.fstat(file.fileno()).st_size
+    head = file.read(HEADER.size)
+    if head[32:41] != MAGIC:
         raise ImageError(f"{path} is not a SIF", "build or pull a SIF with apptainer or builder")
     if len(head) < HEADER.size:
         raise _cut_short(path, size)
     header = Header._make(HEADER.unpack(head))
-    number = header.architecture
-    objects = []
-    is_cut = len(table) < header.descriptors * DESCRIPTOR.size
-    for start in range(0, len(table) - DESCRIPTOR.size + 1, DESCRIPTOR.size):
-        descriptor = Descriptor._make(DESCRIPTOR.unpack_from(table, start))
-        if not descriptor.used:
-            continue
-        if descriptor.offset < 0 or descriptor.size < 0:
-            raise _damaged_header(path)
-        is_cut |= descriptor.offset + descriptor.size > size
-        found, own_number = _object(descriptor)
-        objects.append(found)
-        if found.role == PartitionRole.PRIMARY and own_number.strip(b"\0") not in NO_ARCHITECTURES:
-            number = own_number
-    if is_cut:
+    if not 0 <= header.descriptors <= _MOST_DESCRIPTORS or header.descriptors_offset < 0:
+        raise _damaged_header(path)
+    file.seek(min(header.descriptors_offset, size))
+    table = file.read(header.descriptors * DESCRIPTOR.size)
+    if len(table) < header.descriptors * DESCRIPTOR.size:
         raise _cut_short(path, size)
-    _check_objects(path, objects)
-    found_architecture = _ARCHITECTURE_NAMES.get(number[:2], _UNKNOWN)
-    if architecture is not None and found_architecture not in (architecture, _UNKNOWN):
-        raise ImageError(
-            f"{path} is for {found_architecture}, not for {architecture}",
-            "use a SIF for this architecture, or correct the platform",
-        )
-    return Sif(path, found_architecture, header.uuid, header.created, tuple(objects))
+    described = [Descriptor._make(fields) for fields in DESCRIPTOR.iter_unpack(table)]
+    objects = [_object(one) for one in described if one.used]
+    _check_places(path, objects, size)
+    return header, objects
 
 
-def _read_file(path: Path) -> tuple[bytes, bytes, int]:
-    """The bytes of the header and of the descriptors, and the size of the file.
-
-    There are no descriptors of a file of another kind.
-    """
-    try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
-            raise ImageError(f"{path} is not an ordinary file", "name a SIF file")
-        size = info.st_size
-        with path.open("rb") as f:
-            head, table = f.read(HEADER.size), b""
-            if _has_magic(head) and len(head) == HEADER.size:
-                header = Header._make(HEADER.unpack(head))
-                _check_header(path, header)
-                if header.descriptors_offset > size:
-                    return head, table, size
-                f.seek(header.descriptors_offset)
-                table = f.read(header.descriptors * DESCRIPTOR.size)
-    except FileNotFoundError:
-        raise ImageError(f"{path}: no such file", "correct the path, or fetch the SIF") from None
-    except IsADirectoryError:
-        raise ImageError(f"{path} is a folder, not a SIF", "name a SIF file") from None
-    except OSError as e:
-        raise ImageError(f"{path}: {e.strerror}", "make the file readable for this user") from None
-    return head, table, size
+def _check_places(path: Path, objects: Sequence[SifObject], size: int) -> None:
+    """Raises ImageError if an object does not lie inside a file of a size."""
+    if any(one.offset < 0 or one.size < 0 for one in objects):
+        raise _damaged_header(path)
+    if any(one.offset + one.size > size for one in objects):
+        raise _cut_short(path, size)
 
 
 def _cut_short(path: Path, size: int) -> ImageError:
@@ -259,52 +235,42 @@ def _cut_short(path: Path, size: int) -> ImageError:
     )
 
 
-def _has_magic(head: bytes) -> bool:
-    return head[32:41] == MAGIC
-
-
-def _check_header(path: Path, header: Header) -> None:
-    is_possible = (
-        0 <= header.descriptors <= _MOST_DESCRIPTORS
-        and header.descriptors_offset >= 0
-        and header.descriptors_size >= 0
-    )
-    if not is_possible:
-        raise _damaged_header(path)
-
-
 def _damaged_header(path: Path) -> ImageError:
     return ImageError(f"{path}: the header of the SIF is damaged", _DAMAGED)
 
 
-def _object(descriptor: Descriptor) -> tuple[SifObject, bytes]:
-    """An object, and the architecture of a partition."""
-    file_system, role, architecture = 0, 0, b""
-    if descriptor.type == ObjectType.PARTITION:
-        file_system, role, architecture = PARTITION.unpack_from(descriptor.extra)
+def _object(descriptor: Descriptor) -> SifObject:
+    is_partition = descriptor.type == ObjectType.PARTITION
     name = descriptor.name.partition(b"\0")[0].decode(errors="replace")
-    found = SifObject(
-        descriptor.type, descriptor.group, descriptor.offset, descriptor.size, name, file_system, role
+    return SifObject(
+        descriptor.type,
+        descriptor.group,
+        descriptor.offset,
+        descriptor.size,
+        name,
+        *(PARTITION.unpack_from(descriptor.extra) if is_partition else ()),
     )
-    return found, architecture
 
 
-def _primary(objects: Sequence[SifObject]) -> SifObject | None:
-    for found in objects:
-        if found.kind == ObjectType.PARTITION and found.role == PartitionRole.PRIMARY:
-            return found
-    return None
+def _partitions(path: Path, objects: Sequence[SifObject]) -> list[SifObject]:
+    """The partitions that runtimes mount. Raises ImageError if builder cannot read one of them."""
+    _check_kinds(path, objects)
+    _check_overlaps(path, objects)
+    primary = next((o for o in objects if o.role == PartitionRole.PRIMARY), None)
+    if primary is None:
+        raise ImageError(
+            f"{path} has no primary system partition", "it holds no container: build or pull it again"
+        )
+    overlays = [o for o in objects if o.role == PartitionRole.OVERLAY and o.group == primary.group]
+    if any(o.file_system != FileSystem.SQUASHFS for o in (primary, *overlays)):
+        raise ImageError(
+            f"{path}: a partition of its root file system is not squashfs",
+            f"make a SIF with squashfs: apptainer build NEW.sif {path.name}",
+        )
+    return [primary, *overlays]
 
 
-def _overlays(objects: Sequence[SifObject], primary: SifObject) -> list[SifObject]:
-    return [
-        o
-        for o in objects
-        if o.kind == ObjectType.PARTITION and o.role == PartitionRole.OVERLAY and o.group == primary.group
-    ]
-
-
-def _check_objects(path: Path, objects: Sequence[SifObject]) -> None:
+def _check_kinds(path: Path, objects: Sequence[SifObject]) -> None:
     if any(o.kind == ObjectType.OCI_ROOT for o in objects):
         raise ImageError(
             f"{path} is an OCI-SIF, which holds OCI layers instead of partitions",
@@ -312,20 +278,6 @@ def _check_objects(path: Path, objects: Sequence[SifObject]) -> None:
         )
     if any(o.file_system == FileSystem.ENCRYPTED_SQUASHFS for o in objects):
         raise ImageError(f"{path} is encrypted", "build on the SIF that it was made from, without encryption")
-    _check_overlaps(path, objects)
-    primary = _primary(objects)
-    if primary is None:
-        raise ImageError(
-            f"{path} has no primary system partition", "it holds no container: build or pull it again"
-        )
-    for partition in (primary, *_overlays(objects, primary)):
-        if partition.file_system != FileSystem.SQUASHFS:
-            what = "root file system" if partition is primary else "overlay partition"
-            name = FILE_SYSTEM_NAMES.get(partition.file_system, _UNKNOWN)
-            raise ImageError(
-                f"{path}: its {what} is {name}, not squashfs",
-                f"make one with squashfs: apptainer build NEW.sif {path.name}",
-            )
 
 
 def _check_overlaps(path: Path, objects: Sequence[SifObject]) -> None:

@@ -7,10 +7,8 @@ Ids and times come from the content, so the same image produces the same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +22,6 @@ from builder.model import Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
 from builder.progress import QUIET, Reporter, working
 from builder.settings import DEFAULT_EPOCH, MAX_EPOCH, Settings
-from builder.sif.check import CorruptPartition, Placed, check_partitions
 from builder.sif.digests import remember_digest, remembered_digest
 from builder.sif.format import (
     ALIGNMENT,
@@ -54,7 +51,7 @@ from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
 from builder.store.durable import durable_file
-from builder.store.files import CHUNK, fingerprint, require_space, sha256_file, space_errors
+from builder.store.files import fingerprint, require_space, sha256_file, space_errors
 
 Layout = Literal["flat", "layered"]
 
@@ -107,9 +104,7 @@ def write_sif(
         _prepare_place(path)
         try:
             digest = _write(maker, path, layout, architecture)
-        except CorruptPartition as e:
-            if e.is_base:
-                raise
+        except _CorruptPartition as e:
             reporter.warn(f"{e.message}; making it again")
             digest = _write(maker, path, layout, architecture)
     return SifImage(path, digest, path.stat().st_size, architecture)
@@ -119,7 +114,7 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
     """Makes the partitions and writes the file, unless it is there. Returns its digest.
 
     Raises:
-        CorruptPartition: a partition was damaged in the cache; it is made again the next time.
+        _CorruptPartition: a partition was damaged in the cache; it is made again the next time.
     """
     partitions = [maker.flat()] if layout == "flat" else maker.layered()
     created = _created(maker.image.config, maker.settings.epoch)
@@ -127,7 +122,7 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
     known = _written_before(path, contents, maker.store)
     if known is not None:
         return known
-    require_space(path.parent, contents.expected_size, f"writing {path}")
+    require_space(path.parent, sum(o.content.size for o in contents.objects), f"writing {path}")
     with working(maker.reporter, f"writing {path}"):
         return _write_file(path, contents, maker.store, maker.settings.jobs)
 
@@ -163,27 +158,54 @@ def _written_before(path: Path, contents: _Contents, store: Store) -> str | None
 
 
 def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str:
-    """Writes the file, and returns its digest. Raises CorruptPartition."""
+    """Writes the file, and returns its digest. Raises _CorruptPartition."""
     with durable_file(path) as temporary:
         with temporary.open("w+b") as out:
             places = contents.write(out)
         # In a thread for each core: the hash of the file, and the hashes of the partitions as they are in it.
         with ThreadPoolExecutor(jobs) as pool:
             whole = pool.submit(sha256_file, temporary)
-            check_partitions(temporary, places, store, pool)
+            checks = [(p, pool.submit(p.is_intact, temporary, start, store)) for p, start in places]
+            corrupt = [partition for partition, check in checks if not check.result()]
             digest = whole.result()
-        _finish(temporary, path, digest, store)
+        for partition in corrupt:
+            if partition.is_base:
+                raise ImageError(_corrupt(partition), "copy or pull the base SIF again")
+            store.drop(partition.digest)
+        if corrupt:
+            raise _CorruptPartition(_corrupt(corrupt[0]), "run the command again")
+        # before the file gets its name, because another build may replace it there at once
+        temporary.chmod(0o755)
+        store.remember(temporary, digest)
+        remember_digest(path, store, digest, fingerprint(temporary))
     return digest
 
 
-def _finish(temporary: Path, path: Path, digest: str, store: Store) -> None:
-    """Makes a SIF executable, and records its digest.
+class _CorruptPartition(ImageError):
+    """A partition of the cache does not match its digest. It was removed from the cache."""
 
-    That is done before the file gets its name: another build may replace it there at once.
-    """
-    temporary.chmod(0o755)
-    store.remember(temporary, digest)
-    remember_digest(path, store, digest, fingerprint(temporary))
+
+def _corrupt(partition: Partition) -> str:
+    return f"{partition.path} is corrupt: the partition {partition.name} does not match its digest"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """The content of an object that is no partition."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    def write(self, out: BinaryIO) -> int:
+        """Writes the content at the current position of a file. Returns its size in bytes."""
+        return out.write(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,35 +214,9 @@ class _Object:
 
     type: ObjectType
     name: str
-    content: bytes | Partition | PlannedPartition
+    content: _Bytes | Partition | PlannedPartition
     extra: bytes = b""
     """The part of the descriptor that depends on the type."""
-
-    @property
-    def expected_size(self) -> int:
-        if isinstance(self.content, PlannedPartition):
-            return self.content.expected_size
-        return self.content.size if isinstance(self.content, Partition) else len(self.content)
-
-    @property
-    def alignment(self) -> int:
-        return 1 if isinstance(self.content, bytes) else ALIGNMENT
-
-    @property
-    def digest(self) -> str:
-        if isinstance(self.content, bytes):
-            return hashlib.sha256(self.content).hexdigest()
-        return self.content.digest
-
-    def write(self, out: BinaryIO, start: int) -> int:
-        """Writes the content at a position of a file. Returns its size in bytes."""
-        out.seek(start)
-        if isinstance(self.content, PlannedPartition):
-            return self.content.write(out)
-        if isinstance(self.content, Partition):
-            _copy_partition(self.content, out, start)
-            return self.content.size
-        return out.write(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,36 +247,32 @@ class _Contents:
             epoch: the time of the SIF, in seconds since 1970.
         """
         objects = [
-            _Object(ObjectType.DEFINITION, "definition", metadata.definition.encode()),
-            _Object(ObjectType.JSON, INSPECT_NAME, canonical_json(metadata.inspect())),
-            _Object(ObjectType.JSON, OCI_CONFIG_NAME, config),
+            _Object(ObjectType.DEFINITION, "definition", _Bytes(metadata.definition.encode())),
+            _Object(ObjectType.JSON, INSPECT_NAME, _Bytes(canonical_json(metadata.inspect()))),
+            _Object(ObjectType.JSON, OCI_CONFIG_NAME, _Bytes(config)),
         ]
         for number, partition in enumerate(partitions):
             role = PartitionRole.OVERLAY if number else PartitionRole.PRIMARY
             extra = PARTITION.pack(FileSystem.SQUASHFS, role, ARCHITECTURES[architecture] + b"\0")
             objects.append(_Object(ObjectType.PARTITION, partition.name, partition, extra))
-        described = [[o.type, o.digest, o.name] for o in objects]
+        described = [[o.type, o.content.digest, o.name] for o in objects]
         uuid = _uuid(canonical_json([described, architecture, epoch]))
         return cls(tuple(objects), architecture, epoch, uuid)
 
-    @property
-    def expected_size(self) -> int:
-        """About how many bytes the SIF will have."""
-        return sum(one.expected_size for one in self.objects)
-
-    def write(self, out: BinaryIO) -> list[Placed]:
+    def write(self, out: BinaryIO) -> list[tuple[Partition, int]]:
         """Writes objects, header and descriptors into an empty file.
 
         Returns:
-            Where the partitions from the cache are.
+            The partitions from the cache, and where each begins in the file.
         """
         table, places = bytearray(), []
         end = DATA_AT
         for number, one in enumerate(self.objects, 1):
-            start = end + -end % one.alignment
-            size = one.write(out, start)
+            start = end if isinstance(one.content, _Bytes) else end + -end % ALIGNMENT
+            out.seek(start)
+            size = one.content.write(out)
             if isinstance(one.content, Partition):
-                places.append(Placed(one.content, start))
+                places.append((one.content, start))
             table += self._descriptor(number, one, start, size, start + size - end)
             end = start + size
         out.seek(0)
@@ -333,29 +325,3 @@ def _uuid(described: bytes) -> bytes:
     uuid[6] = uuid[6] & 0x0F | 0x80
     uuid[8] = uuid[8] & 0x3F | 0x80
     return bytes(uuid)
-
-
-def _copy_partition(partition: Partition, out: BinaryIO, position: int) -> None:
-    """Copies a partition to a position of a file.
-
-    The kernel copies if it can: some file systems then share the blocks.
-    """
-    out.flush()
-    left, source_at = partition.size, partition.offset
-    with partition.path.open("rb") as source:
-        with contextlib.suppress(
-            OSError
-        ):  # another file system, or a kernel before 4.5: copied below from here on
-            while left:
-                copied = os.copy_file_range(source.fileno(), out.fileno(), left, source_at, position)
-                if not copied:
-                    break
-                left, source_at, position = left - copied, source_at + copied, position + copied
-        source.seek(source_at)
-        out.seek(position)
-        while left and (data := source.read(min(left, CHUNK))):
-            out.write(data)
-            left -= len(data)
-    if left:
-        raise ImageError(f"{partition.path} ended early: it was changed while it was copied", "build again")
-    out.seek(0, os.SEEK_END)

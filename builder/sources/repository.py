@@ -24,7 +24,6 @@ from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
-_EVERYTHING = ("+refs/heads/*:refs/remote/heads/*", "+refs/tags/*:refs/remote/tags/*")
 _SHORT = re.compile(r"[0-9a-f]{4,39}")
 #: A server that does not know a revision, in git's words.
 _UNKNOWN = re.compile(
@@ -62,13 +61,11 @@ class Repository:
         except GitError as e:
             if not _UNKNOWN.search(str(e)):
                 raise self._failure(str(e)) from None
-        if _SHORT.fullmatch(revision) or GIT_HASH.fullmatch(revision):
-            found = self._in_history(revision)
-            if found:
-                return found
         raise FetchError(
             f"{self.shown} has no branch, tag or commit {revision!r}",
-            f"list what it has: git ls-remote {self.shown}",
+            "write all 40 digits of the commit"
+            if _SHORT.fullmatch(revision)
+            else f"list what it has: git ls-remote {self.shown}",
         )
 
     def require(self, commit: str) -> None:
@@ -85,11 +82,10 @@ class Repository:
         self._require_network(f"commit {commit[:12]}")
         try:
             self._fetched(commit)
+            return
         except GitError as e:
             if not _UNKNOWN.search(str(e)):
                 raise self._failure(str(e)) from None
-        if self._has(commit) or self._in_history(commit):
-            return
         raise FetchError(
             f"{self.shown} no longer has commit {commit} of the lock",
             "lock again: builder lock; or name a repository that has the commit (BUILDER_MIRRORS='FROM=TO')",
@@ -140,17 +136,6 @@ class Repository:
             except GitError as e:
                 problem = e
         raise problem
-
-    def _in_history(self, commit: str) -> str:
-        """Fetches all branches and tags with their history, for servers that return no single commit, and for
-        short hashes. Returns the commit; empty if it is not among them.
-        """
-        for git in self._remotes():
-            with suppress(GitError):
-                shallow = ["--unshallow"] if (self._folder / "shallow").exists() else []
-                git.run("fetch", *_FETCH, *shallow, REMOTE, *_EVERYTHING)
-                return self._keep(self._peeled(commit))
-        return ""
 
     def _require_network(self, what: str) -> None:
         if self._settings.offline:

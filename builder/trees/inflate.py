@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import zstandard
 from isal import igzip, isal_zlib
@@ -26,14 +27,7 @@ _CHUNKS_AHEAD = 16
 _DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
 
-class Hash(Protocol):
-    """A hash of :mod:`hashlib`."""
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        """Adds bytes."""
-
-
-def inflate(path: Path, hashed: Hash | None = None) -> Iterator[bytes]:
+def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
     """The tar of a layer blob, in chunks.
 
     The magic number decides: gzip (any number of gzip members), zstd (any number of frames), or uncompressed.
@@ -71,7 +65,7 @@ def inflate(path: Path, hashed: Hash | None = None) -> Iterator[bytes]:
 class _HashedFile(io.RawIOBase):
     """A file whose bytes go into a hash as they are read."""
 
-    def __init__(self, file: BinaryIO, hashed: Hash) -> None:
+    def __init__(self, file: BinaryIO, hashed: hashlib._Hash) -> None:
         self._file = file
         self._hashed = hashed
 
@@ -96,7 +90,7 @@ class InflatingReader:
         hashed: receives the bytes of the blob; all of them when the reader is at its end.
     """
 
-    def __init__(self, path: Path, hashed: Hash | None = None) -> None:
+    def __init__(self, path: Path, hashed: hashlib._Hash | None = None) -> None:
         self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(_CHUNKS_AHEAD)
         self._stop = False
         self._data = memoryview(b"")

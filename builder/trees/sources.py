@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from builder.errors import ImageError
 from builder.model import Layer
 from builder.store.blobs import Store
-from builder.trees.layer import read_layer
-from builder.trees.member import DEVICES, Content, Kind, Member, clean_path, is_whiteout, parse_whiteout
+from builder.store.files import CHUNK
+from builder.tarheaders import BLOCK, Header, TarError, read_headers
+from builder.trees.inflate import InflatingReader
+from builder.trees.member import (
+    DEVICES,
+    DO_NOT_USE,
+    Content,
+    Kind,
+    Member,
+    clean_path,
+    is_whiteout,
+    parse_whiteout,
+)
 from builder.trees.squashfs.reader import Squashfs
 
 #: Members with clean paths, each with its content. Whiteouts are members of their own kinds.
@@ -18,26 +31,9 @@ Stream = Iterator[tuple[Member, Content]]
 #: Opens the stream of a layer or partition. It can be called again, and returns the same members then.
 Source = Callable[[], Stream]
 
-
-def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
-    """The members of a layer, without device nodes.
-
-    Args:
-        layer: its blob is on this machine.
-        store: knows which blobs are verified.
-        rehash: see :func:`~builder.trees.layer.read_layer`.
-
-    The stream raises ImageError when the layer is damaged, hostile or not on this machine.
-    """
-
-    def stream() -> Stream:
-        with closing(read_layer(layer, store, rehash=rehash)) as members:
-            for raw, content in members:
-                member = _cleaned(raw)
-                if member is not None:
-                    yield member, content
-
-    return stream
+_Members = Generator[tuple[Member, Content], None, None]
+_MARKERS = (Kind.WHITEOUT, Kind.OPAQUE)
+_KINDS: Mapping[bytes, Kind] = {kind.value: kind for kind in Kind if kind not in _MARKERS}
 
 
 def squashfs_source(
@@ -71,14 +67,104 @@ def listed_source(entries: Iterable[tuple[Member, bytes]]) -> Source:
     return stream
 
 
-def _cleaned(raw: Member) -> Member | None:
-    """A member of a tar with clean paths, or None for what a tree does not have."""
-    path = clean_path(raw.path)
+def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
+    """The members of a layer, without device nodes.
+
+    Content that the caller does not read is skipped.
+
+    Args:
+        layer: its blob is on this machine.
+        store: knows which blobs are verified.
+        rehash: whether to hash the blob while it is read, unless ``store`` hashed it before, instead of
+            trusting that a file that looks unchanged is. A flipped bit is reported at the end of the layer:
+            do not use what was read before that.
+
+    The stream raises ImageError when the layer is damaged, hostile, or changed after it was built.
+    """
+
+    def stream() -> Stream:
+        path, digest = layer.path, layer.descriptor.digest
+        assert path is not None
+        if rehash and not store.was_hashed(path, digest):
+            members = _read_hashed(path, digest, store)
+        elif store.verify(path, digest):
+            members = _read(path)
+        else:
+            raise ImageError(
+                f"{path} does not match the digest of its layer, {digest}",
+                "the file was changed or is damaged: build again",
+            )
+        with closing(members):
+            yield from members
+
+    return stream
+
+
+def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
+    """The members of a layer, which is hashed at the same time. One that is corrupt is refused at the end."""
+    hashed = hashlib.sha256()
+    try:
+        yield from _read(path, hashed)
+    except ImageError:
+        if not store.rehash(path, digest):  # a flipped bit can look like any other damage
+            store.refuse(path, digest)
+        raise
+    if f"sha256:{hashed.hexdigest()}" != digest:
+        store.refuse(path, digest)
+    store.remember(path, digest)
+
+
+def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
+    with InflatingReader(path, hashed) as reader:
+        try:
+            for header in read_headers(reader):
+                content = _MemberContent(reader, path, header.path, header.size)
+                member = _member(header)
+                if member is not None:
+                    yield member, content
+                reader.skip(content.left + -header.size % BLOCK)
+        except TarError as e:
+            raise ImageError(f"{path}: {e}", DO_NOT_USE) from None
+        while hashed is not None and reader.read_some(CHUNK):  # what follows the last member
+            pass
+
+
+def _member(header: Header) -> Member | None:
+    """A member with clean paths, or None for what a tree does not have."""
+    kind = _KINDS.get(header.flag)
+    if kind is None:
+        raise TarError(f"{header.path!r} is of unknown type {header.flag!r}")
+    path, target, size = clean_path(header.path), header.target, header.size
     if is_whiteout(path):
         marker = parse_whiteout(path)
-        return None if marker is None else replace(raw, kind=marker[0], path=marker[1], size=0)
-    if raw.kind in DEVICES:
+        if marker is None:
+            return None
+        (kind, path), size = marker, 0
+    elif kind in DEVICES:
         return None
-    if raw.kind is Kind.HARDLINK:
-        return replace(raw, path=path, target=clean_path(raw.target))
-    return replace(raw, path=path) if path != raw.path else raw
+    elif kind is Kind.HARDLINK:
+        target = clean_path(target)
+    return Member(path, kind, header.mode, header.uid, header.gid, size, header.mtime, target)
+
+
+@dataclass(slots=True)
+class _MemberContent:
+    """Iterates over the content of one member."""
+
+    reader: InflatingReader
+    path: Path
+    name: str
+    left: int
+    """Bytes that were not read yet."""
+
+    def __iter__(self) -> _MemberContent:
+        return self
+
+    def __next__(self) -> memoryview:
+        if not self.left:
+            raise StopIteration
+        data = self.reader.read_some(self.left)
+        if not data:
+            raise ImageError(f"{self.path} ends in the middle of {self.name!r}", DO_NOT_USE)
+        self.left -= len(data)
+        return data

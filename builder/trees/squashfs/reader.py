@@ -93,11 +93,6 @@ class Squashfs:
     ) -> None:
         self._file.close()
 
-    @property
-    def compression(self) -> str:
-        """The name of the compression: ``gzip`` or ``zstd``."""
-        return COMPRESSOR_NAMES[self._superblock.compressor]
-
     def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
         """All members and their content: each directory before its entries, which are sorted by name.
 

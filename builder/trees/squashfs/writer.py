@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import deflate
 import zstandard
@@ -61,18 +61,6 @@ _NODE_KINDS = {
 _DO_NOT_USE = "do not use this image"
 #: The content of a block. Nobody changes it after it is submitted.
 Block = bytes | bytearray | memoryview
-
-
-class _Tables(NamedTuple):
-    """Positions from the beginning of the file system."""
-
-    inodes: int
-    directories: int
-    fragments: int
-    """Of the index."""
-    ids: int
-    """Of the index."""
-    end: int
 
 
 class SquashfsWriter:
@@ -174,11 +162,19 @@ class SquashfsWriter:
         padding = -size % _PADDING
         self._out.write(inodes + directories + fragments.data + ids.data + bytes(padding))
         self._out.seek(self._start)
-        tables = _Tables(inode_table, directory_table, fragments.index, ids.index, size)
-        self._out.write(SUPERBLOCK.pack(*self._superblock(tree, tables)))
+        block = self._superblock(
+            tree,
+            size=size,
+            id_table=ids.index,
+            inode_table=inode_table,
+            directory_table=directory_table,
+            fragment_table=fragments.index if self._fragments else NO_TABLE,
+        )
+        self._out.write(SUPERBLOCK.pack(*block))
         return size + padding
 
-    def _superblock(self, tree: TreeTables, tables: _Tables) -> Superblock:
+    def _superblock(self, tree: TreeTables, **places: int) -> Superblock:
+        """The superblock; ``places`` are the size, and the positions of the tables or of their indexes."""
         block, offset = tree.root
         return Superblock(
             magic=MAGIC,
@@ -193,13 +189,9 @@ class SquashfsWriter:
             major=4,
             minor=0,
             root=block << 16 | offset,
-            size=tables.end,
-            id_table=tables.ids,
             xattr_table=NO_TABLE,
-            inode_table=tables.inodes,
-            directory_table=tables.directories,
-            fragment_table=tables.fragments if self._fragments else NO_TABLE,
             export_table=NO_TABLE,
+            **places,
         )
 
     # the tree -----------------------------------------------------------------------------------------------

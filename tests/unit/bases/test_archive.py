@@ -6,7 +6,6 @@ import gzip
 import lzma
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,6 +51,8 @@ def test_damaged_archives(kind: str, made: Image, store: Store, given: Settings,
 
     file.write_bytes(b"not a tar" * 100)
     refused("not a complete archive")
+    file.write_bytes(lzma.compress(data))
+    refused("is compressed with xz")
     file.write_bytes(data[: len(data) // 2])
     refused("archive|damaged|has no|read")
     one = made.layers[1].path
@@ -98,16 +99,13 @@ def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.M
     _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 @pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
-def test_compressed_archives(
-    kind: str, compress: Callable[[bytes], bytes], made: Image, given: Settings, tmp_path: Path
-) -> None:
-    """Archives may be compressed."""
+def test_compressed_archives(kind: str, made: Image, given: Settings, tmp_path: Path) -> None:
+    """Archives may be compressed with gzip."""
     reference = write_base(kind, made, tmp_path)
     plain = resolve_base(reference, "amd64", given, Store(tmp_path / "a"), root=tmp_path)
     file = tmp_path / "image.tar"
-    file.write_bytes(compress(file.read_bytes()))
+    file.write_bytes(gzip.compress(file.read_bytes()))
     assert resolve_base(reference, "amd64", given, Store(tmp_path / "b"), root=tmp_path) == plain
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ImageError, match="archive|cannot be read"):

@@ -19,8 +19,16 @@ from builder.model import Fetched
 from builder.store.blobs import Store
 from builder.tarheaders import BLOCK, TarError, read_headers
 from tests.support import condapackage, wheels
-from tests.support.channel import PLACEHOLDER
-from tests.support.condapackage import Member, hardlink, pack, part_of, symlink, tar_of, write_conda
+from tests.support.condapackage import (
+    PLACEHOLDER,
+    Member,
+    hardlink,
+    pack,
+    part_of,
+    symlink,
+    tar_of,
+    write_conda,
+)
 from tests.support.fuzz import Sample, fuzz, mutated, only_builder_errors
 from tests.support.hostile import assert_inside, layer_of, wheel_of
 from tests.support.image_kit import tar_bytes

@@ -110,14 +110,7 @@ def test_environment() -> None:
 @pytest.mark.parametrize(
     ("reference", "packages", "env", "expected"),
     [
-        ("docker://x/y", [], [], {}),
         ("docker://x/y", [], ["SSL_CERT_FILE=/base.pem"], {"SSL_CERT_FILE": "/base.pem"}),
-        (
-            "debian:bookworm",
-            [],
-            [],
-            {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs"},
-        ),
         (
             "debian:bookworm",
             [package("ca-certificates", "1")],
@@ -196,7 +189,6 @@ def test_no_credentials() -> None:
 @pytest.mark.parametrize(
     ("packages", "expected"),
     [
-        ([], {}),
         ([package("pytorch", "2.5.1"), package("cuda-version", "12.6")], {"torch": "2.5.1", "cuda": "12.6"}),
         (
             [package("torch", "2.13.0", "pip"), package("nvidia-cuda-runtime-cu12", "12.8.90", "pip")],

@@ -114,7 +114,6 @@ def test_links_are_not_changed(tmp_path: Path) -> None:
         store,
         member("data/a", b"top", mode=0o777),
         member("data/c", kind=tarfile.LNKTYPE, target="data/b", mode=0o777),
-        member("data/c", b"top"),
         member("data/out/x", b"top"),
         member("data/up/y", b"top"),
     )
@@ -123,8 +122,10 @@ def test_links_are_not_changed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert (shared / "data" / name).read_bytes() == b"lower"
         assert (shared / "data" / name).stat().st_mode & 0o777 == 0o644
-    assert (tree / "data/a").read_bytes() == (tree / "data/c").read_bytes() == b"top"
-    assert (tree / "data/b").samefile(shared / "data/b") and not list(outside.iterdir())
+    assert (tree / "data/a").read_bytes() == b"top"
+    for name in ("b", "c"):
+        assert (tree / "data" / name).samefile(shared / "data/b")
+    assert not list(outside.iterdir())
 
 
 def test_chain_of_steps(tmp_path: Path) -> None:

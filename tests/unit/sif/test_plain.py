@@ -28,9 +28,10 @@ def test_same_files_as_image(place: Place) -> None:
     info, content = member("opt/mine", b"text")
     info.uid = info.gid = 1000
     image = place.image(layer(place.store, (info, content)), workdir="/work/dir")
-    made = write_plain(image, place.folder / "a.sqsh", place.settings, place.store)
-    assert made.size == made.path.stat().st_size
-    tree = read_tree([squashfs_source(made.path, 0, "a", "", made.size)])
+    path = place.folder / "a.sqsh"
+    _, size = write_plain(image, path, place.settings, place.store)
+    assert size == path.stat().st_size
+    tree = read_tree([squashfs_source(path, 0, "a", "", size)])
     expected = image_tree(image, place.store)
     differences = compare_trees(expected, tree, owners=False)
     assert {one.path for one in differences} == CONFIG_FILES | {"work", "work/dir"}
@@ -40,15 +41,10 @@ def test_same_files_as_image(place: Place) -> None:
 
 
 def test_reproducible(tmp_path: Path) -> None:
-    """Bytes do not depend on the cache; the second writing takes the squashfs from the cache."""
-    digests = set()
-    for name in ("one", "two"):
-        place = Place(tmp_path / name)
-        made = write_plain(place.image(), place.folder / "a.sqsh", place.settings, place.store)
-        digests.add(made.digest)
-    again = write_plain(place.image(), place.folder / "b.sqsh", place.settings, place.store)
-    assert digests == {again.digest}
-    assert again.path.read_bytes() == made.path.read_bytes()
+    """Bytes do not depend on the cache."""
+    places = [Place(tmp_path / name) for name in ("one", "two")]
+    made = {write_plain(p.image(), p.folder / "a.sqsh", p.settings, p.store) for p in places}
+    assert len(made) == 1
 
 
 def test_config_files(tmp_path: Path) -> None:
@@ -85,8 +81,8 @@ def test_hostile_layer(place: Place) -> None:
     root = member("bin/su", b"x")
     root[0].mode = 0o4755
     image = place.image(layer(place.store, link, program, root), workdir="/a/../../b")
-    made = write_plain(image, place.folder / "a.sqsh", place.settings, place.store)
-    tree = read_tree([squashfs_source(made.path, 0, "a", "", made.size)])
+    write_plain(image, place.folder / "a.sqsh", place.settings, place.store)
+    tree = read_tree([squashfs_source(place.folder / "a.sqsh", 0, "a")])
     assert {"etc", "etc/rc", "b"} <= set(tree) and "a" not in tree
     assert (tree["bin/own"].mode & 0o7777, tree["bin/su"].mode & 0o7777) == (0o755, 0o4755)
 

@@ -29,7 +29,7 @@ def fails(opening: AbstractContextManager[object]) -> FetchError:
 
 
 def test_revisions(repo: Repo, opened: Open) -> None:
-    """A branch, a tag, an annotated tag, a commit, a short one, none: each is pinned by commit and tree."""
+    """A branch, a tag, an annotated tag, a commit, none: each is pinned by commit and tree."""
     first = repo.git("rev-parse", "HEAD")
     repo.git("tag", "v1")
     repo.git("tag", "--annotate", "--message", "x", "v1a")
@@ -43,7 +43,6 @@ def test_revisions(repo: Repo, opened: Open) -> None:
         "": third,
         "main": third,
         first: first,
-        second[:9]: second,
     }.items():
         with opened(git(repo.url, revision)) as tree:
             assert tree.locked.commit == commit
@@ -51,6 +50,8 @@ def test_revisions(repo: Repo, opened: Open) -> None:
             assert tree.locked.url == repo.url and (tree.path / "pyproject.toml").is_file()
             assert (tree.path / "more.py").exists() == (commit != first)
             assert not (tree.path / ".git").exists()
+    error = fails(opened(git(repo.url, second[:9])))
+    assert error.hint == "write all 40 digits of the commit"
 
 
 def test_moved_branch(repo: Repo, opened: Open, settings: Settings) -> None:
