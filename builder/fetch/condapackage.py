@@ -14,7 +14,7 @@ from typing import Any
 
 import zstandard
 
-#: The time of all members: 2023-06-10, the release of Debian bookworm.
+#: The time of the package and all members: 2023-06-10, the release of Debian bookworm.
 EPOCH = 1686355200
 
 #: What ``arch`` in a package's record is, by its subdir.
@@ -38,7 +38,6 @@ class CondaPackage:
     name: str
     version: str
     build: str = "0"
-    build_number: int = 0
     subdir: str = "linux-64"
     depends: Sequence[str] = ()
     files: Mapping[str, File] = field(default_factory=dict)
@@ -49,8 +48,6 @@ class CondaPackage:
     """``NAME = MODULE:FUNCTION``; for ``noarch: python`` only."""
     license: str = ""
     summary: str = ""
-    timestamp: int = EPOCH
-    """When it was built, in seconds since 1970."""
 
     @property
     def filename(self) -> str:
@@ -100,14 +97,14 @@ def _index(package: CondaPackage) -> dict[str, Any]:
     index: dict[str, Any] = {
         "arch": None if package.noarch else _MACHINES[package.subdir],
         "build": package.build,
-        "build_number": package.build_number,
+        "build_number": 0,
         "depends": list(package.depends),
         "license": package.license or None,
         "name": package.name,
         "noarch": package.noarch or None,
         "platform": None if package.noarch else "linux",
         "subdir": package.subdir,
-        "timestamp": package.timestamp * 1000,
+        "timestamp": EPOCH * 1000,
         "version": package.version,
     }
     return {key: value for key, value in index.items() if value is not None}

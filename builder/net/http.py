@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import netrc
 import os
 import socket
@@ -37,7 +36,7 @@ def tls_context() -> ssl.SSLContext:
     for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
         if value:
             return _context_from(name, expand_home(value))
-    return shared_context()
+    return ssl.create_default_context()
 
 
 def why_silent(error: Exception) -> str:
@@ -62,32 +61,11 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def shared_context(cafile: str | None = None, capath: str | None = None) -> ssl.SSLContext:
-    """``ssl.create_default_context``, one object for the same unchanged certificates: making one takes 40 ms.
-
-    Callers must not change it.
-
-    Raises:
-        OSError: there are no certificates in ``cafile`` or ``capath``.
-    """
-    system = ssl.get_default_verify_paths()
-    paths = (cafile, capath) if cafile or capath else (system.cafile, system.capath)
-    changed = tuple((path, Path(path).stat().st_mtime_ns) for path in paths if path)
-    return _make_context(cafile, capath, changed)
-
-
-@functools.lru_cache(maxsize=8)
-def _make_context(
-    cafile: str | None, capath: str | None, changed: tuple[tuple[str, int], ...]
-) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=cafile, capath=capath)
-
-
 def _context_from(name: str, path: Path) -> ssl.SSLContext:
     try:
         if path.is_dir():  # REQUESTS_CA_BUNDLE may name a folder
-            return shared_context(capath=str(path))
-        return shared_context(cafile=str(path))
+            return ssl.create_default_context(capath=str(path))
+        return ssl.create_default_context(cafile=str(path))
     except OSError as e:  # includes ssl.SSLError
         raise FetchError(
             f"{name} names {path}, which holds no certificates: {e}", "correct or unset it"

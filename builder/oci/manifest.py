@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from builder.errors import ImageError
@@ -319,11 +317,6 @@ def image_layers(manifest: Mapping[str, Any], config: Mapping[str, Any], where: 
         titles = [""] * len(descriptors)
     rows = zip(descriptors, diff_ids, titles, strict=True)
     return tuple(Layer(descriptor, diff_id, title=title) for descriptor, diff_id, title in rows)
-
-
-def with_path(layer: Layer, path: Path) -> Layer:
-    """The same layer, on this machine's disk."""
-    return replace(layer, path=path)
 
 
 def require_layers(image: Image, purpose: str) -> None:

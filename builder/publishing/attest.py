@@ -109,8 +109,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
 
 def _ran(recipe: Recipe) -> dict[str, Any]:
     """What ran in the image while it was built: such an image is not only a function of its inputs."""
-    scripts = [name for name, policy in recipe.conda.post_link.items() if policy == "run"]
-    steps = [
+    ran = [
         {
             "commands": [redact(command) for command in step.run],
             "env": {name: redact(value) for name, value in step.env.items()},
@@ -118,7 +117,6 @@ def _ran(recipe: Recipe) -> dict[str, Any]:
         }
         for step in recipe.steps
     ]
-    ran = [*({"post_link": name} for name in scripts), *steps]
     return {"ran": ran} if ran else {}
 
 

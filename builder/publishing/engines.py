@@ -71,11 +71,6 @@ class Engine:
             return image_id in migrated_ids(self.name)
         return bool(_digests(self.name, name) & {image_id, digest})
 
-    def pull(self, place: RegistryPlace, name: str) -> None:
-        """Pulls an image by its name."""
-        with working(self.reporter, f"{self.name} pulls {name}"):
-            _podman_pull(self.name, place, name, self.settings)
-
 
 def pull_into(
     engine: Engine,
@@ -117,7 +112,8 @@ def pull_into(
     name = image if engine.migrates else where
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
-        engine.pull(place, name)
+        with working(engine.reporter, f"{engine.name} pulls {name}"):
+            _podman_pull(engine.name, place, name, engine.settings)
         if not engine.has(name, image_id, described.digest):
             raise _not_migrated(name, image_id) if engine.migrates else _moved(place, where, described.digest)
     if record is not None:
@@ -143,26 +139,12 @@ def _moved(place: RegistryPlace, where: str, digest: str) -> RegistryError:
 
 def _digests(engine: EngineName, name: str) -> set[str]:
     """The id and the digests of an engine's image; empty if it has no image of this name."""
-    value = _podman_inspect(engine, name)
-    if value is None:
-        return set()
-    image_id = str(value.get("Id", ""))
-    if ":" not in image_id:
-        image_id = f"sha256:{image_id}"
-    return {image_id, *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ())}
-
-
-def _podman_inspect(engine: EngineName, name: str) -> dict[str, Any] | None:
     done = execute([engine, "image", "inspect", name])
     if done.returncode:
-        return None
-    try:
-        value: dict[str, Any] = json.loads(done.stdout)[0]
-    except (ValueError, LookupError):
-        raise RunnerError(
-            f"{engine} image inspect did not print JSON", f"does {engine} work? {engine} info"
-        ) from None
-    return value
+        return set()
+    value: dict[str, Any] = json.loads(done.stdout)[0]
+    image_id = str(value.get("Id", "")).removeprefix("sha256:")
+    return {f"sha256:{image_id}", *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ())}
 
 
 def _podman_pull(engine: EngineName, place: RegistryPlace, name: str, settings: Settings) -> None:

@@ -30,7 +30,7 @@ from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
 from builder.registry.profile import named_credentials
 from builder.registry.pull import fetch_layers, pull_image
-from builder.registry.push import CHECKS, TRANSFERS, PushReport, push_image
+from builder.registry.push import TRANSFERS, PushReport, push_image
 from builder.registry.referrers import Artifact, attach, attach_in_layout
 from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
@@ -72,9 +72,6 @@ class RegistryPlace:
         """Closes the connections to the registry."""
         self.client.close()
 
-    def prepare_pull(self) -> None:
-        """Does nothing: the first request shows whether the registry can be reached."""
-
     def prepare_push(self) -> None:
         """Announce a push before the first request: one token is enough for all requests."""
         self.client.expect_push(self.repository)
@@ -99,33 +96,6 @@ class RegistryPlace:
     def sif(self, layer: Descriptor, output: Path) -> bool:
         """Bring a SIF to ``output``; returns whether anything was transferred."""
         return pull_sif(self.client, self.repository, layer, output, self._store, self._reporter)
-
-    def has_base(self, image: Image) -> bool:
-        """Whether this user can read all base layers that are not on this machine in the registry.
-
-        They are in this repository, in one that this command has pushed them to, or in the base's
-        repository of the same registry; the push mounts them. A repository that this user
-        cannot read (401, 403) does not count.
-        """
-        missing = [layer for layer in image.layers if layer.path is None]
-        return all(found for _, found in in_parallel(self._has_layer, missing, CHECKS))
-
-    def _has_layer(self, layer: Layer) -> bool:
-        host, _, origin = layer.origin.partition("/")
-        same_registry = [origin] if origin and host == self.client.host else []
-        digest = layer.descriptor.digest
-        known = self._known.repositories(self.client.host, digest)
-        return any(
-            self._has_blob(repository, digest) for repository in (self.repository, *known, *same_registry)
-        )
-
-    def _has_blob(self, repository: str, digest: str) -> bool:
-        try:
-            return self.client.blobs.head(repository, digest) is not None
-        except RegistryError as e:
-            if e.status in (401, 403):
-                return False
-            raise
 
     def push(self, image: Image) -> PushReport:
         """Add everything except the tags: afterwards the image can be pulled by its digest."""
@@ -211,10 +181,6 @@ class LayoutPlace:
     def close(self) -> None:
         """Does nothing: a folder has no connections."""
 
-    def prepare_pull(self) -> None:
-        """Raises ImageError unless the folder is an OCI layout."""
-        read_index(self.folder)
-
     def prepare_push(self) -> None:
         """Does nothing."""
 
@@ -242,10 +208,6 @@ class LayoutPlace:
         with working(self._reporter, f"copying {output.name}"):
             return copy_sif(blob_path(self.folder, layer.digest), layer, output, self._store)
 
-    def has_base(self, image: Image) -> bool:
-        """Whether the layout holds all base layers that are not in this machine's cache."""
-        return all(layer.path is not None or self._has(layer.descriptor) for layer in image.layers)
-
     def push(self, image: Image) -> PushReport:
         """Add everything except the tags: afterwards the image can be pulled by its digest."""
         started = time.monotonic()
@@ -257,8 +219,6 @@ class LayoutPlace:
         return PushReport(
             image.digest,
             sent=tuple(missing),
-            blobs_sent=len(missing),
-            bytes_sent=sum(blob.size for blob in missing),
             blobs_present=len(blobs) - len(missing),
             seconds=time.monotonic() - started,
         )
@@ -278,7 +238,7 @@ class LayoutPlace:
                 raise ImageError(
                     f"{path} is missing or corrupt: its content does not match its digest",
                     "no tag was moved; the disk, or the build's own file in the cache, is damaged: "
-                    "remove the file, run builder cache verify, and publish again",
+                    "remove the file, run builder cache prune --all, and publish again",
                 )
             self._reporter.advance(task, blob.size)
 

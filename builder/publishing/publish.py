@@ -6,7 +6,8 @@ unchanged, a SIF as an ORAS artifact. The SBOM, the provenance and the report of
 before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
-host, or a place that does not have them. An image has the same digest with and without them on this machine.
+host, or an OCI layout. A registry that lacks them gets them from the base's registry while they are read. An
+image has the same digest with and without them on this machine.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class PublishOptions:
     job: SlurmOptions | None = None
     """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before the push."""
     verify: VerifyMode = "sent"
-    """What is read back before a tag moves: the blobs that were sent, ``all`` of the image, or ``none``."""
+    """What is read back before a tag moves: the blobs that were sent, or ``all`` of the image."""
     dry_run: bool = False
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -226,8 +227,7 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     passed = gate.known(result) if options.move_tags else None
     must_test = options.move_tags and passed is None
     job = gate.prepare_job(place, result, image) if must_test else None
-    runs_here = options.job is None and (must_test or options.ab)
-    if runs_here or not place.has_base(image):
+    if options.ab or (must_test and job is None):
         result = with_base(project, result)
         image = artifact_image(result, options.annotations)
     if must_test and job is None:

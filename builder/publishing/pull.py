@@ -104,7 +104,6 @@ def pull(
         HashMismatch, SpaceError: see :class:`builder.publishing.places.Place`.
     """
     where = reference_of(place, tag)
-    place.prepare_pull()
     described, layer = resolve_published(recipe, place, tag)
     if layer is not None:
         changed = place.sif(layer, output)
@@ -174,7 +173,6 @@ def pull_reference(
     wanted = AnyImage(text)
     place = open_place(where, settings, store, reporter=reporter)
     with closing(place):
-        place.prepare_pull()
         described, layer = resolve_published(wanted, place, tag)
         reference = reference_of(place, tag)
         if layer is None:

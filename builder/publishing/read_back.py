@@ -3,7 +3,7 @@
 A registry may lose or damage what it was sent and say that it has it. So the bytes that a push sent are read
 back and hashed, and nothing is stored. Blobs that were there before have their size checked by the push; they
 are read only if the user wants it, or if another publish from this machine sent them and has not read them
-back: it was killed, still runs, or was told not to.
+back: it was killed, or still runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from builder.registry.push import PushReport
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
-VerifyMode = Literal["sent", "all", "none"]
+VerifyMode = Literal["sent", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,15 @@ class Unverified:
         records = [digests for path, digests in self._records(self._shared) if path != self._own]
         return frozenset(digest for digests in records for digest in digests)
 
-    def end(self, verified: Collection[str], unread: Collection[str] = ()) -> None:
-        """Removes digests that were read back from the records of this place.
-
-        Args:
-            verified: the digests.
-            unread: what this publish sent and does not read back: its record keeps these.
-        """
-        self._keep(self._own, set(unread))
+    def end(self, verified: Collection[str]) -> None:
+        """Removes this record, and digests that were read back from the other records of this place."""
+        self._own.unlink(missing_ok=True)
         for path, digests in self._records(self._prefix):
-            if path != self._own and digests & set(verified):
-                self._keep(path, digests - set(verified))
-
-    def _keep(self, path: Path, digests: Collection[str]) -> None:
-        if digests:
-            write_record(path, sorted(digests))
-        else:
-            path.unlink(missing_ok=True)
+            left = digests - set(verified)
+            if not left:
+                path.unlink(missing_ok=True)
+            elif left != digests:
+                write_record(path, sorted(left))
 
     def _records(self, prefix: str) -> Iterator[tuple[Path, set[str]]]:
         """All records with a prefix; a damaged one may be of any blob."""
@@ -106,7 +98,7 @@ def push_and_read_back(
         place: where the image goes.
         image: the image.
         cache: records what was not read back yet.
-        mode: ``sent`` reads the blobs that the push sent, ``all`` those of the whole image, ``none`` nothing.
+        mode: ``sent`` reads the blobs that the push sent, ``all`` those of the whole image.
 
     Raises:
         RegistryError, ImageError, HashMismatch: the push failed, or the place does not return what was sent.
@@ -114,12 +106,8 @@ def push_and_read_back(
     unverified = Unverified(cache, place.name, image)
     unverified.begin()
     pushed = place.push(image)
-    sent = {blob.digest for blob in pushed.sent}
-    if mode == "none":
-        unverified.end((), unread=sent)
-        return pushed, Verified(mode)
     started = time.monotonic()
-    wanted = sent | unverified.left()
+    wanted = {blob.digest for blob in pushed.sent} | unverified.left()
     blobs = [blob for blob in _blobs(image) if mode == "all" or blob.digest in wanted]
     if blobs:
         place.read_back(image, blobs)

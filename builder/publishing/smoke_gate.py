@@ -11,7 +11,7 @@ from builder.errors import SmokeError, SmokeNotRun, UsageError
 from builder.model import Image
 from builder.project import Project
 from builder.publishing.places import Place, RegistryPlace
-from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
+from builder.publishing.smoke_record import PASSED, SmokeRecord
 from builder.smoke.options import SlurmOptions, SmokeOptions
 
 SmokePolicy = Literal["auto", "always"]
@@ -50,7 +50,7 @@ class SmokeGate:
                 self.project.reporter.note(
                     f"{result.recipe.name}: smoke test {verdict}, on record for {artifact.digest[:19]}"
                 )
-                return verdict, last_report(self.project, result.recipe, artifact.digest, plan)
+                return verdict, record.report(artifact.digest, plan)
         return None
 
     def prepare_job(self, place: Place, result: BuildResult, image: Image) -> SlurmOptions | None:

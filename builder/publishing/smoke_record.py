@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.config.recipe import Recipe
-from builder.project import Project
 from builder.smoke.plan import TORCH, SmokePlan, plan_of
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 #: Verdicts with which an image may be published.
 PASSED = ("pass", "warn")
-#: Of records of smoke tests. Format 1 had none: such a record of a job may be of another image.
-_RECORD_FORMAT = 2
 
 
 class SmokeRecord:
@@ -74,17 +70,19 @@ class SmokeRecord:
             report: the file of its report.
             plan: what was tested.
         """
-        data: dict[str, Any] = {"format": _RECORD_FORMAT, "digest": digest, "verdict": verdict}
-        data |= {"runner": runner, "test": plan.to_json()}
+        data: dict[str, Any] = {
+            "digest": digest,
+            "verdict": verdict,
+            "runner": runner,
+            "test": plan.to_json(),
+        }
         if report is not None:
             data["report"] = str(report.absolute())
         write_record(self._path(digest), data)
 
     def _read(self, digest: str) -> dict[str, Any]:
         record = read_record(self._path(digest))
-        if not isinstance(record, dict) or record.get("format") != _RECORD_FORMAT:
-            return {}
-        return record if record.get("digest") == digest else {}
+        return record if isinstance(record, dict) and record.get("digest") == digest else {}
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest.replace(':', '-')}.json"
@@ -97,22 +95,3 @@ def _is_report(value: Any, digest: str, plan: SmokePlan) -> bool:
     image = value.get("image")
     is_this_image = isinstance(image, dict) and image.get("digest") == digest
     return is_this_image and plan_of(value) == plan.to_json()
-
-
-def last_report(
-    project: Project, recipe: Recipe, digest: str, plan: SmokePlan = TORCH
-) -> dict[str, Any] | None:
-    """Return the report of the last pass of an image, from this machine's record or from ``reports/``."""
-    recorded = SmokeRecord(project.settings.cache).report(digest, plan)
-    if recorded is not None:
-        return recorded
-    short = digest.partition(":")[2][:12]
-    folder = project.reports / recipe.name
-    for path in sorted(folder.glob(f"{short}-*.json"), reverse=True):
-        try:
-            value = json.loads(path.read_text())
-        except (OSError, ValueError, RecursionError):
-            continue
-        if _is_report(value, digest, plan) and not value.get("device_only"):
-            return dict(value)
-    return None

@@ -82,12 +82,6 @@ class Answer:
         return printable(str(self.headers.get("Content-Type", "")).partition(";")[0].strip(), 255)
 
     @property
-    def next_page(self) -> str | None:
-        """The address of the next page of a list (RFC 8288, ``Link``); None on the last page."""
-        match = re.match(r'\s*<([^>]+)>\s*;\s*rel="?next"?', self.headers.get("Link", ""))
-        return match[1] if match else None
-
-    @property
     def retry_after(self) -> float | None:
         """Seconds to wait before the next request (``Retry-After``: a number or a date); None: not stated."""
         text = self.headers.get("Retry-After", "").strip()

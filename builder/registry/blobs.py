@@ -151,7 +151,7 @@ class Blobs:
                 meter.at(size)
                 return found
             with claimed(store.folders.partial / f"blob-{path.name}") as partial:
-                self._download(repository, descriptor, partial, meter)
+                self._fill(repository, descriptor, partial, meter)
                 return store.adopt(partial, digest)
 
     def download_to_file(
@@ -170,7 +170,7 @@ class Blobs:
         Raises:
             RegistryError, HashMismatch, SpaceError: see :meth:`download_to_store`.
         """
-        self._download(repository, descriptor, partial, Meter(progress, descriptor.size))
+        self._fill(repository, descriptor, partial, Meter(progress, descriptor.size))
 
     def hash(
         self, repository: str, descriptor: Descriptor, progress: Progress | None = None
@@ -208,7 +208,7 @@ class Blobs:
             raise self._transport.unreachable(error, self._name(repository)) from None
         self._transport.pause(failures)
 
-    def _download(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
+    def _fill(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
         # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
         for _ in range(2):
             with PartialFile(partial) as part:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -49,16 +49,6 @@ class Manifests:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def ping(self) -> None:
-        """Asks whether the host is a registry that this user may use.
-
-        Raises:
-            RegistryError: it is not, or cannot be reached.
-        """
-        answer = self._transport.ask(Request("GET", self._transport.url("/v2/")))
-        if answer.status != 200:
-            raise self._transport.refusal(answer, "answer as a registry")
-
     def head(self, repository: str, ref: str) -> Descriptor | None:
         """The descriptor of a tag or digest, without downloading the manifest; None when it does not exist.
 
@@ -68,23 +58,17 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
         """
-        found = self._head(repository, ref)
-        return found[0] if found else None
-
-    def _head(self, repository: str, ref: str) -> tuple[Descriptor, str] | None:
-        """See :meth:`head`; also the ``ETag``, which is empty when the registry sends none."""
         answer = self._read("HEAD", repository, ref, ACCEPT)
         if answer.status == 404:
             return None
         if answer.status != 200:
             raise self._transport.refusal(answer, f"return the manifest of {self._name(repository, ref)}")
-        etag = answer.headers.get("ETag", "")
         digest = answer.headers.get("Docker-Content-Digest", "")
         size = answer.content_length
         if not is_digest(digest) or size is None:
             data, media_type, digest = self.get(repository, ref)
-            return Descriptor(media_type, digest, len(data)), etag
-        return Descriptor(answer.media_type, digest, size), etag
+            return Descriptor(media_type, digest, len(data))
+        return Descriptor(answer.media_type, digest, size)
 
     def get(self, repository: str, ref: str, accept: Sequence[str] = ACCEPT) -> tuple[bytes, str, str]:
         """A manifest or index: its bytes, media type and digest, verified.
@@ -135,8 +119,8 @@ class Manifests:
         """Points a tag at a manifest whose blobs exist already, and reads the tag back.
 
         The registry is asked directly before the write; a tag that is not as expected is not written. Between
-        that and the write another client may still move the tag: only a registry that honours ``If-Match``
-        and ``If-None-Match`` prevents that. The caller compares ``now`` with the digest of ``data``: another
+        that and the write another client may still move the tag, since the distribution-spec has no
+        conditional requests (its issue 250). The caller compares ``now`` with the digest of ``data``: another
         digest belongs to another client.
 
         Args:
@@ -151,19 +135,12 @@ class Manifests:
             RegistryError: the registry refuses, changes the manifest, or cannot be reached.
         """
         digest = sha256(data)
-        found = self._head(repository, tag)
-        before = found[0].digest if found else None
+        found = self.head(repository, tag)
+        before = found.digest if found else None
         if before == digest or expected not in (ANY, before):
             return TagMove(before, before, written=False)
-        conditions = _conditions(found[1] if found else None) if expected != ANY else {}
-        answer = self._put(repository, tag, data, media_type, conditions=conditions)
-        if answer.status != 412:
-            self._check_stored(answer, repository, tag, data)
-        now = self._read_back(repository, tag, before)
-        if answer.status == 412 and now == before:
-            # Not a condition of this request: Harbor answers 412 for tags that its owner made immutable.
-            raise self._transport.refusal(answer, f"move the tag {self._name(repository, tag)}")
-        return TagMove(before, now, written=answer.status != 412)
+        self.put(repository, tag, data, media_type)
+        return TagMove(before, self._read_back(repository, tag, before), written=True)
 
     def _read_back(self, repository: str, tag: str, before: str | None) -> str | None:
         """What a tag names after a write. Caches before a registry may still hold what it named before."""
@@ -241,17 +218,15 @@ class Manifests:
         data: bytes,
         media_type: str,
         refused: type[RegistryError] = RegistryError,
-        conditions: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Sends a manifest; the answer is a success, or 412 when there are ``conditions``.
+        """Sends a manifest; returns the answer, which is a success.
 
         Args:
             repository, ref, data, media_type: see :meth:`put`.
             refused: the error for a registry that does not accept this kind of manifest.
-            conditions: headers (RFC 9110, 13.1).
         """
         url = self._url(repository, ref)
-        headers = {"Content-Type": media_type, **(conditions or {})}
+        headers = {"Content-Type": media_type}
         request = Request("PUT", url, push_scopes(repository), repository, headers, data)
         may_repeat = is_digest(ref) and is_digest_of(ref, data)  # a tag is looked at again first
         for failures in range(1, _PUTS + 1):
@@ -261,7 +236,7 @@ class Manifests:
                 break
             if failures < _PUTS:
                 self._transport.pause(failures)
-        if answer.status in (200, 201, 202) or (conditions and answer.status == 412):
+        if answer.status in (200, 201, 202):
             return answer
         other_reasons = set(answer.codes()) & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN", "DIGEST_INVALID"}
         of_this_kind = answer.status in (400, 405, 415, 422) and not other_reasons
@@ -285,21 +260,6 @@ class Manifests:
 
     def _name(self, repository: str, ref: str) -> str:
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
-
-
-def _conditions(etag: str | None) -> dict[str, str]:
-    """The headers for a write that must not replace anything else than what was read.
-
-    The distribution-spec has no conditional requests yet (its issue 250). docker-registry 2.8,
-    go-containerregistry, Pulp 2.30 and zot (2026-08) ignore these headers. A weak ``ETag`` never matches (RFC
-    9110, 8.8.3.2), so it is not sent.
-
-    Args:
-        etag: of what was read; empty: it has none; None: there was nothing.
-    """
-    if etag is None:
-        return {"If-None-Match": "*"}
-    return {"If-Match": etag} if etag.startswith('"') else {}
 
 
 def is_digest_of(digest: str, data: bytes) -> bool:

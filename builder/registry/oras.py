@@ -27,8 +27,6 @@ from builder.store.temporary import claimed
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
-#: Singularity before 3.7 wrote this media type, with the typing error; Apptainer still reads it.
-SIF_LAYER_PROTOTYPE = "appliciation/vnd.sylabs.sif.layer.tar"
 #: The annotation for a layer's file name. Apptainer 1.x refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
 _EMPTY = b"{}"
@@ -82,7 +80,7 @@ def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor
 
 def is_sif(layer: Descriptor) -> bool:
     """Whether a layer is a SIF."""
-    return layer.media_type in (SIF_LAYER, SIF_LAYER_PROTOTYPE)
+    return layer.media_type == SIF_LAYER
 
 
 def check_sif(path: Path) -> None:

@@ -43,13 +43,21 @@ class PushReport:
     digest: str
     sent: tuple[Descriptor, ...] = ()
     """The blobs whose bytes were sent: those that were neither present nor mounted."""
-    blobs_sent: int = 0
-    bytes_sent: int = 0
     blobs_mounted: int = 0
     blobs_present: int = 0
     """Blobs that the repository had before."""
     seconds: float = 0.0
     """Of the whole push."""
+
+    @property
+    def blobs_sent(self) -> int:
+        """The number of blobs that were sent."""
+        return len(self.sent)
+
+    @property
+    def bytes_sent(self) -> int:
+        """The sum of their sizes."""
+        return sum(blob.size for blob in self.sent)
 
 
 def push_image(
@@ -121,8 +129,6 @@ class _Push:
         return PushReport(
             image.digest,
             sent=tuple(sent),
-            blobs_sent=len(sent),
-            bytes_sent=sum(blob.size for blob in sent),
             blobs_mounted=mounted,
             blobs_present=blobs - len(sent) - mounted,
             seconds=time.monotonic() - started,

@@ -11,7 +11,6 @@ from pathlib import Path
 import certifi
 
 from builder.errors import RegistryError
-from builder.net.http import shared_context
 from builder.settings import home_folder
 
 
@@ -40,12 +39,10 @@ def tls_context(host: str) -> ssl.SSLContext:
     system = ssl.get_default_verify_paths()
     has_system = system.cafile or system.capath
     authorities = None if has_system else certifi.where()
-    folders = [folder for folder in _certificate_folders(host) if _may_exist(folder)]
-    if not folders:
-        return shared_context(cafile=authorities)
     context = ssl.create_default_context(cafile=authorities)
-    for folder in folders:
-        _load_folder(context, folder, host)
+    for folder in _certificate_folders(host):
+        if _may_exist(folder):
+            _load_folder(context, folder, host)
     return context
 
 

@@ -276,16 +276,17 @@ class Transport:
         return target
 
     def next_page(self, answer: Answer) -> httpx.URL | None:
-        """The address of the next page of a list, always on the registry itself; None on the last page.
+        """The address of the next page of a list (``Link``), on the registry itself; None on the last page.
 
         Only path and query of the ``Link`` header count, as in skopeo: a list is never continued elsewhere.
 
         Raises:
             RegistryError: it is not a URL.
         """
-        if answer.next_page is None:
+        link = re.match(r'\s*<([^>]+)>\s*;\s*rel="?next"?', answer.headers.get("Link", ""))
+        if link is None:
             return None
-        target = self._parse(answer.next_page, answer.url)
+        target = self._parse(link[1], answer.url)
         return self.url("/").copy_with(raw_path=target.raw_path)
 
     def _parse(self, address: str, base: httpx.URL) -> httpx.URL:

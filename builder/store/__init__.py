@@ -13,6 +13,5 @@ module              what it holds
 ``leftovers``       the removal of the temporary files that killed builds left
 ``walk``            trees of any depth, and their removal
 ``prune``           the size of the cache, and the removal of what was not used for a while
-``verify``          the removal of what is corrupt
 ==================  =====================================================================================
 """

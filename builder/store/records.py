@@ -28,19 +28,10 @@ def read_record(path: Path) -> Any:
     Reading sets the file's modification time, so that ``builder cache prune`` sees when it was last used.
     """
     try:
-        data = _content(path)
+        digest, _, data = path.read_bytes().partition(b"\n")
         with contextlib.suppress(PermissionError):
             os.utime(path)
     except OSError:
         return None
-    return None if data is None else json.loads(data)
-
-
-def is_corrupt(path: Path) -> bool:
-    """Whether a record's content does not match the hash in it. Raises OSError if it cannot be read."""
-    return _content(path) is None
-
-
-def _content(path: Path) -> bytes | None:
-    digest, _, data = path.read_bytes().partition(b"\n")
-    return data if hashlib.sha256(data).hexdigest().encode() == digest else None
+    is_whole = hashlib.sha256(data).hexdigest().encode() == digest
+    return json.loads(data) if is_whole else None

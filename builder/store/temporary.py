@@ -18,8 +18,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +57,7 @@ class Writer:
 
 def temporary_name(kind: str = "blob") -> str:
     """A new unique name for a file or folder that this process writes and removes: ``blob`` or ``build``."""
-    return f"{kind}-{_place()}-{os.getpid()}-{secrets.token_hex(8)}"
+    return f"{kind}-{_place()}-{os.getpid()}-{os.urandom(8).hex()}"
 
 
 def temporary_beside(path: Path) -> Path:
@@ -110,5 +108,5 @@ def _place() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink()
     except OSError:
-        return secrets.token_hex(8)
-    return hashlib.sha256(f"{socket.gethostname()} {boot} {namespace}".encode()).hexdigest()[:16]
+        return os.urandom(8).hex()
+    return hashlib.sha256(f"{os.uname().nodename} {boot} {namespace}".encode()).hexdigest()[:16]

@@ -57,22 +57,6 @@ def test_round_trip(store: Store, tmp_path: Path) -> None:
     assert blobs(tmp_path / "dist") == expected(made)
 
 
-def test_links_or_copies(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blobs are hard links where the file system allows it, else copies."""
-    made = image(store)
-    write_layout(made, tmp_path / "linked", "x", store)
-    path = made.layers[0].path
-    assert path is not None and (tmp_path / "linked/blobs/sha256" / path.name).samefile(path)
-
-    def other_file_system(*a: object, **k: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", other_file_system)
-    write_layout(made, tmp_path / "copied", "x", store)
-    copy = tmp_path / "copied/blobs/sha256" / path.name
-    assert not copy.samefile(path) and copy.read_bytes() == path.read_bytes()
-
-
 def test_prune(store: Store, tmp_path: Path) -> None:
     """A tag moves to another image, and pruning removes the blobs of the old one."""
     dist = tmp_path / "dist"

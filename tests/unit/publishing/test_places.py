@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from builder.model import OCI_INDEX, Descriptor, Image
 from builder.oci.documents import MAX_DOCUMENT
 from builder.publishing.places import LayoutPlace, Place, RegistryPlace
 from builder.registry.client import RegistryClient
-from builder.registry.known import KnownBlobs
 from builder.settings import Settings
 from builder.store.blobs import Store
-from tests.support.fakeregistry import FakeRegistry, Reply
+from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
 
 
@@ -60,36 +58,3 @@ def test_large_manifest_in_the_store(client: RegistryClient, tmp_path: Path) -> 
     digest = store.add(bytes(MAX_DOCUMENT + 1))
     with pytest.raises(ImageError, match="is too large"):
         RegistryPlace(client, "a/b", store).manifest(Descriptor(OCI_INDEX, digest, 10))
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"), [(200, True), (401, False), (403, False), (404, False)], ids=str
-)
-def test_has_base(
-    fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path, status: int, expected: bool
-) -> None:
-    """A base counts as present only where this user can read it in the same registry."""
-    base = replace(image.layers[0], path=None, origin=f"{fake.host}/bases/os")
-    left = replace(image, layers=(base, *image.layers[1:]))
-    fake.fault = lambda r: Reply(status) if "/v2/bases/os/blobs/" in r.path else None
-    assert RegistryPlace(client, "a/b", Store(tmp_path / "cache")).has_base(left) is expected
-
-
-def test_has_base_elsewhere(fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path) -> None:
-    """A base of another registry counts when this repository, or one that was pushed to, has its layers."""
-    base = image.layers[0]
-    assert base.path is not None
-    left = replace(image, layers=(replace(base, path=None, origin="ghcr.io/bases/os"), *image.layers[1:]))
-    store = Store(tmp_path / "cache")
-    assert RegistryPlace(client, "a/b", store).has_base(image), "all layers are on this machine"
-    assert not RegistryPlace(client, "a/b", store).has_base(left)
-    fake.put("c/d", base.path.read_bytes())
-    assert not RegistryPlace(client, "a/b", store).has_base(left)
-    known = KnownBlobs()
-    known.add(client.host, "c/d", [base.descriptor.digest])
-    assert RegistryPlace(client, "a/b", store, known=known).has_base(left)
-    assert RegistryPlace(client, "c/d", store).has_base(left)
-    layout = LayoutPlace(tmp_path / "layout", store)
-    assert not layout.has_base(left)
-    layout.push(image)
-    assert layout.has_base(left)

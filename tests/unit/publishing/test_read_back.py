@@ -47,9 +47,6 @@ def test_sent_blobs_are_read(fake: FakeRegistry, place: RegistryPlace, image: Im
     verified = push_and_read_back(place, more, tmp_path / "cache", "sent")[1]
     assert (verified.blobs, reads(fake)) == (2, 6), "the new layer and the config"
     assert push_and_read_back(place, more, tmp_path / "cache", "all")[1].blobs == 5
-    other = make_test_image(list(more.layers), "other")
-    assert push_and_read_back(place, other, tmp_path / "cache", "none")[1].blobs == 0
-    assert push_and_read_back(place, other, tmp_path / "cache", "sent")[1].blobs == 1, "its config"
     assert not list((tmp_path / "cache" / "unverified").iterdir())
 
 
@@ -101,18 +98,6 @@ def test_after_a_killed_publish(
     left.write_text("damaged")
     assert push_and_read_back(place, more, tmp_path / "cache", "sent")[1].blobs == 5
     assert not Unverified(tmp_path / "cache", "other.example/c/d", image).left()
-
-
-def test_after_a_publish_without_reading(
-    fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path
-) -> None:
-    """What ``--verify none`` sent does not count as verified: the next publish that reads, reads it."""
-    cache = tmp_path / "cache"
-    push_and_read_back(place, image, cache, "none")
-    push_and_read_back(place, image, cache, "none")
-    damage(fake, image)
-    with pytest.raises(RegistryError, match="with the digest"):
-        push_and_read_back(place, image, cache, "sent")
 
 
 def test_layout(image: Image, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from builder.project import Project
 from builder.publishing import engines, sides
 from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
 from builder.publishing.publish import Published, PublishOptions, publish
-from builder.publishing.smoke_record import SmokeRecord, last_report
+from builder.publishing.smoke_record import SmokeRecord
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns
 from builder.smoke.options import SlurmOptions, SmokeOptions
@@ -89,7 +89,7 @@ def test_other_test(project: Project, tmp_path: Path, monkeypatch: pytest.Monkey
     record = SmokeRecord(project.settings.cache)
     assert record.passed(torch.digest) == "warn"
     assert record.passed(torch.digest, SmokePlan(imports=("a",))) is None
-    assert last_report(project, torch.recipe, torch.digest, SmokePlan(imports=("b",))) is None
+    assert record.report(torch.digest, SmokePlan(imports=("b",))) is None
 
 
 def test_reasons(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

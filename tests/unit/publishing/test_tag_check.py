@@ -87,14 +87,6 @@ def test_fixed_tag() -> None:
     assert check(Tags())[0] == {"26.11": None, "latest": None}
 
 
-def test_older_image_in_a_new_month() -> None:
-    """A new month's tag does not make an image newer that was created before."""
-    place = Tags(**{"26.10": OTHER, "latest": OTHER})
-    place.created = "2026-10-03T00:00:00Z"
-    with pytest.raises(TagExistsError, match="created 2026-10-03T00:00:00Z"):
-        check(place, created="2026-09-30T00:00:00Z")
-
-
 @pytest.mark.parametrize(
     ("theirs", "ours", "refused"),
     [

@@ -29,7 +29,7 @@ def waits() -> list[float]:
 def client(fake: FakeRegistry, waits: list[float]) -> Iterator[RegistryClient]:
     """A client that has reached the registry once; that request is not in ``fake.requests``."""
     with RegistryClient(fake.host, ANONYMOUS, sleep=waits.append) as client:
-        client.manifests.ping()
+        client.manifests.head("a/b", "t")
         fake.requests.clear()
         yield client
 

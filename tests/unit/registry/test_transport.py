@@ -144,7 +144,7 @@ def test_connection_refused() -> None:
         RegistryClient("127.0.0.1:1", ANONYMOUS) as client,
         pytest.raises(RegistryError, match=r"127\.0\.0\.1:1: it refuses connections"),
     ):
-        client.manifests.ping()
+        client.manifests.head("a/b", "t")
 
 
 def test_no_plain_http_to_other_machines() -> None:
