@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.folders import build_folder, cached_sif
+from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
 from builder.engines.layered import make_layers
 from builder.errors import ImageError
 from builder.model import Image, SifImage
@@ -26,7 +25,7 @@ from builder.run.process import execute, tail
 from builder.settings import Settings
 from builder.sif.singularity import Metadata
 from builder.store.files import require_space, sha256_file, space_errors
-from builder.store.subordinate import ranges
+from builder.store.subordinate import ranges, ranges_hint
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
 
@@ -169,8 +168,7 @@ def _options(tool: str, request: BuildRequest) -> list[str]:
 def _hint(lines: Sequence[str]) -> str:
     text = "\n".join(lines).lower()
     if "subuid" in text or "fakeroot" in text:
-        ids = "200000-265535"
-        return f"assign subordinate ids to the user: usermod --add-subuids {ids} --add-subgids {ids} NAME"
+        return ranges_hint()
     if "no space left" in text:
         return "free disk space, or choose a larger disk with --tmpdir / BUILDER_TMPDIR"
     return "the lines above are apptainer's; --engine layered writes the SIF without running anything"

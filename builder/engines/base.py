@@ -1,20 +1,28 @@
-"""The contract of all engines: ``build(request) -> result``."""
+"""The contract of all engines: ``build(request) -> result``; and where they put files while they build."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
-from builder.layers.conflicts import Conflict
 from builder.lock.date import lock_date
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import DEFAULT_EPOCH
+from builder.store.files import space_errors
+from builder.store.folders import CacheFolders
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import temporary_name
+from builder.store.walk import remove_tree
 
 if TYPE_CHECKING:
+    from builder.layers.conflicts import Conflict
     from builder.settings import Settings
     from builder.steps.compare import StepDifference
     from builder.store.blobs import Store
@@ -67,7 +75,7 @@ class BuildResult:
     """The recipe as it was built: cotainr replaces ``conda.prefix``."""
     lock: Lock
     base: LockedBase
-    """The base that was used; its digest is empty if the engine chose the base itself (cotainr's systems)."""
+    """The base that was used."""
     artifact: Image | SifImage
     """What the target's machine runs."""
     sif_source: Image | None = None
@@ -138,3 +146,33 @@ class Clock:
         now = time.monotonic()
         self.timings[stage] = round(now - self._last, 4)
         self._last = now
+
+
+def cached_sif(request: BuildRequest, engine: str) -> Path:
+    """Returns the path of the target's last SIF by an engine.
+
+    It has a part for the project folder, because two projects may have targets of the same name.
+    """
+    project = hashlib.sha256(str(request.recipe.root).encode()).hexdigest()[:8]
+    path = CacheFolders(request.settings.cache).sif / f"{request.recipe.name}-{engine}-{project}.sif"
+    with space_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def build_folder(request: BuildRequest) -> Iterator[Path]:
+    """Creates a temporary folder in the cache, where files can be hard links to the cache's blobs.
+
+    First removes the folders of builds that were killed.
+    """
+    parent = CacheFolders(request.settings.cache).tmp
+    with space_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        remove_left_behind(parent)
+        folder = parent / temporary_name("build")
+        folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)

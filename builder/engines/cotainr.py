@@ -26,10 +26,9 @@ from typing import Any
 import yaml
 
 from builder.bases.image import BaseImage
-from builder.bases.resolve import is_made_here, open_base, resolve_base
+from builder.bases.resolve import open_base, resolve_base
 from builder.engines.apptainer import environment
-from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.folders import build_folder, cached_sif
+from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
 from builder.engines.prepare import fetch_locked, open_locked_base, ordered_packages
 from builder.errors import ImageError, RunnerError, UsageError
 from builder.image.config import make_image
@@ -37,7 +36,6 @@ from builder.image.files import system_entries
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
 from builder.model import Fetched, LockedBase, SifImage
-from builder.net.mirrors import mirrored_base
 from builder.oci.layout import write_layout
 from builder.run.apptainer import find_apptainer
 from builder.run.process import execute, tail
@@ -50,8 +48,6 @@ PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
 ACCEPT = "BUILDER_ACCEPT_LICENSES"
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
-#: Lines of Python tracebacks, which error messages leave out.
-_TRACEBACK = re.compile(r"\s|Traceback |The above exception ")
 
 
 class Cotainr:
@@ -77,10 +73,7 @@ class Cotainr:
         recipe = request.recipe
         clock = Clock()
         request.store.sweep(request.settings.tmpdir)
-        base = None if _uses_system(request) else open_locked_base(request)
-        notes = [f"the environment is in {PREFIX}, where cotainr installs it, with its own conda beside it"]
-        if base is None:
-            notes.append(f"the base is that of cotainr's system {recipe.cotainr.system}, not the locked one")
+        base = open_locked_base(request)
         fetched = fetch_locked(request, ordered_packages(recipe, request.lock))
         with build_folder(request) as folder, serve_packages(fetched, folder / "packages") as server:
             (folder / "environment.yml").write_text(environment_file(request, server))
@@ -96,10 +89,10 @@ class Cotainr:
         return BuildResult(
             recipe,
             request.lock,
-            LockedBase(base.reference, base.digest) if base else LockedBase(recipe.cotainr.system or "", ""),
+            LockedBase(base.reference, base.digest),
             sif,
             engine=self.name,
-            notes=tuple(notes),
+            notes=(f"the environment is in {PREFIX}, where cotainr installs it, beside its own conda",),
             timings=clock.timings,
             definition=("cotainr.yml", environment_file(request, "http://127.0.0.1:PORT")),
         )
@@ -131,19 +124,8 @@ def _require_licence(request: BuildRequest) -> None:
 # the input of cotainr ---------------------------------------------------------------------------------------
 
 
-def _uses_system(request: BuildRequest) -> bool:
-    """Return whether the base is that of a system of cotainr's configuration."""
-    recipe = request.recipe
-    # where a mirror replaces the base, the images of the site's systems are not available either
-    if not recipe.cotainr.system or mirrored_base(request.settings, recipe.base) != recipe.base:
-        return False
-    return not recipe.base_packages or is_made_here(recipe.base)
-
-
-def _base_option(request: BuildRequest, base: BaseImage | None, folder: Path) -> str:
+def _base_option(request: BuildRequest, base: BaseImage, folder: Path) -> str:
     """Return cotainr's option for the base; an OCI image is written into ``folder``."""
-    if base is None:
-        return f"--system={request.recipe.cotainr.system}"
     if base.sif is not None:
         return f"--base-image={base.sif.path.absolute()}"
     write_layout(base.image(), folder, None, request.store, durable=False)
@@ -199,7 +181,7 @@ def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
             server.shutdown()
 
 
-def _add_files(request: BuildRequest, built: Path, base: BaseImage | None) -> SifImage:
+def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
     """The SIF in the cache: cotainr's, and above it entry point, smoke test, lock, files, variables and
     labels.
 
@@ -208,7 +190,7 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage | None) -> Si
     recipe, settings, store = request.recipe, request.settings, request.store
     locked = resolve_base(f"sif:{built}", recipe.architecture, settings, store)
     opened = open_base(locked, recipe.architecture, settings, store)
-    below = replace(opened, reference=base.reference, digest=base.digest) if base else opened
+    below = replace(opened, reference=base.reference, digest=base.digest)
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # no activation scripts: cotainr's own environment script activates the environment for every command
     entries = system_entries(recipe, request.lock_text, context, ())
@@ -258,8 +240,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
     if code == 0 and (folder / "image.sif").is_file():
         return
     problem = f"ended with code {code}" if code else "ended with code 0 but wrote no file"
-    last_lines = tail(line for line in lines if not _TRACEBACK.match(line))
-    message = f"cotainr build of target {request.recipe.name} {problem}:\n{last_lines}"
+    message = f"cotainr build of target {request.recipe.name} {problem}:\n{tail(lines)}"
     raise ImageError(message, _hint("\n".join(lines)))
 
 

@@ -16,7 +16,6 @@ log = logging.getLogger(__name__)
 
 #: Names of the engines, and the class of each in the module of the same name.
 ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "cotainr": "Cotainr"}
-_FORMATS = {"oci": "OCI image", "sif": "SIF"}
 
 
 def find_engine(name: str) -> Engine:
@@ -44,7 +43,12 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
         BuilderError: See :meth:`Engine.build`.
     """
     if request.recipe.format not in engine.formats:
-        raise _wrong_format(engine, request)
+        others = [name for name in ENGINES if request.recipe.format in find_engine(name).formats]
+        raise UsageError(
+            f"the engine {engine.name} does not build what {request.recipe.source} says: "
+            f"format: {request.recipe.format}",
+            f"build it with --engine {', '.join(others)}, or change 'format:' in the recipe",
+        )
     _require_supported(engine, request.recipe)
     _require_processor(engine, request.recipe)
     if engine.repeatable:
@@ -74,7 +78,7 @@ def _build(engine: Engine, request: BuildRequest) -> BuildResult:
 def _require_supported(engine: Engine, recipe: Recipe) -> None:
     """Raise UsageError if the recipe has something that the engine ignores."""
     ignored = {
-        "steps: or conda.post_link:": engine.name in ("docker", "cotainr") and recipe.step_count > 0,
+        "steps:": engine.name in ("docker", "cotainr") and recipe.step_count > 0,
         f"python: {recipe.python}": engine.name == "cotainr" and recipe.uses_base_python,
         f"bytecode: {recipe.bytecode}": engine.name == "cotainr" and "bytecode" in recipe.model_fields_set,
     }
@@ -84,18 +88,6 @@ def _require_supported(engine: Engine, recipe: Recipe) -> None:
                 f"the engine {engine.name} does not support {key} ({recipe.source})",
                 "build with --engine layered, or remove that or 'engine:' from the recipe",
             )
-
-
-def _wrong_format(engine: Engine, request: BuildRequest) -> UsageError:
-    recipe = request.recipe
-    builds = " and ".join(f"{_FORMATS[name]}s" for name in sorted(engine.formats))
-    article = "an" if recipe.format == "oci" else "a"
-    *first, last = [name for name in ENGINES if recipe.format in find_engine(name).formats]
-    return UsageError(
-        f"the engine {engine.name} builds {builds}, and target {recipe.name} is {article} "
-        f"{_FORMATS[recipe.format]} ({recipe.source}: format: {recipe.format})",
-        f"build it with --engine {', '.join(first)} or {last}, or change 'format:' in the recipe",
-    )
 
 
 def _require_processor(engine: Engine, recipe: Recipe) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,16 +22,12 @@ from builder.image.archive import ArchiveFile, docker_load, inline, layer_file, 
 from builder.image.config import make_image
 from builder.layers.build import make_layer
 from builder.model import Layer
-from builder.net.mirrors import mirrored_base
-from builder.oci.reference import Reference
 from builder.progress import working
 from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
 from builder.store.files import CHUNK, require_space, space_errors
 from builder.store.temporary import temporary_name
 from builder.text import one_line
-
-_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 
 
 class Docker:
@@ -47,7 +42,7 @@ class Docker:
 
     def build(self, request: BuildRequest) -> BuildResult:
         clock = Clock()
-        request = _with_gzip(request)
+        request = _for_docker(request)
         stack = make_layers(request, clock)
         base = stack.inputs.base
         layers = _added_layers(request, stack)
@@ -82,10 +77,11 @@ class Docker:
         return replace(result, engine=self.name, definition=("Dockerfile", text))
 
 
-def _with_gzip(request: BuildRequest) -> BuildRequest:
-    """Return the request with gzip layers: Docker 20.10 does not unpack zstd."""
+def _for_docker(request: BuildRequest) -> BuildRequest:
+    """Return the request with a whole base, and gzip layers: Docker 20.10 does not unpack zstd."""
     layers = request.recipe.layers.model_copy(update={"compression": "gzip"})
-    return replace(request, recipe=request.recipe.model_copy(update={"layers": layers}))
+    recipe = request.recipe.model_copy(update={"layers": layers})
+    return replace(request, recipe=recipe, download_base=True)
 
 
 # the Dockerfile ---------------------------------------------------------------------------------------------
@@ -132,26 +128,12 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
 
 
 def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
-    """Makes the base available in the Docker engine and returns its name there.
-
-    The engine pulls the base of a registry by digest. Any other base is loaded, and one with OS packages.
-    """
+    """Loads the base into the Docker engine if needed, and returns its name there."""
     import docker
-
-    reference = mirrored_base(request.settings, base.reference)
-    if reference.startswith("docker://") and not base.added:
-        name = f"{Reference.parse(reference).name}@{base.digest}"
-        with contextlib.suppress(docker.errors.ImageNotFound):
-            client.images.get(name)
-            return name
-        with working(request.reporter, f"docker pulls {name}"):
-            client.images.pull(name)
-        return name
 
     image = base.image()
     config = image.config_descriptor.digest
-    digest = config if base.added else base.digest
-    tag = f"builder-base:{digest.partition(':')[2][:12]}"
+    tag = f"builder-base:{config.partition(':')[2][:12]}"
     with contextlib.suppress(docker.errors.ImageNotFound):
         if client.images.get(tag).id == config:
             return tag
@@ -164,10 +146,9 @@ def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag:
     """Sends the context and reports the steps.
 
     Raises:
-        ImageError: A step failed; the message has the step and its last lines of output.
+        ImageError: A step failed; the message has the last lines of output.
     """
-    step = "the first step"
-    lines: list[str] = []  # output of this step
+    lines: list[str] = []
     answers = client.api.build(
         fileobj=context,
         custom_context=True,
@@ -178,16 +159,13 @@ def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag:
         decode=True,
     )
     for answer in answers:
-        for line in str(answer.get("stream") or "").splitlines():
-            if match := _STEP.match(line):
-                step, lines = f"step {match[1]} of {match[2]}, {match[3]}", []
-                request.reporter.note(f"docker: {line}")
-            elif line.strip():
-                lines.append(line)
+        lines += str(answer.get("stream") or "").splitlines()
+        if lines and lines[-1].startswith("Step "):
+            request.reporter.note(f"docker: {lines[-1]}")
         if "error" in answer:
             lines.append(str(answer["error"]))
             raise ImageError(
-                f"docker build of target {request.recipe.name} failed at {step}:\n{tail(lines)}",
+                f"docker build of target {request.recipe.name} failed:\n{tail(lines)}",
                 "the lines above are the engine's; --engine layered installs without running anything",
             )
 

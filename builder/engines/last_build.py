@@ -10,20 +10,17 @@ from __future__ import annotations
 import datetime
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from builder.bases.resolve import is_made_here
-from builder.engines.base import BuildRequest, BuildResult
-from builder.engines.folders import cached_sif
+from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
-from builder.layers.cache import layer_record, recorded_layers
+from builder.layers.cache import FORMAT, layer_record, recorded_layers
 from builder.layers.entry import LinkContext
 from builder.lock.ospackages import os_packages
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
 from builder.net.mirrors import mirrored_base
-from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.version import __version__
 
@@ -57,7 +54,7 @@ class LastBuild:
         if data is None or data["inputs"] != self._inputs:
             return None
         request = self._request
-        artifact = self._artifact(data)
+        artifact = self._artifact(data["artifact"])
         if artifact is None:
             return None
         conda = request.recipe.conda.model_copy(update={"prefix": data["prefix"]})
@@ -76,13 +73,14 @@ class LastBuild:
         """Records a build. Does nothing for a lock that pins no base."""
         if self._inputs is None:
             return
-        artifact = result.artifact
-        sif, image = None, None
+        artifact, data = result.artifact, dict[str, Any]()
         if isinstance(artifact, SifImage):
             self._request.store.mark_verified(artifact.path, artifact.digest)
-            sif = {"digest": artifact.digest, "size": artifact.size, "architecture": artifact.architecture}
+            data = {"digest": artifact.digest, "size": artifact.size, "architecture": artifact.architecture}
         else:
-            image = _image_record(artifact)
+            layers = [layer_record(layer) for layer in artifact.layers]
+            config, manifest = artifact.config.decode(), artifact.manifest.decode()
+            data = {"layers": layers, "config": config, "manifest": manifest}
         record = {
             "inputs": self._inputs,
             "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -90,17 +88,22 @@ class LastBuild:
             "base": [result.base.reference, result.base.digest],
             "notes": result.notes,
             "definition": result.definition,
-            "sif": sif,
-            "image": image,
+            "artifact": data,
         }
         write_record(self._record, record)
 
     def _artifact(self, data: Mapping[str, Any]) -> Image | SifImage | None:
-        """The SIF or image of a record; None if it is damaged or was removed from the cache."""
+        """Return the SIF or image of a record; None if it is damaged or was removed from the cache."""
         store = self._request.store
-        if data["sif"] is None:
-            return _recorded_image(data["image"], store)
-        return _recorded_sif(data["sif"], self._sif, store)
+        if self._request.recipe.format == "sif":
+            sif = SifImage(self._sif, **data)
+            return sif if store.verify(sif.path, sif.digest) else None
+        layers = recorded_layers(data["layers"], store)
+        if layers is None:
+            return None
+        config, manifest = data["config"].encode(), data["manifest"].encode()
+        described = Descriptor.of(OCI_CONFIG, config), Descriptor.of(OCI_MANIFEST, manifest)
+        return Image(layers, config, described[0], manifest, described[1])
 
 
 def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
@@ -118,7 +121,7 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     entries = system_entries(r.recipe, r.lock_text, context, ())
     files = make_layer(entries, "builder: files", r.settings, r.store)
     inputs: dict[str, Any] = {
-        "builder": __version__,
+        "builder": [__version__, FORMAT],
         "engine": engine,
         "recipe": r.recipe.model_dump(mode="json", exclude=_NOT_CONTENTS),
         "lock": hashlib.sha256(r.lock_text).hexdigest(),
@@ -129,26 +132,3 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
         "epoch": r.settings.epoch,
     }
     return hashlib.sha256(canonical_json(inputs)).hexdigest()
-
-
-def _image_record(image: Image) -> dict[str, Any]:
-    return {
-        "layers": [layer_record(layer) for layer in image.layers],
-        "config": image.config.decode(),
-        "manifest": image.manifest.decode(),
-    }
-
-
-def _recorded_image(data: Mapping[str, Any], store: Store) -> Image | None:
-    layers = recorded_layers(data["layers"], store)
-    if layers is None:
-        return None
-    config, manifest = data["config"].encode(), data["manifest"].encode()
-    return Image(
-        layers, config, Descriptor.of(OCI_CONFIG, config), manifest, Descriptor.of(OCI_MANIFEST, manifest)
-    )
-
-
-def _recorded_sif(data: Mapping[str, Any], path: Path, store: Store) -> SifImage | None:
-    sif = SifImage(path, **data)
-    return sif if store.verify(sif.path, sif.digest) else None

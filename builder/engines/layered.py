@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.bytecode.inputs import BytecodeRequest
 from builder.bytecode.layers import bytecode_layers, in_order, layers_for_packages
-from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.folders import cached_sif
+from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.prepare import Inputs, prepare_inputs
 from builder.image.config import environment, make_image
 from builder.image.files import system_entries, whiteout_entries
@@ -17,8 +16,7 @@ from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
 from builder.layers.packages import Packages
 from builder.model import Image, Layer, SifImage
-from builder.steps.architecture import check_step_architecture
-from builder.steps.recipe import link_scripts, recipe_steps
+from builder.steps.recipe import check_step_architecture, recipe_steps
 
 if TYPE_CHECKING:
     from builder.steps.compare import StepDifference
@@ -123,13 +121,12 @@ class Stack:
         """Run a step over the layers so far, unless the cache has its layer; add the layer.
 
         Raises:
-            ImageError, RunnerError, FetchError, SpaceError: See :func:`builder.steps.cache.cached_step`.
+            ImageError, RunnerError, FetchError, SpaceError: See :func:`builder.steps.run.cached_step`.
         """
         # imported here: most targets have no steps
         from builder.oci.image import image_of
-        from builder.steps.cache import cached_step
         from builder.steps.compare import compare_layers
-        from builder.steps.run import run_step
+        from builder.steps.run import cached_step, run_step
 
         request, recipe = self._request, self._request.recipe
         image = image_of(
@@ -162,7 +159,7 @@ class Stack:
 def make_layers(request: BuildRequest, clock: Clock) -> Stack:
     """Make all layers of a build. Those above the packages are, from the bottom up:
 
-    - packages' link scripts, and the recipe's steps before the first one with ``files: true``
+    - the recipe's steps before the first one with ``files: true``
     - builder's own files and the recipe's
     - the other steps
 
@@ -175,7 +172,7 @@ def make_layers(request: BuildRequest, clock: Clock) -> Stack:
     inputs = prepare_inputs(request, clock)
     stack = _package_stack(request, inputs, clock)
     below, above = recipe_steps(recipe)
-    _run(stack, [*link_scripts(recipe, inputs.fetched, inputs.context), *below], clock)
+    _run(stack, below, clock)
     scripts = stack.packages.activation.scripts
     files = system_entries(recipe, request.lock_text, inputs.context, scripts)
     stack.layers.append(_layer(request, files, FILES_TITLE))

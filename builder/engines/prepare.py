@@ -12,7 +12,6 @@ from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
 from builder.layers.cache import FORMAT, cache_key
-from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.lock.date import lock_date
@@ -66,18 +65,12 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
 
 
 def _no_packages(recipe: Recipe, lock: Lock) -> ImageError:
-    """The error for a lock that has nothing to put into the image."""
-    categories = sorted({p.category for p in lock.packages if p.platform == recipe.platform})
-    if categories:
-        return ImageError(
-            f"the lock of target {recipe.name} has packages for {recipe.platform} in the categories "
-            f"{', '.join(categories)} only, and none in main",
-            f"choose the categories in the recipe: groups: [{', '.join(categories)}]",
-        )
-    platforms = ", ".join(sorted({p.platform for p in lock.packages})) or "no platform"
+    """Return the error for a lock that has nothing to put into the image."""
+    found = sorted({f"{p.platform} in category {p.category}" for p in lock.packages})
     return ImageError(
-        f"the lock of target {recipe.name} has packages for {platforms}, not {recipe.platform}",
-        "lock the environment for this platform, or correct the recipe's platform",
+        f"the lock of target {recipe.name} has no packages for {recipe.platform} in category main; it has "
+        f"those for {', '.join(found) or 'no platform'}",
+        "lock the environment for this platform, or choose categories in the recipe: groups: [NAME]",
     )
 
 
@@ -203,24 +196,23 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
     clock.mark("base")
     fetched = fetch_locked(request, packages)
     clock.mark("fetch")
-    return Inputs(base, tuple(packages), fetched, _context(request, packages, fetched))
+    return Inputs(base, tuple(packages), fetched, _context(request, fetched))
 
 
-def _context(
-    request: BuildRequest, packages: list[LockedPackage], fetched: tuple[Fetched, ...]
-) -> LinkContext:
-    """What linking depends on. It is recorded, so that the archive of Python need not be here."""
+def _context(request: BuildRequest, fetched: tuple[Fetched, ...]) -> LinkContext:
+    """What linking depends on. It is recorded, so that the archive of Python is read once."""
     recipe, store = request.recipe, request.store
     context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
-    python = next((p for p in packages if p.manager == "conda" and p.name == "python"), None)
+    python = next((f for f in fetched if (f.package.manager, f.package.name) == ("conda", "python")), None)
     if python is None:
         return context
-    key = cache_key([FORMAT, "python", python.key, python.url, python.version])
+    key = cache_key([FORMAT, "python", python.package.key, python.package.url, python.package.version])
     record = store.folders.index / f"python-{key}.json"
     known = read_record(record)
     if known is None:
-        found = python_context(packages, fetched, context.prefix, context.platform, context.requested)
-        known = [found.python, found.site_packages]
+        from builder.layers.conda_layout import python_of
+
+        known = python_of(python)
         write_record(record, known)
     version, site_packages = known
     return replace(context, python=version, site_packages=site_packages)

@@ -62,8 +62,8 @@ class RunOptions:
     capture: bool = True
     """False connects the command to this process's own input and output; the result then has no output."""
     on_line: Callable[[str], None] | None = None
-    """Receives each line of standard error as soon as it is written, from another thread; docker ignores it.
-    Only with ``capture``."""
+    """Receives each line of standard error as soon as it is written, from another thread. Only with
+    ``capture``."""
 
 
 DEFAULT_OPTIONS = RunOptions()

@@ -13,9 +13,7 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,11 @@ from builder.image.archive import docker_load
 from builder.model import Image
 from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
-from builder.run.base import SHM_SIZE, RunOptions, check_mounts
+from builder.run.base import SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.leftovers import REPOSITORY, new_tag
-from builder.run.process import MAX_OUTPUT, TIMED_OUT, Completed
+from builder.run.process import TIMED_OUT, Completed, Output
 from builder.run.storage import EngineRunner, Storage, container_name
 
 _SOCKET = Path("/var/run/docker.sock")
@@ -117,42 +115,14 @@ class DockerRunner(EngineRunner):
         with docker_errors(_run_error), docker_client() as client:
             yield DockerStorage(client, self._reporter)
 
-    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
-        with self.storage() as storage, _container(storage, image, command, options) as container:
-            if options.capture:
-                return _wait(container, options.timeout_s)
-            return _stream(container, options.timeout_s)
-
-    def run_recorded(
-        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
+    def _run(
+        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
     ) -> Completed:
-        """Runs a command and saves the image of the container, with what the command changed on top.
-
-        Args:
-            image: the image.
-            command: the program and its arguments; all its output goes to ``options.on_line``.
-            options: variables, mounts, network.
-            archive: a new file, which receives the image (``docker save``) if the command succeeds.
-
-        Raises:
-            RunnerError: The container could not start, or could not be saved.
-        """
-        check_mounts(options.mounts)
-        options = replace(options, entrypoint=())
         with self.storage() as storage, _container(storage, image, command, options) as container:
-            container.start()
-            _pass_on(container.logs(stream=True, follow=True), options.on_line)
-            code = int(container.wait()["StatusCode"])
-            if code == 0:
-                tag = new_tag()
-                committed = container.commit(REPOSITORY, tag)
-                try:
-                    with archive.open("wb") as out:
-                        for data in committed.save(named=f"{REPOSITORY}:{tag}"):
-                            out.write(data)
-                finally:
-                    storage.remove_image(f"{REPOSITORY}:{tag}")
-        return Completed(code, "", "")
+            done = _follow(container, options)
+            if archive is not None and done.returncode == 0:
+                _save(storage, container, archive)
+            return done
 
 
 class DockerStorage(Storage):
@@ -203,11 +173,11 @@ class DockerStorage(Storage):
         with contextlib.suppress(docker.errors.APIError):
             self.client.images.remove(name)
 
-    def remove_container(self, name: str, *, force: bool) -> None:
+    def remove_container(self, name: str) -> None:
         import docker
 
         with contextlib.suppress(docker.errors.APIError):
-            self.client.api.remove_container(name, force=force, v=True)
+            self.client.api.remove_container(name, force=True, v=True)
 
     def own_containers(self) -> list[str]:
         found = self.client.containers.list(all=True, filters={"name": REPOSITORY}, ignore_removed=True)
@@ -239,14 +209,13 @@ def _container(
         working_dir=options.workdir,
         network_mode=options.network,
         shm_size=SHM_SIZE,
-        # the engine's default may be a driver that logs cannot be read from
-        log_config=LogConfig(type="json-file", config={"max-size": str(MAX_OUTPUT)}),
+        log_config=LogConfig(type="none"),  # an endless output would fill the disk
         **docker_gpu_options(options.gpu, storage.client),
     )
     try:
         yield container
     finally:
-        storage.remove_container(name, force=True)
+        storage.remove_container(name)
 
 
 def docker_problem() -> str | None:
@@ -288,27 +257,8 @@ def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
     return {}
 
 
-def _wait(container: Any, timeout_s: float | None) -> Completed:
-    """Runs the container to its end, or to the time limit."""
-    import requests
-
-    started = time.monotonic()
-    container.start()
-    timed_out = False
-    try:
-        code = int(container.wait(timeout=timeout_s)["StatusCode"])
-    except requests.exceptions.RequestException:
-        if timeout_s is None or time.monotonic() - started < timeout_s:
-            raise  # the connection broke
-        container.kill()
-        code, timed_out = TIMED_OUT, True
-    out = container.logs(stdout=True, stderr=False).decode(errors="replace")
-    err = container.logs(stdout=False, stderr=True).decode(errors="replace")
-    return Completed(code, out, err, timed_out)
-
-
-def _stream(container: Any, timeout_s: float | None) -> Completed:
-    """Runs the container and copies its output to this process's own."""
+def _follow(container: Any, options: RunOptions) -> Completed:
+    """Runs the container to its end, or to the time limit, and reads or copies its output."""
     late = threading.Event()
 
     def kill() -> None:
@@ -316,34 +266,39 @@ def _stream(container: Any, timeout_s: float | None) -> Completed:
         with contextlib.suppress(Exception):
             container.kill()
 
+    output, errors = Output(), Output(options.on_line)
     container.client.api.timeout = None  # the command may print nothing for a long time
     stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
     container.start()
-    timer = threading.Timer(timeout_s, kill) if timeout_s is not None else None
-    if timer:
-        timer.daemon = True
-        timer.start()
+    timer = threading.Timer(options.timeout_s or threading.TIMEOUT_MAX, kill)
+    timer.daemon = True
+    timer.start()
     try:
         for out, err in stream:
-            _copy(out, sys.stdout.buffer)
-            _copy(err, sys.stderr.buffer)
+            if not options.capture:
+                _copy(out, sys.stdout.buffer)
+                _copy(err, sys.stderr.buffer)
+                continue
+            output.add(out or b"")
+            errors.add(err or b"")
+            output.check("the container")
+            errors.check("the container")
         code = int(container.wait()["StatusCode"])
     finally:
-        if timer:
-            timer.cancel()
-    return Completed(TIMED_OUT if late.is_set() else code, "", "", late.is_set())
+        timer.cancel()
+    return Completed(TIMED_OUT if late.is_set() else code, output.text, errors.text, late.is_set())
 
 
-def _pass_on(chunks: Iterator[bytes], on_line: Callable[[str], None] | None) -> None:
-    """Passes on the lines of an output as they come."""
-    pending = b""
-    for chunk in chunks:
-        *lines, pending = (pending + chunk).split(b"\n")
-        for line in lines:
-            if on_line is not None:
-                on_line(line.decode(errors="replace"))
-    if pending and on_line is not None:
-        on_line(pending.decode(errors="replace"))
+def _save(storage: DockerStorage, container: Any, archive: Path) -> None:
+    """Writes the image of a container, with what the command changed on top, into a file."""
+    tag = new_tag()
+    committed = container.commit(REPOSITORY, tag)
+    try:
+        with archive.open("wb") as out:
+            for data in committed.save(named=f"{REPOSITORY}:{tag}"):
+                out.write(data)
+    finally:
+        storage.remove_image(f"{REPOSITORY}:{tag}")
 
 
 def _copy(data: bytes | None, target: Any) -> None:

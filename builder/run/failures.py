@@ -17,9 +17,8 @@ from builder.settings import user_name
 from builder.store.subordinate import ranges_hint
 
 _SYSCTL = Path("/proc/sys")
-#: Limits that are enough for any container, and that podman 4.3 can set where it may not set its defaults: it
-#: lowers the limit of processes for itself.
-_MAX_FILES, _MAX_PROCESSES = 65536, 32768
+#: A limit of files and processes that is enough for any container.
+_MOST = 32768
 _NO_NAMESPACES = re.compile(
     r"new namespaces|user ?namespace|CLONE_NEWUSER|unshare|cannot clone|cannot re-exec|"
     r"root cannot be the user",
@@ -77,20 +76,14 @@ def _sysctl(name: str) -> str:
 
 
 def _ulimits_hint() -> str:
-    """How podman starts with limits that this user may set; only the machine's real root may set its own."""
-    files = _at_most(_MAX_FILES, resource.RLIMIT_NOFILE)
-    processes = _at_most(_MAX_PROCESSES, resource.RLIMIT_NPROC)
-    return (
-        f"write into {_containers_conf()}:\n"
-        "    [containers]\n"
-        f'    default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]'
-    )
-
-
-def _at_most(most: int, kind: int) -> int:
-    """A limit that this process may set."""
-    _, hard = resource.getrlimit(kind)
-    return most if hard == resource.RLIM_INFINITY else min(hard, most)
+    """Returns how podman starts with limits that this user may set: only the machine's root may set more."""
+    words = []
+    # podman 4.3 lowers the limit of processes for itself, and then cannot set its default
+    for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+        _, hard = resource.getrlimit(kind)
+        most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+        words.append(f'"{name}={most}:{most}"')
+    return f"write into {_containers_conf()}:\n    [containers]\n    default_ulimits = [{', '.join(words)}]"
 
 
 def _containers_conf() -> str:

@@ -60,8 +60,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-from builder.run.confine import Filter, drop_privileges, protect_files, seccomp_library
-from builder.run.kernel import (
+from builder.run.confine import (
     BIND,
     LIBC,
     NODEV,
@@ -69,13 +68,17 @@ from builder.run.kernel import (
     NOSUID,
     PRIVATE,
     REC,
+    Filter,
     Refused,
     bind_file,
+    drop_privileges,
     make_readonly,
     mount,
     must,
     open_path,
     prctl,
+    protect_files,
+    seccomp_library,
 )
 
 # <linux/sched.h>, unshare(2)

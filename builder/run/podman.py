@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
@@ -18,7 +17,7 @@ from builder.errors import RunnerError
 from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import SHM_SIZE, RunOptions, check_mounts
+from builder.run.base import SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
 from builder.run.leftovers import REPOSITORY, is_left_behind, new_tag
@@ -31,7 +30,6 @@ from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
 
-_CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _LAYOUT_TAG = "image"
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108
 
@@ -53,99 +51,62 @@ class PodmanRunner(EngineRunner):
 
     @contextlib.contextmanager
     def storage(self) -> Iterator[PodmanStorage]:
-        yield self._storage()
+        yield PodmanStorage(self.name, self._settings, self._store, self._reporter)
 
-    def _storage(self) -> PodmanStorage:
-        return PodmanStorage(self.name, self._settings, self._store, self._reporter)
-
-    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
-        storage = self._storage()
-        image_id = storage.provide(image)
+    def _run(
+        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
+    ) -> Completed:
         name = container_name()
-        gpu_arguments, gpu_env = self.gpu_options(options.gpu)
-        with variable_options({**gpu_env, **options.env}, self._settings.tmpdir) as (variables, environ):
-            finished = False
+        run = [self.name, "run", *(["--rm"] if archive is None else []), "--name", name, "--pull", "never"]
+        run += [*_arguments(options), *self.gpu_options(options.gpu)]
+        variables_of_run = variable_options(options.env, self._settings.tmpdir)
+        with self.storage() as storage, variables_of_run as (variables, environ):
+            image_id = storage.provide(image)
+            ended = False
             try:
                 done = execute(
-                    [
-                        *(self.name, "run", "--rm", "--name", name, "--pull", "never"),
-                        *_arguments(options),
-                        *gpu_arguments,
-                        *variables,
-                        image_id,
-                        *command,
-                    ],
+                    [*run, *variables, image_id, *command],
                     env=environ,
                     timeout_s=options.timeout_s,
                     capture=options.capture,
                     on_line=options.on_line,
                 )
-                finished = not done.timed_out
-            finally:
-                if not finished:  # the container is no child of podman and outlives it
-                    storage.remove_container(name, force=True)
-        self._check_started(done)
-        return done
-
-    def run_recorded(
-        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
-    ) -> Completed:
-        """Runs a command and saves the image of the container, with what the command changed on top.
-
-        Args:
-            image: the image.
-            command: the program and its arguments; its stderr goes to ``options.on_line``.
-            options: variables, mounts, network.
-            archive: a new file, which receives the image (``podman save``) if the command succeeds.
-
-        Raises:
-            RunnerError: The container could not start, or could not be saved.
-        """
-        check_mounts(options.mounts, forbidden=self.forbidden)
-        storage = self._storage()
-        image_id = storage.provide(image)
-        container, committed = container_name(), f"{storage.host}{REPOSITORY}:{new_tag()}"
-        arguments = _arguments(replace(options, entrypoint=()))
-        with variable_options(options.env, self._settings.tmpdir) as (variables, environ):
-            run = [self.name, "run", "--name", container, "--pull", "never", *arguments, *variables]
-            try:
-                done = execute([*run, image_id, *command], env=environ, on_line=options.on_line)
+                ended = archive is None and not done.timed_out
                 self._check_started(done)
-                if done.returncode == 0:
-                    self._must([self.name, "commit", "--quiet", container, committed])
-                    save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
-                    self._must([*save, committed])
+                if archive is not None and done.returncode == 0:
+                    self._save(storage, name, archive)
             finally:
-                storage.remove_container(container, force=True)
-                remove([self.name, "rmi", "--ignore", committed], self._reporter)
+                if not ended:  # the container is no child of podman and outlives it
+                    storage.remove_container(name)
         return done
+
+    def _save(self, storage: PodmanStorage, container: str, archive: Path) -> None:
+        committed = f"{storage.host}{REPOSITORY}:{new_tag()}"
+        try:
+            self._must([self.name, "commit", "--quiet", container, committed])
+            save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
+            self._must([*save, committed])
+        finally:
+            remove([self.name, "rmi", "--ignore", committed], self._reporter)
 
     def _must(self, command: Sequence[str]) -> None:
         done = execute(command)
         if done.returncode:
-            raise self._error(f"{self.name} {command[1]} failed: {reason(done.stderr)}")
+            raise _error(self.name, f"{self.name} {command[1]} failed: {reason(done.stderr)}")
 
-    def gpu_options(self, gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
-        """Returns options and variables that make the host's GPUs available in a container."""
+    def gpu_options(self, gpu: GpuVendor) -> list[str]:
+        """Returns options that make the host's GPUs available in a container."""
         devices = gpu_devices(gpu)
-        if not devices:
-            return [], {}
-        if gpu == "amd":
-            options = [f"--device={device}" for device in devices]
-            return [*options, "--group-add=keep-groups"], {}
-        if _has_cdi():
-            return ["--device=nvidia.com/gpu=all"], {}
-        return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # for NVIDIA's OCI hook
+        if gpu == "amd" and devices:
+            return [*(f"--device={device}" for device in devices), "--group-add=keep-groups"]
+        return ["--device=nvidia.com/gpu=all"] if devices else []
 
     def _check_started(self, done: Completed) -> None:
         """Raises RunnerError if podman itself failed, and not the command in the container."""
         errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
         if done.returncode == 125 or (done.returncode in (126, 127) and errors):
             message = errors[-1] if errors else reason(done.stderr)
-            raise self._error(f"{self.name} could not run the image: {message}")
-
-    def _error(self, message: str) -> RunnerError:
-        return _error(self.name, message)
+            raise _error(self.name, f"{self.name} could not run the image: {message}")
 
 
 class PodmanHpcRunner(PodmanRunner):
@@ -156,9 +117,9 @@ class PodmanHpcRunner(PodmanRunner):
 
     name = "podman-hpc"
 
-    def gpu_options(self, gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
+    def gpu_options(self, gpu: GpuVendor) -> list[str]:
         if gpu == "nvidia" and gpu_devices(gpu):
-            return ["--gpu"], {}
+            return ["--gpu"]
         return super().gpu_options(gpu)
 
 
@@ -215,9 +176,8 @@ class PodmanStorage(Storage):
     def remove_image(self, name: str) -> None:
         remove([self.program, "rmi", name], self._reporter, self._environ)
 
-    def remove_container(self, name: str, *, force: bool) -> None:
-        words = ["--force", "--time", "1"] if force else []
-        remove([self.program, "rm", *words, "--ignore", name], self._reporter)
+    def remove_container(self, name: str) -> None:
+        remove([self.program, "rm", "--force", "--time", "1", "--ignore", name], self._reporter)
 
     def own_containers(self) -> list[str]:
         return self._execute("ps", "--all", "--format", "{{.Names}}").stdout.split()
@@ -228,8 +188,8 @@ class PodmanStorage(Storage):
     def _execute(self, *words: str) -> Completed:
         return execute([self.program, *words], timeout_s=60)
 
-    def remove_leftovers(self, *, elsewhere: bool = False) -> None:
-        super().remove_leftovers(elsewhere=elsewhere)
+    def remove_leftovers(self) -> None:
+        super().remove_leftovers()
         for path in _PLAIN_FOLDER.glob("builder-blob-*"):
             with contextlib.suppress(OSError):
                 if path.stat().st_uid == os.getuid() and is_left_behind(path.name):
@@ -282,12 +242,6 @@ def _arguments(options: RunOptions) -> list[str]:
     if options.entrypoint is not None:
         arguments += ["--entrypoint", json.dumps(list(options.entrypoint))]
     return arguments
-
-
-def _has_cdi() -> bool:
-    """Whether the host describes its NVIDIA GPUs by the Container Device Interface."""
-    files = [path for folder in _CDI_FOLDERS for path in folder.glob("*.*")]
-    return any("nvidia.com/gpu" in path.read_text(errors="replace") for path in files if path.is_file())
 
 
 @contextlib.contextmanager

@@ -67,8 +67,8 @@ def execute(
     try:
         with _ctrl_c_waits():
             process = _start(command, env, capture, pass_fds)
-            outputs = ((process.stdout, None), (process.stderr, on_line))
-            readers += [_Reader(stream, process, listen) for stream, listen in outputs if stream is not None]
+            outputs = ((process.stdout, Output()), (process.stderr, Output(on_line)))
+            readers += [_Reader(stream, process, output) for stream, output in outputs if stream]
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
         if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
@@ -76,13 +76,17 @@ def execute(
 
     if timed_out:  # a child outside the group may still hold the outputs open
         _wait(process, readers, GRACE_PERIOD_S)
-    if any(reader.too_long for reader in readers):
-        raise _too_long(command)
-    out, err = (_text(reader.data) for reader in readers) if readers else ("", "")
+    return _result(str(command[0]), process.returncode, [reader.output for reader in readers], timed_out)
+
+
+def _result(program: str, code: int, outputs: Sequence[Output], timed_out: bool) -> Completed:
+    """Returns how a command ended; there are no outputs if they were not captured."""
+    for output in outputs:
+        output.check(program)
+    out, err = (output.text for output in outputs) if outputs else ("", "")
     if timed_out:
         return Completed(TIMED_OUT, out, err, timed_out=True)
-    code = process.returncode
-    log.debug("exit code %d of %s%s", code, command[0], f":\n{err}" if code and err else "")
+    log.debug("exit code %d of %s%s", code, program, f":\n{err}" if code else "")
     return Completed(128 - code if code < 0 else code, out, err)
 
 
@@ -128,53 +132,61 @@ def _ctrl_c_waits() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _too_long(command: Sequence[str | Path]) -> RunnerError:
-    return RunnerError(
-        f"{command[0]} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
-        "see what it prints: builder run TARGET -- COMMAND",
-    )
+class Output:
+    """One output of a command, held in memory; ``on_line`` receives its lines as they come."""
+
+    def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
+        self.data = bytearray()
+        self._on_line = on_line
+        self._passed_on = 0
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it is longer than :data:`MAX_OUTPUT`."""
+        return len(self.data) > MAX_OUTPUT
+
+    def check(self, program: str) -> None:
+        """Raises RunnerError if it is too long, and the program was killed for that."""
+        if self.too_long:
+            raise RunnerError(
+                f"{program} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
+                "see what it prints: builder run TARGET -- COMMAND",
+            )
+
+    @property
+    def text(self) -> str:
+        """What is there so far."""
+        return self.data.decode(errors="replace")
+
+    def add(self, block: bytes) -> None:
+        """Adds what was read, and passes on the lines that are complete."""
+        searched = len(self.data)
+        self.data += block
+        end = self.data.rfind(b"\n", searched) + 1
+        if self._on_line is not None and end:
+            for line in self.data[self._passed_on : end].decode(errors="replace").splitlines():
+                self._on_line(line)
+            self._passed_on = end
 
 
 class _Reader(threading.Thread):
     """Reads an output of a process to its end, and kills the process if it is longer than allowed."""
 
-    def __init__(
-        self,
-        stream: IO[bytes],
-        process: subprocess.Popen[bytes],
-        on_line: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, stream: IO[bytes], process: subprocess.Popen[bytes], output: Output) -> None:
         super().__init__(daemon=True)  # a process that left the group may never close the output
-        self.data = bytearray()
-        self.too_long = False
+        self.output = output
         self._stream = stream
         self._process = process
-        self._on_line = on_line
-        self._lines_end = 0
-        self._searched = 0
         self.start()
 
     def run(self) -> None:
         with self._stream as stream:
             while block := os.read(stream.fileno(), 1 << 16):
-                self.data += block
-                if self._on_line is not None:
-                    self._pass_on_lines(self._on_line)
-                if len(self.data) > MAX_OUTPUT:
-                    self.too_long = True
+                self.output.add(block)
+                if self.output.too_long:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(self._process.pid, signal.SIGKILL)
                     return
-
-    def _pass_on_lines(self, on_line: Callable[[str], None]) -> None:
-        """Passes on the lines that are complete and were not passed on yet."""
-        end = self.data.rfind(b"\n", self._searched) + 1
-        self._searched = len(self.data)
-        if end > self._lines_end:
-            lines = _text(self.data[self._lines_end : end]).splitlines()
-            self._lines_end = end
-            for line in lines:
-                on_line(line)
 
 
 def _wait(process: subprocess.Popen[bytes], readers: Sequence[_Reader], timeout_s: float | None) -> bool:
@@ -189,10 +201,6 @@ def _wait(process: subprocess.Popen[bytes], readers: Sequence[_Reader], timeout_
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _text(data: bytearray) -> str:
-    return data.decode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from builder.config.recipe import GpuVendor
@@ -50,21 +49,6 @@ def runner_classes() -> tuple[type[Runner], ...]:
     from builder.run.userns import UsernsRunner
 
     return (UsernsRunner, PodmanHpcRunner, DockerRunner, PodmanRunner, ApptainerRunner)
-
-
-def remove_engine_leftovers(settings: Settings, store: Store) -> None:
-    """Removes what killed processes of builder left in the storage of docker and podman, as far as they work.
-
-    What is in use stays.
-    """
-    from builder.run.docker import DockerRunner
-    from builder.run.podman import PodmanHpcRunner, PodmanRunner
-
-    for kind in (DockerRunner, PodmanHpcRunner, PodmanRunner):
-        runner = kind(settings, store)
-        if runner.available() is None:
-            with suppress(RunnerError), runner.storage() as storage:
-                storage.remove_leftovers(elsewhere=True)
 
 
 def find_runner(

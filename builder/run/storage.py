@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 from builder.model import Image, SifImage
@@ -69,8 +71,8 @@ class Storage(ABC):
         """Remove a name, and the image with its last name unless a container uses it."""
 
     @abstractmethod
-    def remove_container(self, name: str, *, force: bool) -> None:
-        """Remove a container; without ``force`` only one that does not run."""
+    def remove_container(self, name: str) -> None:
+        """Remove a container, also one that runs."""
 
     @abstractmethod
     def own_containers(self) -> Iterable[str]:
@@ -120,13 +122,13 @@ class Storage(ABC):
             self.remove_image(old)
         return image_id
 
-    def remove_leftovers(self, *, elsewhere: bool = False) -> None:
+    def remove_leftovers(self) -> None:
         """Remove containers and images of killed processes, see :mod:`builder.run.leftovers`."""
         for name in self.own_containers():
-            if name.startswith(f"{REPOSITORY}-") and is_left_behind(name, elsewhere=elsewhere):
-                self.remove_container(name, force=is_left_behind(name))  # another host's may run
+            if name.startswith(f"{REPOSITORY}-") and is_left_behind(name):
+                self.remove_container(name)
         for name in self.own_images():
-            if name.startswith(f"{self.host}{REPOSITORY}:") and is_left_behind(name, elsewhere=elsewhere):
+            if name.startswith(f"{self.host}{REPOSITORY}:") and is_left_behind(name):
                 self.remove_image(name)
 
 
@@ -144,11 +146,30 @@ class EngineRunner(Runner):
         config.arguments(command, options.entrypoint)  # fails if there is nothing to run
         require_registered(config, self.name)
         check_mounts(options.mounts, forbidden=self.forbidden)
-        return self._run(image, command, options)
+        return self._run(image, command, options, None)
+
+    def run_recorded(
+        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
+    ) -> Completed:
+        """Run a command without entry point, and save the image with what the command changed on top.
+
+        Args:
+            image: the image.
+            command: the program and its arguments.
+            options: variables, mounts, network.
+            archive: a new file, which receives the image (``docker save``) if the command succeeds.
+
+        Raises:
+            RunnerError: The container could not start, or could not be saved.
+        """
+        check_mounts(options.mounts, forbidden=self.forbidden)
+        return self._run(image, command, replace(options, entrypoint=()), archive)
 
     @abstractmethod
-    def _run(self, image: Image, command: Sequence[str], options: RunOptions) -> Completed:
-        """Run a command whose options are checked."""
+    def _run(
+        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
+    ) -> Completed:
+        """Run a command whose options are checked; with ``archive``, save the container after success."""
 
     @abstractmethod
     def storage(self) -> contextlib.AbstractContextManager[Storage]:

@@ -9,10 +9,8 @@ import datetime
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from builder.model import Image, SifImage
 from builder.progress import Reporter
@@ -27,7 +25,7 @@ from builder.text import visible
 log = logging.getLogger(__name__)
 
 
-class TaskLog(AbstractContextManager["TaskLog"]):
+class TaskLog:
     """The output of a task, without credentials: reported line by line, and in a file of the cache's logs.
 
     Args:
@@ -47,12 +45,10 @@ class TaskLog(AbstractContextManager["TaskLog"]):
         self._reporter = reporter
         self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __enter__(self) -> TaskLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def add(self, line: str) -> None:
@@ -105,8 +101,4 @@ def run_task(task: Task, image: Image | SifImage, runner: Runner, output: TaskLo
         timeout_s=task.timeout_s,
         on_line=None if output is None else output.add,
     )
-    done = runner.run(image, task.command, options)
-    if output is not None and not output.lines:  # docker has no on_line
-        for line in done.stderr.splitlines():
-            output.add(line)
-    return done
+    return runner.run(image, task.command, options)

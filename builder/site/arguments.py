@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,18 +36,6 @@ class BindMount:
     @property
     def _suffix(self) -> str:
         return f":{self.mode}" if self.mode else ""
-
-
-def split_words(option: str, text: str) -> tuple[str, ...]:
-    """Splits the value of an option into words, as a shell does.
-
-    Raises:
-        UsageError: a quote is not closed.
-    """
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as e:
-        raise UsageError(f"{option}: {e}", f"close the quote in {text!r}") from None
 
 
 def read_bind(text: str) -> BindMount:

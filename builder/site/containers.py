@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from builder.config.recipe import Recipe
-from builder.config.site import RuntimeKind, Site
+from builder.config.site import Additions, RuntimeKind, Site
 from builder.errors import UsageError
 from builder.oci.reference import is_digest
 from builder.site.arguments import BindMount
@@ -27,32 +27,55 @@ _CSV_SPECIAL = re.compile(r'[",\n]')
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """What to run in a container. Words can be :class:`~builder.site.shell.ShellText`."""
+
+    image: str
+    """A reference or a SIF, see :func:`builder.site.images.image_reference`. For ``userns``, which finds the
+    image by the target: the digest that it must have, or anything else for any digest."""
+    command: tuple[str, ...] = ()
+    """Empty: the recipe's command."""
+    gpus: int | None = None
+    """Number of GPUs; None: all of the node."""
+    binds: tuple[str, ...] = ()
+    """``SOURCE[:TARGET[:MODE]]``, in addition to the site's."""
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables in addition to the site's; None: pass the host's value, but not on the command line."""
+    env_file: str = ""
+    """A file with ``NAME=VALUE`` lines; its content is not on the command line. Empty: none."""
+    interactive: bool = False
+    """Whether the container gets a terminal."""
+    workdir: str | None = None
+    """The folder to start in; None: the image's. A folder of the host must be among the binds."""
+    ranks: bool = False
+    """Whether several such containers communicate with each other."""
+    additions: tuple[Additions, ...] = ()
+    """Extra settings of the recipe: for the network, for MPI."""
+    options: tuple[str, ...] = ()
+    """Additional options of the runtime."""
+    may_build: bool = True
+    """Whether ``userns`` may build the image. False in jobs: it must be in ``dist/``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """What a container's command line depends on: values of the recipe and of the request, merged."""
 
     recipe: Recipe
-    image: str
+    request: ContainerRequest
     command: tuple[str, ...]
-    """Empty: the image's own command."""
-    devices: tuple[str, ...]
-    """Options that make GPUs available in the container."""
-    options: tuple[str, ...]
-    """Further options of the runtime."""
+    """Behind the wrappers of the site; empty: the image's own command."""
     binds: tuple[BindMount, ...]
     env: Mapping[str, str | None]
     """None as a value: pass the variable of the host, without its value on the command line."""
-    env_file: str
-    """A file with further variables; empty: none."""
-    workdir: str | None
-    """None: the image's."""
-    interactive: bool
-    """Whether the container gets a terminal."""
-    ranks: bool
-    """Whether the container communicates with other containers of the job."""
     site_env: Mapping[str, str]
     """Those variables of ``env`` that come from the site: all processes have the same values."""
-    may_build: bool = True
-    """Whether ``userns`` may build the image."""
+
+    @property
+    def options(self) -> list[str]:
+        """Further options of the runtime."""
+        added = [ShellText(option) for part in self.request.additions for option in part.options]
+        return [*added, *self.request.options]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,48 +151,48 @@ def pass_through_options(site: Site) -> tuple[str, ...]:
 
 def _oci_invocation(container: Container) -> Invocation:
     """docker, podman and podman-hpc."""
-    runtime = container.recipe.site.runtime
+    request, runtime = container.request, container.recipe.site.runtime
     words = [runtime.command, "run", "--rm"]
-    if container.interactive:
+    if request.interactive:
         words.append("-it")
     words += [ShellText(option) for option in runtime.options]
-    words += container.devices
-    if container.ranks:
+    words += gpu_options(container.recipe, request.gpus)
+    if request.ranks:
         words += [ShellText(option) for option in runtime.ranks]
     words += container.options
     for bind in container.binds:
         words += ["-v", bind.word]
-    if container.env_file:
-        words += ["--env-file", container.env_file]
+    if request.env_file:
+        words += ["--env-file", request.env_file]
     for name, value in container.env.items():
         words += ["-e", name if value is None else join(name, "=", value)]
-    if container.workdir:
-        words += ["-w", container.workdir]
-    return Invocation(tuple(words), container.image, container.command)
+    if request.workdir:
+        words += ["-w", request.workdir]
+    return Invocation(tuple(words), request.image, container.command)
 
 
 def _sif_invocation(container: Container) -> Invocation:
     """singularity and apptainer. Variables without a value come from the process's own environment."""
-    recipe, runtime = container.recipe, container.recipe.site.runtime
+    recipe, request, runtime = container.recipe, container.request, container.recipe.site.runtime
     words = [runtime.command, "exec"]
     if runtime.clean_env:
         words.append("--cleanenv")
     words += [ShellText(option) for option in runtime.options]
-    words += [*container.devices, *container.options]
+    words += [*gpu_options(recipe, request.gpus), *container.options]
     if container.binds:
         words += ["--bind", _comma_separated(container.binds)]
-    if container.env_file:
-        words += ["--env-file", container.env_file]
+    if request.env_file:
+        words += ["--env-file", request.env_file]
     for name, value in container.env.items():
         if value is not None:
             words += ["--env", _env_word(name, value, evaluates_values(recipe.site))]
 
-    workdir = container.workdir
+    workdir = request.workdir
     if workdir is None and not container.command and recipe.workdir != "/":
         workdir = recipe.workdir  # a SIF has no working directory of its own
     if workdir:
         words += ["--pwd", workdir]
-    return Invocation(tuple(words), container.image, container.command or recipe.cmd)
+    return Invocation(tuple(words), request.image, container.command or recipe.cmd)
 
 
 def _comma_separated(binds: tuple[BindMount, ...]) -> str:
@@ -200,19 +223,20 @@ def _env_word(name: str, value: str, evaluated: bool) -> str:
 
 def _userns_invocation(container: Container) -> Invocation:
     """builder's own user-namespace runner: the command line is one of builder."""
+    request = container.request
     words = ["builder", "run", container.recipe.name]
-    if is_digest(container.image):
-        words += ["--digest", container.image]
-    if not container.may_build:
+    if is_digest(request.image):
+        words += ["--digest", request.image]
+    if not request.may_build:
         words.append("--no-build")
     for bind in container.binds:
         words += ["--bind", bind.word]
-    if container.env_file:
-        words += ["--env-file", container.env_file]
+    if request.env_file:
+        words += ["--env-file", request.env_file]
     for name, value in container.env.items():
         words += ["--env", name if value is None else join(name, "=", value)]
-    if container.workdir:
-        words += ["--workdir", container.workdir]
+    if request.workdir:
+        words += ["--workdir", request.workdir]
     return Invocation(tuple(words), "", container.command)
 
 
@@ -222,10 +246,9 @@ def _edf_invocation(container: Container) -> Invocation:
     Host variables pass into the container, those without a value too. Variables of the site are in the file,
     the others in front of the command, so that each process fills in its own values.
     """
-    recipe, runtime = container.recipe, container.recipe.site.runtime
+    recipe, request = container.recipe, container.request
     binds, words = list(container.binds), []
-    if container.env_file:
-        file = container.env_file
+    if file := request.env_file:
         path = file if file.startswith(("/", "$")) else join(ShellText("$PWD/"), file)
         binds.append(BindMount(path, path, "ro"))
         words += [*WITH_FILE, path]
@@ -234,11 +257,11 @@ def _edf_invocation(container: Container) -> Invocation:
     if assignments:
         words += ["env", *assignments]
     lines = edf_lines(
-        container.image,
+        request.image,
         [(bind.source, bind.target, bind.mode == "ro") for bind in dict.fromkeys(binds)],
-        container.workdir or "",
+        request.workdir or "",
         {**(NVIDIA if recipe.gpu.vendor == "nvidia" else {}), **container.site_env},
-        runtime.annotations,
+        recipe.site.runtime.annotations,
     )
     return Invocation(tuple(words), "", container.command or recipe.cmd, lines)
 

@@ -41,35 +41,6 @@ class ImageFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Files and folders that the script prepares."""
-
-    data: str = ""
-    """A tar to unpack; empty: none."""
-    unpacked: str = ""
-    """The folder for the unpacked data, on the node's own storage."""
-    managed_by_slurm: bool = False
-    """Whether Slurm removes the folder for the unpacked data."""
-    checkpoint: str = ""
-    """Folder or address of the checkpoints; empty: no checkpoints."""
-    checkpoint_is_folder: bool = False
-    folders: tuple[str, ...] = ()
-    """Folders to create before the container starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The parts of a job that are only for Slurm."""
-
-    directives: tuple[str, ...]
-    """Options of sbatch, for ``#SBATCH`` lines."""
-    srun: tuple[str, ...]
-    """Options of the srun that starts the processes."""
-    chain: int = 0
-    """Number of segments; 0: not a chain."""
-
-
-@dataclass(frozen=True, slots=True)
 class PassThrough:
     """How host variables get into a container with a clean environment: as copies with a prefixed name."""
 
@@ -79,6 +50,19 @@ class PassThrough:
     """``APPTAINERENV_`` or ``SINGULARITYENV_``."""
     evaluated: bool
     """Whether the runtime evaluates the values like a shell, so that the script must escape them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the host does before a container starts."""
+
+    folders: tuple[str, ...]
+    """Folders to create."""
+    optional_binds: tuple[str, ...]
+    """Folders that the container gets if they exist where it starts."""
+    bind_variable: str
+    """The runtime's variable for further binds: ``APPTAINER_BIND``."""
+    pass_through: PassThrough | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +79,26 @@ class Job:
     image: ImageFile
     container: Invocation
     """What each process runs."""
-    optional_binds: tuple[str, ...]
-    """Folders that the container gets if they exist where it starts."""
-    bind_variable: str
-    """The runtime's variable for further binds: ``APPTAINER_BIND``."""
-    resume_words: tuple[str, ...]
-    """Words that follow the command if there is a checkpoint."""
-    files: Files
+    start: Start
+    data: str
+    """A tar to unpack; empty: none."""
+    unpacked: str
+    """The folder for the unpacked data, on the node's own storage."""
+    managed_by_slurm: bool
+    """Whether Slurm removes the folder for the unpacked data."""
+    checkpoint: str
+    """Folder or address of the checkpoints; empty: no checkpoints."""
+    checkpoint_is_folder: bool
     master_address: str
     """The first node's name in the fast network, made of ``MASTER_ADDR``; empty: its usual name."""
-    batch: Batch | None
-    """None: the site has no scheduler."""
-    pass_through: PassThrough | None = None
-
-    @property
-    def slurm(self) -> bool:
-        """Whether the job is for Slurm."""
-        return self.batch is not None
+    slurm: bool
+    """Whether the site has Slurm; else the script starts the processes itself."""
+    directives: tuple[str, ...]
+    """Options of sbatch, for ``#SBATCH`` lines."""
+    srun: tuple[str, ...]
+    """Options of the srun that starts the processes."""
+    chain: int
+    """Number of segments; 0: not a chain."""
 
     @property
     def image_is_local(self) -> bool:

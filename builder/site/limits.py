@@ -11,8 +11,6 @@ from builder.config.site import slurm_of
 from builder.errors import UsageError
 from builder.site.job import Resources
 
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
-
 
 def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
     """Returns the longest time limit of a job with this many nodes; empty: unknown."""
@@ -44,11 +42,11 @@ def check_limits(
     """
     slurm = slurm_of(recipe.site)
     _check_names(recipe, slurm, queue)
-    for kind, problem in _broken(slurm, resources, queue, time):
+    for problem in _broken(slurm, resources, queue, time):
         hints = [f"{_options(place)} allows it" for place in alternatives(recipe, resources, time)][:2]
-        if kind == "gpus":
-            hints += [f"--gpus {count}" for count in gpu_counts(slurm, queue)]
-        if kind == "time" and can_chain:
+        counts = gpu_counts(slurm, queue)
+        hints += [f"--gpus {count}" for count in counts if resources.gpus not in counts]
+        if can_chain:
             hints += _segments(slurm, resources, queue, time)
         hint = "; or ".join(hints) or f"no partition of {recipe.site_title} allows it: request less"
         raise UsageError(f"{recipe.site_title}: {problem}", hint)
@@ -62,30 +60,19 @@ def check_limits(
 def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Queue]:
     """Return the partitions and QOS of the site that allow a job, in the order of the site file.
 
-    What only interactive jobs take comes last: many sites refuse batch jobs there. A job without GPUs does
-    not need nodes with GPUs: those without come first.
+    For a job without GPUs those without GPUs come first.
     """
     slurm = slurm_of(recipe.site)
     found = [place for place in _places(slurm) if not _broken(slurm, resources, place, time)]
-
-    def order(place: Queue) -> tuple[bool, bool]:
-        partition = slurm.partitions.get(place.partition, Partition())
-        return _is_interactive(slurm, place), not resources.gpus and partition.gpus != 0
-
-    return sorted(found, key=order)
+    if not resources.gpus:
+        found.sort(key=lambda place: slurm.partitions.get(place.partition, Partition()).gpus != 0)
+    return found
 
 
 def _options(place: Queue) -> str:
     """The options of ``builder job`` that choose a partition and a QOS."""
     words = [("--partition", place.partition), ("--qos", place.qos)]
     return " ".join(f"{option} {value}" for option, value in words if value) or "no --partition"
-
-
-def _is_interactive(slurm: Slurm, place: Queue) -> bool:
-    """Whether the site's interactive jobs, and no batch jobs, go to a partition and a QOS."""
-    names = (place.partition, place.qos)
-    kinds = {kind for kind, queue in slurm.queues.items() if (queue.partition, queue.qos) == names}
-    return "interactive" in kinds and kinds <= {"interactive", "build"}
 
 
 def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
@@ -107,15 +94,9 @@ def _longest(limits: Limits, nodes: int) -> str:
             times.append(time)
             break
     if limits.node_minutes:
-        times.append(_written(limits.node_minutes * _MINUTE_S // nodes))
+        hours, minutes = divmod(limits.node_minutes // nodes, 60)
+        times.append(f"{hours:02}:{minutes:02}:00")
     return min(times, key=seconds, default="")
-
-
-def _written(number: int) -> str:
-    """Seconds as Slurm writes them."""
-    days, rest = divmod(max(number, 1), _DAY_S)
-    clock = f"{rest // _HOUR_S:02}:{rest // _MINUTE_S % 60:02}:{rest % 60:02}"
-    return f"{days}-{clock}" if days else clock
 
 
 def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
@@ -135,29 +116,33 @@ def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
                 )
 
 
-def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[tuple[str, str]]:
-    """Returns what a queue does not allow: the kind (``nodes``, ``time``, ``gpus``) and a sentence."""
-    nodes, broken = resources.nodes, list[tuple[str, str]]()
-    for name, limits in _limits(slurm, queue):
-        if limits.max_nodes is not None and nodes > limits.max_nodes:
-            broken.append(("nodes", f"--nodes {nodes}: {name} allows at most {limits.max_nodes}"))
-        if nodes < limits.min_nodes:
-            broken.append(("nodes", f"--nodes {nodes}: {name} requires at least {limits.min_nodes}"))
-        if limits.min_time and seconds(time) < seconds(limits.min_time):
-            broken.append(("time", f"--time {time}: {name} requires at least {limits.min_time}"))
-        if isinstance(limits, Partition):
-            broken += [("gpus", sentence) for sentence in _broken_gpus(name, limits, resources.gpus)]
-        total = resources.gpus * nodes
-        if isinstance(limits, Qos) and total > (limits.max_gpus or total):
-            broken.append(("gpus", f"{total} GPUs: {name} allows at most {limits.max_gpus}"))
-    return [*broken, *_too_long(slurm, queue, nodes, time)]
-
-
-def _too_long(slurm: Slurm, queue: Queue, nodes: int, time: str) -> Iterator[tuple[str, str]]:
-    longest = longest_time(slurm, queue, nodes)
+def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
+    """Returns what a queue does not allow, a sentence each."""
+    limits = _limits(slurm, queue)
+    broken = [problem for name, limit in limits for problem in _broken_by(name, limit, resources)]
+    broken += [
+        f"--time {time}: {name} requires at least {limit.min_time}"
+        for name, limit in limits
+        if limit.min_time and seconds(time) < seconds(limit.min_time)
+    ]
+    longest = longest_time(slurm, queue, resources.nodes)
     if longest and seconds(time) > seconds(longest):
-        where = " with ".join(name for name, _ in _limits(slurm, queue)) or "the site"
-        yield "time", f"--time {time} exceeds the limit of {where} ({longest})"
+        where = " with ".join(name for name, _ in limits) or "the site"
+        broken.append(f"--time {time} exceeds the limit of {where} ({longest})")
+    return broken
+
+
+def _broken_by(name: str, limits: Limits, resources: Resources) -> Iterator[str]:
+    """Returns what a partition or QOS does not allow, but for the time."""
+    nodes, total = resources.nodes, resources.gpus * resources.nodes
+    if limits.max_nodes is not None and nodes > limits.max_nodes:
+        yield f"--nodes {nodes}: {name} allows at most {limits.max_nodes}"
+    if nodes < limits.min_nodes:
+        yield f"--nodes {nodes}: {name} requires at least {limits.min_nodes}"
+    if isinstance(limits, Partition):
+        yield from _broken_gpus(name, limits, resources.gpus)
+    if isinstance(limits, Qos) and total > (limits.max_gpus or total):
+        yield f"{total} GPUs: {name} allows at most {limits.max_gpus}"
 
 
 def _broken_gpus(name: str, partition: Partition, gpus: int) -> Iterator[str]:

@@ -1,16 +1,18 @@
-"""Paths and variables that all kinds of jobs have in common."""
+"""Paths, and shell lines that prepare the host, which all kinds of jobs have in common."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
 
 from builder.config.recipe import Recipe
-from builder.config.site import Site
+from builder.config.site import Additions, Site
 from builder.site.checks import check_data
+from builder.site.containers import HOME_VARIABLE
 from builder.site.images import image_reference
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText, from_user, join
+from builder.site.shell import ShellText, from_user, join, quote, with_account
 
 #: At the end of a reference; no file is named like that.
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -87,3 +89,24 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
 def is_address(checkpoint: str) -> bool:
     """Whether checkpoints go to an address such as ``s3://bucket`` instead of a folder."""
     return "://" in checkpoint
+
+
+def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str = "") -> list[str]:
+    """Returns the lines that a job of a site runs first.
+
+    Args:
+        site: its HOME, modules and own lines.
+        additions: further modules and lines: of the network, of MPI.
+        account: replaces ``{account}`` in ``runtime.home``; empty: the variable ``SLURM_JOB_ACCOUNT``.
+    """
+    lines = []
+    if site.runtime.home:
+        home = with_account(site.runtime.home, account)
+        lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"']
+        if site.runtime.kind in HOME_VARIABLE:
+            lines.append(f'export {HOME_VARIABLE[site.runtime.kind]}="$HOME"')
+    parts: list[Site | Additions] = [site, *additions]
+    modules = dict.fromkeys(module for part in parts for module in part.modules)
+    lines += [f"module load {quote(module)}" for module in modules]
+    lines += [line for part in parts for line in part.setup]
+    return lines

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.config.recipe import Recipe
-from builder.config.site import Launcher
 from builder.errors import UsageError
 from builder.site.arguments import parse_bind
 from builder.site.checks import check_request
-from builder.site.command import ContainerRequest, site_command
+from builder.site.command import site_command, start
 from builder.site.containers import (
-    BIND_VARIABLE,
-    PASS_PREFIX,
+    ContainerRequest,
     Invocation,
-    evaluates_values,
     pass_through_options,
 )
 from builder.site.edf import engine_image
-from builder.site.hostsetup import host_setup
-from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, Resources
-from builder.site.jobvariables import JobVariables
-from builder.site.launchers.base import ProcessLauncher
-from builder.site.launchers.mpi import MpiLauncher
-from builder.site.launchers.srun import SrunLauncher
-from builder.site.launchers.torchrun import TorchrunLauncher
+from builder.site.job import ImageFile, Job, Resources
+from builder.site.launchers import LAUNCHERS, ProcessLauncher, SrunLauncher
 from builder.site.paths import (
     command_folder,
     data_path,
     host_path,
+    host_setup,
     is_address,
     job_image,
     start_folder,
@@ -40,12 +32,6 @@ from builder.site.shell import ShellText, from_user
 from builder.site.slurm import directives, find_queue, job_options, srun_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
 
-_LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
-    "srun": SrunLauncher,
-    "torchrun": TorchrunLauncher,
-    "mpi": MpiLauncher,
-}
-
 
 def plan_job(recipe: Recipe, request: JobRequest) -> Job:
     """Plans a job of a target.
@@ -55,7 +41,7 @@ def plan_job(recipe: Recipe, request: JobRequest) -> Job:
     """
     gpus = check_request(recipe, request)
     check_slurm_request(recipe, request.slurm)
-    launcher = _LAUNCHERS[request.launcher or recipe.site.launcher](recipe, request, gpus)
+    launcher = LAUNCHERS[request.launcher or recipe.site.launcher](recipe, request, gpus)
     launcher.check()
     return _JobPlan(launcher).job()
 
@@ -134,12 +120,6 @@ class _JobPlan:
         self.request = launcher.request
         self.base = start_folder(self.site)
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
-        self.variables = JobVariables(
-            self.request,
-            launcher.name,
-            slurm=self.site.slurm is not None,
-            checkpoints=bool(self._checkpoint),
-        )
 
     def job(self) -> Job:
         """Returns the planned job."""
@@ -151,13 +131,17 @@ class _JobPlan:
             setup=tuple(host_setup(self.site, self.launcher.additions(), account=self.request.account)),
             image=self._image(),
             container=self._container(self._command()),
-            optional_binds=tuple(ShellText(bind) for bind in self.site.runtime.optional_binds),
-            bind_variable=BIND_VARIABLE.get(self.site.runtime.kind, ""),
-            resume_words=self.variables.resume_words(),
-            files=self._files(),
+            start=start(self.site, [name for name, value in self._env().items() if value is None]),
+            data=data_path(self.request.data, self.base),
+            unpacked=unpacked_folder(self.site) if self.request.data else "",
+            managed_by_slurm=self.site.local_managed,
+            checkpoint=self._checkpoint_place(),
+            checkpoint_is_folder=bool(self._checkpoint) and not is_address(self._checkpoint),
             master_address=self._master_address(),
-            batch=self._batch(),
-            pass_through=self._pass_through(),
+            slurm=self.site.slurm is not None,
+            directives=self._directives(),
+            srun=self._srun(),
+            chain=self.request.chain or 0,
         )
 
     @property
@@ -172,7 +156,7 @@ class _JobPlan:
         return self.request.checkpoint or default
 
     def _checkpoint_place(self) -> str:
-        place = self.variables.word(from_user(self._checkpoint))
+        place = from_user(self._checkpoint)
         return place if is_address(place) else host_path(place, self.base)
 
     def _env(self) -> dict[str, str | None]:
@@ -200,7 +184,7 @@ class _JobPlan:
         has_own_command = not takes_file and self.launcher.name != "torchrun"
         if not self.request.command and has_own_command:
             return ()
-        return self.launcher.wrap(self.variables.words(self.request.command) or self.recipe.cmd)
+        return self.launcher.wrap(self.request.command or self.recipe.cmd)
 
     def _workdir(self) -> str | None:
         """The folder to start in; None: the image's own."""
@@ -241,28 +225,16 @@ class _JobPlan:
             image_id=self.request.image_id,
         )
 
-    def _files(self) -> Files:
-        is_folder = not is_address(self._checkpoint)
-        return Files(
-            data=data_path(self.request.data, self.base),
-            unpacked=unpacked_folder(self.site) if self.request.data else "",
-            managed_by_slurm=self.site.local_managed,
-            checkpoint=self._checkpoint_place(),
-            checkpoint_is_folder=bool(self._checkpoint) and is_folder,
-            folders=tuple(dict.fromkeys(ShellText(folder) for folder in self.site.runtime.folders)),
-        )
-
-    def _batch(self) -> Batch | None:
+    def _directives(self) -> tuple[str, ...]:
         if self.site.slurm is None:
-            return None
-        return Batch(
-            directives=tuple(directives(self.recipe, self.request, self.resources)),
-            srun=(
-                *srun_options(self.site, self.resources, bind_cpus=self.launcher.binds_cpus),
-                *(option for added in self.launcher.additions() for option in added.srun),
-            ),
-            chain=self.request.chain or 0,
-        )
+            return ()
+        return tuple(directives(self.recipe, self.request, self.resources))
+
+    def _srun(self) -> tuple[str, ...]:
+        if self.site.slurm is None:
+            return ()
+        options = srun_options(self.site, self.resources, bind_cpus=self.launcher.binds_cpus)
+        return (*options, *(option for part in self.launcher.additions() for option in part.srun))
 
     def _master_address(self) -> str:
         """The first node's name in the fast network, if it has one of its own there. A job of one node does
@@ -271,17 +243,3 @@ class _JobPlan:
         if pattern and self.request.nodes == 1:
             return "127.0.0.1"
         return ShellText(pattern.replace("{host}", "${MASTER_ADDR}"))
-
-    def _pass_through(self) -> PassThrough | None:
-        runtime = self.site.runtime
-        if not runtime.clean_env:
-            return None
-        from_host = [name for name, value in self._env().items() if value is None]
-        names = (*runtime.pass_env, *from_host)
-        if not names:
-            return None
-        return PassThrough(
-            names=names,
-            prefix=PASS_PREFIX[runtime.kind],
-            evaluated=evaluates_values(self.site),
-        )

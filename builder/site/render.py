@@ -33,7 +33,7 @@ CHECKPOINTS = (
 def render(job: Job) -> str:
     """Returns the script of a job: bash, ending with a newline."""
     name = "slurm.sh.j2" if job.slurm else "local.sh.j2"
-    return templates().get_template(name).render(job=job)
+    return templates().get_template(name).render(job=job, start=job.start)
 
 
 @cache
@@ -49,13 +49,12 @@ def templates() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
-    environment.globals |= {"no_engine": NO_ENGINE, "checkpoints": CHECKPOINTS}
+    environment.globals |= {"no_engine": NO_ENGINE, "checkpoints": ",".join(CHECKPOINTS)}
     environment.filters |= {
         "q": quote,
         "line": command_line,
         "block": block,
         "directive": _directive,
-        "alternatives": _alternatives,
     }
     return environment
 
@@ -89,11 +88,6 @@ def _options_with_values(words: Sequence[str]) -> list[str]:
         else:
             parts.append(text)
     return parts
-
-
-def _alternatives(patterns: Sequence[str]) -> str:
-    """Returns patterns of file names for bash, which expands braces before it looks for files."""
-    return patterns[0] if len(patterns) == 1 else f"{{{','.join(patterns)}}}"
 
 
 def _directive(option: str) -> str:

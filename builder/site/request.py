@@ -56,6 +56,4 @@ class JobRequest:
     """Variables in the container; None: the value of the submitting shell, not written into the script."""
     env_file: str = ""
     """A file on the site with ``NAME=VALUE`` lines for the container; its content is not in the script."""
-    resume_args: str = ""
-    """Words to append to the command if there is a checkpoint, with placeholders."""
     slurm: SlurmRequest = NOTHING_ASKED

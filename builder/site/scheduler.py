@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from builder.errors import RunnerError
@@ -47,13 +46,11 @@ def submit(script: str, *, folder: Path | None = None) -> str:
     command = ["sbatch", "--parsable"]
     try:
         done = subprocess.run(command, input=script, capture_output=True, text=True, cwd=folder, check=False)
-    except FileNotFoundError:
+    except OSError as e:
         raise RunnerError(
-            "sbatch is not installed on this machine",
+            f"sbatch cannot be run on this machine: {e.strerror}",
             "write the script with --output FILE, copy it to the site's login node and run sbatch FILE there",
         ) from None
-    except OSError as e:
-        raise RunnerError(f"sbatch cannot be run: {e.strerror}", "check the site's Slurm: sinfo") from None
 
     job_id = re.search(r"^(\d+)(;|$)", done.stdout, re.MULTILINE)
     if done.returncode or job_id is None:
@@ -79,93 +76,34 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
     Raises:
         RunnerError: Slurm did not answer several times in a row.
     """
-    reported = ""
-    answers = _answers(number, sleep)
-    while True:
-        state, reason = _state(next(answers))
-        if state in ENDED or state == "UNKNOWN":
-            return state
-        if state != reported:
-            is_waiting = state == "PENDING" and reason not in ("", "None")
-            described = f"{state.lower()}{f' ({reason})' if is_waiting else ''}"
-            reporter.note(f"job {number}: {described}")
-            reporter.doing(f"job {number}", described)
-        reported = state
-
-
-def wait_array(
-    number: str,
-    count: int,
-    ended: Callable[[int, str], None],
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Waits for the end of all tasks of a job array, which are numbered from 0.
-
-    Args:
-        number: the array's id.
-        count: the number of tasks.
-        ended: receives each task that has ended, and its final state; ``UNKNOWN``: Slurm has forgotten it.
-        sleep: waits between two queries.
-
-    Raises:
-        RunnerError: Slurm did not answer several times in a row.
-    """
-    running = set(range(count))
-    for shown in _answers(number, sleep):
-        states = _task_states(shown)
-        for task in sorted(running):
-            state = states.get(task, "UNKNOWN")
+    reported, failures, problem = "", 0, ""
+    while failures < _FAILURES:
+        command = ["scontrol", "show", "job", number]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and "Invalid job id" not in done.stderr:
+            failures, problem = failures + 1, done.stderr.strip()
+        else:
+            failures = 0
+            state, reason = _state(done.stdout)
             if state in ENDED or state == "UNKNOWN":
-                running.remove(task)
-                ended(task, state)
-        if not running:
-            return
-
-
-def _answers(number: str, sleep: Callable[[float], None]) -> Iterator[str]:
-    """What Slurm says about a job, again and again; nothing of its state if Slurm does not know the job.
-
-    Raises:
-        RunnerError: Slurm did not answer several times in a row.
-    """
-    failures = 0
-    while True:
-        done = _scontrol_show(number)
-        failures = failures + 1 if done.returncode and "Invalid job id" not in done.stderr else 0
-        if failures == _FAILURES:
-            lines = done.stderr.strip().splitlines() or ["no reason given"]
-            raise RunnerError(
-                f"Slurm does not answer about job {number}: {lines[-1]}", "check the site's Slurm: sinfo"
-            )
-        if not failures:
-            yield done.stdout
+                return state
+            if state != reported:
+                described = _described(state, reason)
+                reporter.note(f"job {number}: {described}")
+                reporter.doing(f"job {number}", described)
+            reported = state
         sleep(POLL_S)
+    raise RunnerError(f"Slurm does not answer about job {number}: {problem}", "check the site's Slurm: sinfo")
 
 
-def _task_states(shown: str) -> dict[int, str]:
-    """Returns the state of each task from the output of ``scontrol show job``.
-
-    Tasks that wait have one entry, ``ArrayTaskId=2,5-9%4``.
-    """
-    states: dict[int, str] = {}
-    for entry in re.split(r"^(?=JobId=)", shown, flags=re.MULTILINE):
-        found = re.search(r"\bArrayTaskId=([\d,-]+)", entry)
-        for part in found[1].split(",") if found else ():
-            first, _, last = part.partition("-")
-            states |= dict.fromkeys(range(int(first), int(last or first) + 1), _state(entry)[0])
-    return states
+def _described(state: str, reason: str) -> str:
+    is_waiting = state == "PENDING" and reason not in ("", "None")
+    return f"{state.lower()} ({reason})" if is_waiting else state.lower()
 
 
 def cancel(number: str) -> None:
     """Cancels a job with scancel. Errors are ignored: the job may have ended."""
     subprocess.run(["scancel", number], capture_output=True, check=False)
-
-
-def _scontrol_show(number: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "SLURM_BITSTR_LEN": "0"}  # else it shows 64 characters of the tasks that wait
-    command = ["scontrol", "show", "job", number]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 def _state(shown: str) -> tuple[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from builder.config.fields import seconds
 from builder.config.queues import Queue, QueueName
 from builder.config.recipe import Recipe
@@ -50,43 +48,6 @@ def queue_kind(node: Node, resources: Resources) -> QueueName:
 # options ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What a job requests from Slurm."""
-
-    resources: Resources
-    cpus_per_task: int | None
-    """None: Slurm's default."""
-    time: str
-    """Time limit."""
-    account: str = ""
-    name: str = ""
-    """Job name; empty: Slurm's default."""
-    gpus: str = ""
-    """The option that requests GPUs; empty: none."""
-    memory: str = ""
-    """The option that requests memory; empty: Slurm's default."""
-
-
-def allocation_options(allocation: Allocation, queue: Queue) -> list[str]:
-    """Returns the options that sbatch (as ``#SBATCH`` lines), salloc and srun have in common."""
-    resources = allocation.resources
-    values = {
-        "job-name": allocation.name,
-        "account": allocation.account,
-        "partition": queue.partition,
-        "qos": queue.qos,
-        "constraint": queue.constraint,
-        "nodes": resources.nodes,
-        "ntasks-per-node": resources.tasks,
-        "cpus-per-task": allocation.cpus_per_task,
-    }
-    options = [f"--{name}={value}" for name, value in values.items() if value]
-    options += [option for option in (allocation.gpus, allocation.memory) if option]
-    options.append(f"--time={allocation.time}")
-    return [*options, *(_fill(option, resources) for option in queue.options)]
-
-
 def job_options(
     recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue, *, can_chain: bool = True
 ) -> list[str]:
@@ -104,15 +65,22 @@ def job_options(
     """
     site = recipe.site
     queue = asked_queue(slurm_of(site), queue, request.slurm)
-    allocation = Allocation(
-        resources=resources,
-        cpus_per_task=queue.cpus_per_task or _cpus_per_task(site.node, resources),
-        time=_time_limit(recipe, request, resources, queue, can_chain=can_chain),
-        account=request.account,
-        gpus=_fill(queue.gpus or slurm_of(site).gpus, resources) if resources.gpus else "",
-        memory=_memory_option(site, queue, resources.gpus),
-    )
-    return allocation_options(allocation, queue)
+    values = {
+        "account": request.account,
+        "partition": queue.partition,
+        "qos": queue.qos,
+        "constraint": queue.constraint,
+        "nodes": resources.nodes,
+        "ntasks-per-node": resources.tasks,
+        "cpus-per-task": queue.cpus_per_task or _cpus_per_task(site.node, resources),
+    }
+    options = [f"--{name}={value}" for name, value in values.items() if value]
+    if resources.gpus:
+        options.append(_fill(queue.gpus or slurm_of(site).gpus, resources))
+    if memory := _memory_option(site, queue, resources.gpus):
+        options.append(memory)
+    options.append(f"--time={_time_limit(recipe, request, resources, queue, can_chain=can_chain)}")
+    return [*options, *(_fill(option, resources) for option in queue.options)]
 
 
 def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> list[str]:

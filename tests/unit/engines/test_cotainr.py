@@ -12,6 +12,8 @@ from builder.engines import cotainr
 from builder.engines.cotainr import Cotainr, environment_file
 from builder.engines.dispatch import run_engine
 from builder.errors import ImageError, UsageError
+from builder.store.blobs import Store
+from tests.support import image_kit
 from tests.support.engines import HASH, package, request
 
 
@@ -52,6 +54,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.delenv("BUILDER_ACCEPT_LICENSES", raising=False)
     monkeypatch.setattr(cotainr, "fetch_locked", lambda *_: ())
+    base = image_kit.base(image_kit.layer(Store(tmp_path / "cache"), image_kit.member("etc/os", b"")))
+    monkeypatch.setattr(cotainr, "open_locked_base", lambda _: base)
     return folder
 
 
@@ -63,7 +67,7 @@ def test_licence_not_accepted(tmp_path: Path, programs: Path) -> None:
 
 
 def test_success_without_a_file(tmp_path: Path, programs: Path) -> None:
-    asked = request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"})
+    asked = request(tmp_path, [package("zlib")], format="sif")
     with pytest.raises(ImageError) as caught:
         run_engine(Cotainr(), replace(asked, accept_licenses=True))
     assert (
@@ -71,5 +75,5 @@ def test_success_without_a_file(tmp_path: Path, programs: Path) -> None:
         in caught.value.message
     )
     words = (tmp_path / "started").read_text().split()
-    assert words[0] == "build" and "--system=lumi-g" in words and "--accept-licenses" in words
-    assert not [w for w in words if w.startswith("--base-image")]
+    assert words[0] == "build" and "--accept-licenses" in words
+    assert [w for w in words if w.startswith("--base-image=oci:")]

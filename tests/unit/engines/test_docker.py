@@ -40,8 +40,8 @@ def test_hostile_base() -> None:
 
 
 def test_failed_step(tmp_path: Path) -> None:
-    """The error has the step and its last lines of output."""
+    """The error has the step and the last lines of output."""
     answers = [{"stream": "Step 2/4 : ADD x /\n"}, {"stream": "no space\n"}, {"error": "exit code 1"}]
     client = SimpleNamespace(api=SimpleNamespace(build=lambda **_: answers))
-    with pytest.raises(ImageError, match=r"failed at step 2 of 4, ADD x /:\n    no space\n    exit code 1"):
+    with pytest.raises(ImageError, match=r"failed:\n    Step 2/4 : ADD x /\n    no space\n    exit code 1"):
         run_steps(request(tmp_path), client, iter(()), "tag")

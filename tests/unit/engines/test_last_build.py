@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Registry
-from builder.engines.base import BuildRequest, BuildResult
+from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
-from builder.engines.folders import cached_sif
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
 from builder.store.files import sha256_file
 from tests.support.engines import package, request

@@ -18,7 +18,7 @@ _MAY_BE_UNKNOWN = {"open_tree_attr", "quotactl_fd"}
 _PROGRAM = """
 import ctypes, errno, fcntl, json, os, subprocess, sys, termios, threading
 from builder.run import confine
-from builder.run.kernel import LIBC, prctl
+from builder.run.confine import LIBC, prctl
 calls = confine.Filter(confine.seccomp_library())
 prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
 calls.load()
@@ -85,7 +85,7 @@ def test_filter() -> None:
 _EMULATED = """
 import ctypes, errno, json, os, sys
 from builder.run import confine
-from builder.run.kernel import prctl
+from builder.run.confine import prctl
 calls = confine.Filter(confine.seccomp_library(), emulate_root=True)
 prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
 calls.load()

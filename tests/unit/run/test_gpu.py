@@ -11,32 +11,14 @@ from builder.run.gpu import device_groups, gpu_devices, parse_ldconfig
 
 
 def test_gpu_devices(tmp_path: Path) -> None:
-    for name in (
-        "nvidia0",
-        "nvidia12",
-        "nvidiactl",
-        "nvidia-uvm",
-        "nvidia-uvm-tools",
-        "nvidia-modeset",
-        "nvme0",
-        "kfd",
-        "sda",
-        "kmsg",
-    ):
+    nvidia = ["nvidia-caps", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools"]
+    nvidia += ["nvidia0", "nvidia12", "nvidiactl"]
+    for name in (*nvidia[1:], "nvme0", "kfd", "sda", "kmsg"):
         (tmp_path / name).touch()
     for name in ("dri", "nvidia-caps"):
         (tmp_path / name).mkdir()
     assert [p.name for p in gpu_devices("amd", tmp_path)] == ["dri", "kfd"]
-    names = [
-        "nvidia-caps",
-        "nvidia-modeset",
-        "nvidia-uvm",
-        "nvidia-uvm-tools",
-        "nvidia0",
-        "nvidia12",
-        "nvidiactl",
-    ]
-    assert [p.name for p in gpu_devices("nvidia", tmp_path)] == names
+    assert [p.name for p in gpu_devices("nvidia", tmp_path)] == nvidia
     assert gpu_devices("none", tmp_path) == []
     (tmp_path / "kfd").unlink()
     assert gpu_devices("amd", tmp_path) == []  # a graphics card for a screen

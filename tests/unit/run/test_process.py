@@ -37,7 +37,7 @@ def test_timeout(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wait_after_start(*args: Any) -> bool:
         """The time counts from when the command works."""
-        until(lambda: args[1][0].data == b"begun\n")
+        until(lambda: args[1][0].output.data == b"begun\n")
         return wait(*args)
 
     monkeypatch.setattr(process, "_wait", wait_after_start)

@@ -27,7 +27,6 @@ class Engine(Storage):
         self.images: dict[str, list[str]] = {}
         self.loads = 0
         self.containers: list[str] = []
-        self.forced: list[str] = []
 
     def image_id(self, image: Image) -> str:
         return image.config_descriptor.digest
@@ -57,10 +56,8 @@ class Engine(Storage):
                 if not names:
                     del self.images[image_id]
 
-    def remove_container(self, name: str, *, force: bool) -> None:
+    def remove_container(self, name: str) -> None:
         self.containers.remove(name)
-        if force:
-            self.forced.append(name)
 
     def own_containers(self) -> list[str]:
         return list(self.containers)
@@ -94,7 +91,6 @@ def test_left_behind(killed: str) -> None:
     assert is_left_behind(f"builder-run:{killed}") and is_left_behind(f"builder-run-{killed}")
     assert not is_left_behind(f"builder-run:{new_tag()}")
     assert not is_left_behind(f"builder-run:{ELSEWHERE}")
-    assert is_left_behind(f"builder-run:{ELSEWHERE}", elsewhere=True)
 
 
 def test_for_a_run(engine: Engine, image: Image) -> None:
@@ -127,10 +123,8 @@ def test_killed_processes(engine: Engine, killed: str) -> None:
     engine.containers = ["mine", *(f"builder-run-{tag}" for tag in (killed, own, ELSEWHERE))]
     engine.images = {"a": [f"builder-run:{killed}", "mine:1"], "b": [f"builder-run:{own}"]}
     engine.remove_leftovers()
-    assert engine.forced == [f"builder-run-{killed}"] and "mine" in engine.containers
+    assert engine.containers == ["mine", f"builder-run-{own}", f"builder-run-{ELSEWHERE}"]
     assert engine.images == {"a": ["mine:1"], "b": [f"builder-run:{own}"]}
-    engine.remove_leftovers(elsewhere=True)
-    assert engine.containers == ["mine", f"builder-run-{own}"] and len(engine.forced) == 1
 
 
 def test_engine_that_ended(engine: Engine, image: Image, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -17,61 +18,45 @@ from builder.run.process import Completed
 from builder.run.trial import trial_program, try_runner
 
 
-class Broken(Runner):
-    """Answers, and cannot run anything."""
+class Fake(Runner):
+    """Answers, and has a result for each run."""
 
     name = "podman"
+    reason: ClassVar[str | None] = None
+    result: ClassVar[Completed | RunnerError] = Completed(42, "", "")
 
     def available(self) -> str | None:
-        return None
-
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
-    ) -> Completed:
-        raise RunnerError("podman could not run the image: rlimit", "write a file")
-
-
-class Missing(Broken):
-    def available(self) -> str | None:
-        return "not installed"
-
-
-class Working(Broken):
-    """Runs the program of the image on the host."""
+        return self.reason
 
     def run(
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
     ) -> Completed:
         assert isinstance(image, Image) and image.layers[0].path is not None
-        return Completed(42, "", "")
+        if isinstance(self.result, RunnerError):
+            raise self.result
+        return self.result
 
 
-class Late(Broken):
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
-    ) -> Completed:
-        return Completed(124, "", "", timed_out=True)
-
-
-class Odd(Broken):
-    def run(
-        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
-    ) -> Completed:
-        return Completed(0, "", "")
-
-
-def test_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("result", "reason", "hint"),
+    [
+        (RunnerError("podman could not run: rlimit", "write a file"), "could not run: rlimit", "write a"),
+        (Completed(124, "", "", timed_out=True), "within 10 s", "may hang"),
+        (Completed(0, "", ""), "exit code 0", ""),
+    ],
+)
+def test_problems(
+    result: Completed | RunnerError, reason: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A runner works only if it has run the program; nothing is left behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert try_runner(Working) is None
-    broken = try_runner(Broken)
-    assert broken is not None and broken.is_installed
-    assert (broken.reason, broken.hint) == ("podman could not run the image: rlimit", "write a file")
-    missing = try_runner(Missing)
+    assert try_runner(Fake) is None
+    monkeypatch.setattr(Fake, "result", result)
+    found = try_runner(Fake)
+    assert found is not None and found.is_installed and reason in found.reason and hint in found.hint
+    monkeypatch.setattr(Fake, "reason", "not installed")
+    missing = try_runner(Fake)
     assert missing is not None and not missing.is_installed
-    late, odd = try_runner(Late), try_runner(Odd)
-    assert late is not None and "within 10 s" in late.reason
-    assert odd is not None and "exit code 0" in odd.reason
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import yaml
 
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, RunnerError
-from builder.site.edf import edf_lines, engine_image, require_engine, toml
+from builder.site.edf import engine_image, require_engine, toml
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
@@ -106,26 +105,6 @@ def test_engine_image(text: str, expected: str) -> None:
     assert engine_image(text) == expected
 
 
-def test_edf_lines() -> None:
-    """All keys together are one valid file; mounts have a source and a target."""
-    mounts = [("/a", "/a", False), ('/b "c"', "/d", True)]
-    lines = edf_lines("/i.sqsh", mounts, "/w", {"A": "1"}, {"com.x.y": "true", "com.x.z": "b"})
-    assert tomllib.loads("\n".join(lines)) == {
-        "image": "/i.sqsh",
-        "workdir": "/w",
-        "entrypoint": False,
-        "writable": True,
-        "mounts": ["/a:/a", '/b "c":/d:ro'],
-        "env": {"A": "1"},
-        "annotations": {"com": {"x": {"y": "true", "z": "b"}}},
-    }
-    assert set(tomllib.loads("\n".join(edf_lines("i", (), "", {}, {})))) == {
-        "image",
-        "entrypoint",
-        "writable",
-    }
-
-
 # jobs -------------------------------------------------------------------------------------------------------
 
 
@@ -160,69 +139,6 @@ def test_image(recipe: Recipe) -> None:
         recipe, "true", image=f"ghcr.io/me/x{digest}"
     )
     assert 'BUILDER_IMAGE="$SLURM_SUBMIT_DIR/x.sqsh"' in job_script(recipe, "true", image="x.sqsh")
-
-
-SRUN = """\
-#!/bin/bash
-if [[ $1 == --help ]]; then
-    echo "      --{option}=FILE"
-    exit
-fi
-for word; do
-    [[ $word == --environment=* ]] && cp "${{word#*=}}" "$COPY"
-    [[ $word == bash || $word == rm ]] && break
-    shift
-done
-SLURM_PROCID=0 SLURM_LOCALID=0 exec "$@"
-"""
-
-
-def submit(folder: Path, script: str, option: str = "environment") -> subprocess.CompletedProcess[str]:
-    """Runs a script with a srun that copies the file and runs the command, without its function."""
-    names = {"srun": SRUN.format(option=option), "scontrol": "#!/bin/sh\necho node1\n"}
-    (folder / "bin").mkdir()
-    (folder / "my 'submit\" \\ folder").mkdir()
-    for name, text in names.items():
-        (folder / "bin" / name).write_text(text)
-        (folder / "bin" / name).chmod(stat.S_IRWXU)
-    (folder / "ce-images").mkdir()
-    (folder / "ce-images/engine.sqsh").touch()
-    return subprocess.run(
-        ["bash", "-s"],
-        input=script,
-        capture_output=True,
-        text=True,
-        cwd=folder / "my 'submit\" \\ folder",
-        env={
-            "PATH": f"{folder}/bin:/usr/bin:/bin",
-            "SCRATCH": str(folder),
-            "COPY": str(folder / "copy.toml"),
-            "USER": "me",
-            "SLURM_SUBMIT_DIR": str(folder / "my 'submit\" \\ folder"),
-            "SLURM_JOB_ID": "7",
-            "SLURM_NTASKS": "1",
-            "SLURM_NNODES": "1",
-            "SLURM_CPUS_PER_TASK": "4",
-            "SLURM_JOB_NODELIST": "node1",
-        },
-    )
-
-
-def test_run(recipe: Recipe, tmp_path: Path) -> None:
-    """The command gets its words unchanged, variables too; file and data are removed at the end."""
-    (tmp_path / "secrets").write_text("# comment\nTOKEN='q' \"$x\" `id`\n\nRANK=9")
-    word = 'it\'s "$x" \\ `id`'
-    code = "import os, sys; print(sys.argv[1:], [os.environ[n] for n in ('TOKEN', 'RANK', 'MINE')])"
-    script = job_script(
-        recipe, "python3", "-c", code, word, env={"MINE": word}, env_file=str(tmp_path / "secrets")
-    )
-    done = submit(tmp_path, script)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str([word]) + " " + str(["'q' \"$x\" `id`", "0", word])
-    assert (
-        tomllib.loads((tmp_path / "copy.toml").read_text())["mounts"][-1] == f"{tmp_path}/secrets:" * 2 + "ro"
-    )
-    assert not list(tmp_path.glob("my*/.builder-*")), "the script removes the file"
 
 
 def test_require_engine(tmp_path: Path) -> None:

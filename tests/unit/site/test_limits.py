@@ -79,7 +79,7 @@ def test_longest_time_of_all_jobs() -> None:
          "exceeds the limit of partition standard with QOS normal (2-00:00:00)", "--partition small --qos"),
         ({"partition": "standard"}, (8, 4), "3-0", "partition standard", "--time 2-00:00:00 --chain 2"),
         ({"partition": "small"}, (5, 4), "1:0:0", "partition small allows at most 4", "--partition"),
-        ({"partition": "standard", "qos": "normal"}, (9, 1), "30:0", "QOS normal", "no partition of S"),
+        ({"partition": "standard", "qos": "normal"}, (9, 4), "30:0", "QOS normal", "no partition of S"),
         ({"partition": "closed", "qos": "long"}, (1, 4), "2:0:0", "QOS long requires", "--partition"),
         ({"partition": "batch"}, (1, 2), "1:0:0", "batch allows only 1 or 4", "--partition"),
         ({"partition": "smal"}, (1, 1), "1:0:0", "--partition smal: S has no such partition", "small"),

@@ -97,3 +97,13 @@ def test_fast_network() -> None:
     assert re.search(r"^srun .*--mpi=pmi2 --kill-on-bad-exit=1 bash -c task", text, re.MULTILINE)
     one = render(plan_job(made_recipe(site=site), JobRequest(command=("python", "t.py"))))
     assert "MASTER_ADDR}i" not in one and "A=$B" not in one and "pmi2" not in one
+
+
+def test_checkpoints_of_a_job() -> None:
+    """The folder of checkpoints can have the job's id, which all segments of a chain share."""
+    site = Site(slurm=Slurm(account="none"), runtime=Runtime(kind="apptainer"), node=Node(cores=4))
+    request = JobRequest(command=("t.py", "{x}", "$HOME"), checkpoint="out/$BUILDER_JOB_ID", chain=2)
+    text = render(plan_job(made_recipe(site=site), request))
+    assert 'export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/out/$BUILDER_JOB_ID"' in text
+    assert "export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}" in text
+    assert "t.py '{x}' \"\\$HOME\"" in text

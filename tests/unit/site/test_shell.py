@@ -60,25 +60,6 @@ def test_name_ends_at_join() -> None:
     assert by_bash(quote(join(ShellText("$A"), "ü")), A="1") == ["1ü"]
 
 
-WORDS = (
-    "a b",
-    "it's",
-    '"q"',
-    "$HOME",
-    "`id`",
-    "a\\",
-    "a \\",
-    '\\\\" b',
-    '\\"',
-    "\\$x y",
-    "*",
-    "",
-    "ü\n2",
-    ";",
-    "~",
-)
-
-
 def test_escaped_dollar_signs() -> None:
     """In a shell text, two dollar signs are a literal one."""
     assert quote(ShellText("a$$b")) == '"a\\$b"'

@@ -241,7 +241,7 @@ def test_master_port_on_shared_nodes(cluster: Cluster) -> None:
 
 
 def test_data(cluster: Cluster) -> None:
-    """The data is unpacked into a folder that the container sees, and removed."""
+    """The data is unpacked into a folder that the container sees, and removed; no image, no start."""
     (cluster.root / "submit" / "a").write_text("x")
     with tarfile.open(cluster.root / "submit" / "my set.tar.gz", "w:gz") as tar:
         tar.add(cluster.root / "submit" / "a", "a")
@@ -256,6 +256,9 @@ def test_data(cluster: Cluster) -> None:
     assert f"{place}:{place}" in task["words"] and not Path(place).exists()
     cluster.run(script("alliance-fir", data="nowhere.tar"), code=2)
     assert "nowhere.tar" in cluster.output
+    (cluster.root / "images" / "alliance-fir.sif").unlink()
+    assert cluster.run(script("alliance-fir"), code=1) == []
+    assert "alliance-fir.sif: download it with builder pull alliance-fir" in cluster.output
 
 
 def test_chain(cluster: Cluster) -> None:
@@ -287,17 +290,6 @@ def test_chain(cluster: Cluster) -> None:
     )
     (task,) = cluster.run(script("alliance-fir", checkpoint="my run"))
     assert resumed(task) == f"{folder}/b 2.pt", "a single job resumes too"
-
-
-def test_exit_code(cluster: Cluster) -> None:
-    """The script ends with the exit code of the container, or fails without an image."""
-    cluster.run(script("alliance-fir"), code=3, FAIL="3")
-    (cluster.root / "images" / "alliance-fir.sif").unlink()
-    assert cluster.run(script("alliance-fir"), code=1) == []
-    assert (
-        f"no image {cluster.root}/images/alliance-fir.sif: download it with builder pull alliance-fir"
-        in cluster.output
-    )
 
 
 def test_credentials(cluster: Cluster) -> None:

@@ -1,8 +1,9 @@
-"""What the launchers srun, torchrun and mpi have in common."""
+"""The launchers srun, torchrun and mpi: the ways in which the processes of a job start."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 from builder.config.recipe import Recipe
@@ -45,7 +46,7 @@ class ProcessLauncher(ABC):
         if self.recipe.site.slurm is None:
             self._check_without_slurm()
         else:
-            check_slurm(self.recipe, self.request, self.gpus)
+            _check_slurm(self.recipe, self.request, self.gpus)
 
     @abstractmethod
     def tasks(self) -> int:
@@ -85,7 +86,82 @@ class ProcessLauncher(ABC):
                 )
 
 
-def check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
+class SrunLauncher(ProcessLauncher):
+    """Each process is a task of srun. Without Slurm, the script starts a single process."""
+
+    name: ClassVar[Launcher] = "srun"
+    binds_cpus: ClassVar[bool] = True
+
+    def check(self) -> None:
+        super().check()
+        if self.recipe.site.slurm is None and self.processes > 1:
+            raise UsageError(
+                f"{self.recipe.site_title} has no scheduler to start {self.processes} processes",
+                "use --launcher torchrun",
+            )
+
+    def tasks(self) -> int:
+        return self.processes
+
+    def rank_variables(self) -> dict[str, str | None]:
+        if self.recipe.site.slurm is None:
+            return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        return {
+            "RANK": ShellText("$SLURM_PROCID"),
+            "LOCAL_RANK": ShellText("$SLURM_LOCALID"),
+            "WORLD_SIZE": ShellText("$SLURM_NTASKS"),
+        }
+
+
+class TorchrunLauncher(ProcessLauncher):
+    """One task of srun per node runs torchrun, which sets the rank variables of its processes."""
+
+    name = "torchrun"
+
+    def tasks(self) -> int:
+        return 1
+
+    def rank_variables(self) -> dict[str, str | None]:
+        return {}
+
+    def wrap(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        words = ["torchrun", f"--nnodes={self.request.nodes}", f"--nproc-per-node={self.processes}"]
+        if self.request.nodes > 1:
+            words.append(ShellText("--node-rank=$SLURM_NODEID"))
+        words.append(ShellText("--master-addr=$MASTER_ADDR"))
+        words.append(ShellText("--master-port=$MASTER_PORT"))
+        words.append("--no-python")
+        return (*words, *command)
+
+
+class MpiLauncher(SrunLauncher):
+    """Tasks of srun that communicate with the host's MPI."""
+
+    name = "mpi"
+    binds_cpus = False
+
+    def check(self) -> None:
+        if self.recipe.site.mpi is None:
+            raise UsageError(
+                f"{self.recipe.site_title}: the recipe has no 'mpi:'",
+                f"add the host's MPI to site.mpi in {self.recipe.source}, or use --launcher srun",
+            )
+        super().check()
+
+    def additions(self) -> tuple[Additions, ...]:
+        mpi = self.recipe.site.mpi
+        assert mpi is not None
+        return (mpi, *super().additions())
+
+
+LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
+    "srun": SrunLauncher,
+    "torchrun": TorchrunLauncher,
+    "mpi": MpiLauncher,
+}
+
+
+def _check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
     """Checks account and queue of a Slurm job.
 
     Args:

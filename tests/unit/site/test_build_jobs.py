@@ -1,4 +1,4 @@
-"""Builds of several targets in a job array, with commands in the place of Slurm's."""
+"""Builds of several targets in jobs, with commands in the place of Slurm's."""
 
 from __future__ import annotations
 
@@ -12,41 +12,31 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.progress import NullReporter
-from builder.site.build_array import (
+from builder.site.build_jobs import (
     BuildTask,
     Outcome,
-    array_script,
-    build_options,
     build_task,
-    run_build_array,
+    job_script,
+    run_builds,
 )
 from builder.site.request import SlurmRequest
 
-#: Runs the tasks of the array one after another; a task whose state is not its own is killed before.
+#: Runs the job at once; one whose state is TIMEOUT is killed before. The number is that of the submission.
 SBATCH = """\
 #!/bin/bash
 cat > script
 [[ -e $STATE/refuse ]] && { echo "sbatch: error: invalid partition" >&2; exit 1; }
-last=$(sed -n 's/^#SBATCH --array=0-//p' script)
-for task in $(seq 0 "$last"); do
-    grep -qx "$task TIMEOUT" "$STATE/states" && continue
-    SLURM_ARRAY_TASK_ID=$task bash script > "$task.log" 2>&1
-done
-echo 7
+echo >> "$STATE/submitted"
+number=$(wc -l < "$STATE/submitted")
+grep -qx "$number TIMEOUT" "$STATE/states" || bash script > log 2>&1
+echo "$number"
 """
-#: First all tasks wait; then each has the state that ``states`` says.
+#: Each job has the state that ``states`` says; Slurm has forgotten the others.
 SCONTROL = """\
 #!/bin/bash
-if [[ -e $STATE/asked ]]; then
-    [[ -s $STATE/states ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
-    while read -r task state; do
-        printf 'JobId=1%s ArrayJobId=7 ArrayTaskId=%s JobName=x\\n   JobState=%s Reason=None\\n\\n' \\
-            "$task" "$task" "$state"
-    done < "$STATE/states"
-    exit
-fi
-touch "$STATE/asked"
-printf 'JobId=7 ArrayJobId=7 ArrayTaskId=0-9%%2 JobName=x\\n   JobState=PENDING Reason=Priority\\n'
+state=$(sed -n "s/^$3 //p" "$STATE/states")
+[[ -n $state ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+printf 'JobId=%s JobName=x\\n   JobState=%s Reason=None\\n\\n' "$3" "$state"
 """
 SCANCEL = '#!/bin/bash\necho "$@" >> "$STATE/cancelled"\n'
 
@@ -61,11 +51,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("STATE", str(folder))
+    (folder / "states").touch()
     return folder
 
 
-def task(name: str, script: str, *, options: tuple[str, ...] = (), setup: tuple[str, ...] = ()) -> BuildTask:
-    return BuildTask(name, ("bash", "-c", script), options, setup)
+def task(name: str, script: str) -> BuildTask:
+    return BuildTask(name, ("bash", "-c", script), (), ())
 
 
 def built(target: str) -> str:
@@ -73,7 +64,7 @@ def built(target: str) -> str:
 
 
 def run(tasks: list[BuildTask], folder: Path) -> list[Outcome]:
-    return run_build_array(tasks, folder, NullReporter(), sleep=lambda seconds: None)
+    return run_builds(tasks, folder, NullReporter(), sleep=lambda seconds: None)
 
 
 SITE: dict[str, Any] = {
@@ -104,10 +95,8 @@ def recipe(**values: Any) -> Recipe:
 
 
 def test_script() -> None:
-    """The site's queue for builds, its set-up lines, and one build for each task."""
-    options = build_options(recipe(), account=ACCOUNT)
-    tasks = [build_task(recipe(name=name), ["builder", "a b"], options) for name in ("one", "two")]
-    lines = array_script(tasks).splitlines()
+    """The site's queue for builds, its set-up lines, and the build."""
+    lines = job_script(build_task(recipe(), ["builder", "a b"], account=ACCOUNT)).splitlines()
     assert lines[0] == "#!/bin/bash -l"
     assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
         "--job-name=builder-build",
@@ -119,17 +108,15 @@ def test_script() -> None:
         "--mem=64G",
         "--time=00:30:00",
         "--exclusive",
-        "--array=0-1",
-        "--output=%a.log",
+        "--output=log",
     ]
-    assert lines.index("module load LUMI") < lines.index("1) # two")
-    assert lines.count("    run builder 'a b'") == 2
+    assert lines.index("module load LUMI") < lines.index("exec builder 'a b' > result.json")
 
 
 def test_asked() -> None:
     """Options of the user take the place of the recipe's."""
     asked = SlurmRequest("small", "high", ("--reservation=course", "--constraint=cpu"))
-    options = build_options(recipe(), account=ACCOUNT, time="02:00:00", asked=asked)
+    options = build_task(recipe(), ["x"], account=ACCOUNT, time="02:00:00", asked=asked).options
     assert {"--partition=small", "--qos=high", "--reservation=course", "--constraint=cpu"} <= set(options)
     assert "--time=02:00:00" in options and "--partition=debug" not in options
 
@@ -146,9 +133,9 @@ def test_asked() -> None:
 def test_refused(given: dict[str, Any], message: str) -> None:
     """What Slurm would refuse is refused before, with the place that takes it."""
     with pytest.raises(UsageError, match=message):
-        build_options(recipe(), **{"account": ACCOUNT, **given})
+        build_task(recipe(), ["x"], **{"account": ACCOUNT, **given})
     with pytest.raises(UsageError, match=r"site.slurm is not set: target t has no compute nodes"):
-        build_options(recipe(site={}))
+        build_task(recipe(site={}), ["x"])
 
 
 def test_outcomes(state: Path, tmp_path: Path) -> None:
@@ -160,7 +147,7 @@ def test_outcomes(state: Path, tmp_path: Path) -> None:
         task("slow", built("slow")),
         task("odd", "echo Loading; echo broken >&2; exit 0"),
     ]
-    (state / "states").write_text("0 COMPLETED\n1 FAILED\n2 TIMEOUT\n3 COMPLETED\n")
+    (state / "states").write_text("1 COMPLETED\n2 FAILED\n3 TIMEOUT\n4 COMPLETED\n")
     dist = tmp_path / "dist"
     dist.mkdir()
     (dist / "good.log").write_text("an earlier failure")
@@ -168,18 +155,17 @@ def test_outcomes(state: Path, tmp_path: Path) -> None:
     assert good == Outcome("good", "built", {"target": "good", "digest": "d"})
     assert bad == Outcome("bad", "failed", {}, "no space\nleft", "free some", 13, dist / "bad.log")
     assert (slow.state, slow.code) == ("timeout", RunnerError.exit_code)
-    assert slow.error == "job 7_2 ended as TIMEOUT and left no result: no output"
+    assert slow.error == "job 3 ended as TIMEOUT and left no result: no output"
     assert odd.state == "failed" and odd.error.endswith("left no result: broken")
     assert (dist / "bad.log").read_text() == "note\n"
     assert {path.name for path in dist.iterdir()} == {"bad.log", "odd.log"}
     assert not (state / "cancelled").exists()
 
 
-def test_other_options(state: Path, tmp_path: Path) -> None:
-    """Targets of another site have an array of their own; if Slurm forgot it, the files count."""
-    (state / "states").write_text("")
-    tasks = [task(name, built(name), options=(f"--partition={name[0]}",)) for name in ("a1", "b1", "a2")]
-    assert [(o.target, o.state) for o in run(tasks, tmp_path)] == [(n, "built") for n in ("a1", "b1", "a2")]
+def test_forgotten(state: Path, tmp_path: Path) -> None:
+    """If Slurm has forgotten a job, its result counts."""
+    (outcome,) = run([task("a", built("a"))], tmp_path)
+    assert outcome.state == "built"
 
 
 def test_rejected(state: Path, tmp_path: Path) -> None:
@@ -190,13 +176,13 @@ def test_rejected(state: Path, tmp_path: Path) -> None:
 
 
 def test_interrupt(state: Path, tmp_path: Path) -> None:
-    """Ctrl-C cancels all arrays and leaves no folder."""
-    (state / "states").write_text("0 RUNNING\n")
+    """Ctrl-C cancels all jobs and leaves no folder."""
+    (state / "states").write_text("1 RUNNING\n")
 
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    tasks = [task(name, built(name), options=(f"--partition={name}",)) for name in ("a", "b")]
+    tasks = [task(name, built(name)) for name in ("a", "b")]
     with pytest.raises(KeyboardInterrupt):
-        run_build_array(tasks, tmp_path / "dist", NullReporter(), sleep=interrupt)
-    assert (state / "cancelled").read_text() == "7\n7\n" and list((tmp_path / "dist").iterdir()) == []
+        run_builds(tasks, tmp_path / "dist", NullReporter(), sleep=interrupt)
+    assert (state / "cancelled").read_text() == "1\n2\n" and list((tmp_path / "dist").iterdir()) == []

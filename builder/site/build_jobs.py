@@ -1,0 +1,203 @@
+"""Builds images on compute nodes: a job of Slurm for each target.
+
+Some sites, such as LUMI, do not allow long builds on login nodes. The compute nodes must have the login
+node's file systems, so that project, cache and builder's own Python have the same paths. Each job runs in a
+folder of its own, which is removed at the end::
+
+    .build-XXXX/result.json     what ``builder build --json`` printed: the build, or the error
+    .build-XXXX/log             its messages
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Recipe
+from builder.errors import BuilderError, RunnerError, UsageError
+from builder.progress import QUIET, Reporter, working
+from builder.site.checks import check_account, check_time
+from builder.site.job import Resources
+from builder.site.paths import host_setup
+from builder.site.render import templates
+from builder.site.request import NOTHING_ASKED, JobRequest, SlurmRequest
+from builder.site.scheduler import cancel, submit, wait
+from builder.site.slurm import find_queue, job_options
+from builder.site.slurmrequest import check_slurm_request, with_raw_options
+
+#: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file system a
+#: file may appear late.
+_PATIENCE_S, _PAUSE_S = 10.0, 0.5
+#: States in which the build itself has ended: its result says how.
+_BY_ITSELF = frozenset({"COMPLETED", "FAILED", "UNKNOWN"})
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTask:
+    """The build of one target in a job."""
+
+    name: str
+    """Of the target."""
+    command: tuple[str, ...]
+    """``builder build TARGET --json``, with absolute paths."""
+    options: tuple[str, ...]
+    """Of sbatch."""
+    setup: tuple[str, ...]
+    """Shell lines that run first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the build of one target ended."""
+
+    target: str
+    state: str
+    """``built``, ``failed``, or why Slurm ended it: ``timeout``, ``out of memory``, ``cancelled``."""
+    answer: dict[str, Any]
+    """What the build printed; empty if it failed."""
+    error: str = ""
+    hint: str = ""
+    code: int = 0
+    """The exit code; of a build that Slurm ended, that of RunnerError."""
+    log: Path | None = None
+    """The messages of a build that failed."""
+
+
+def build_task(
+    recipe: Recipe,
+    command: Sequence[str],
+    *,
+    account: str = "",
+    time: str = "",
+    asked: SlurmRequest = NOTHING_ASKED,
+) -> BuildTask:
+    """Returns the build of a target in the site's queue ``build``: on a node, without GPUs.
+
+    Args:
+        recipe: the target, whose site has Slurm.
+        command: what builds it.
+        account: the account to charge; empty: none.
+        time: the time limit as Slurm writes it; empty: the recipe's.
+        asked: options of Slurm in the place of the recipe's.
+
+    Raises:
+        UsageError: the site has no Slurm, its account is missing or has another form, or
+            it does not allow the job.
+    """
+    if recipe.site.slurm is None:
+        raise UsageError(
+            f"{recipe.source}: site.slurm is not set: target {recipe.name} has no compute nodes to build on",
+            "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
+        )
+    check_account(recipe, account)
+    check_slurm_request(recipe, asked)
+    if time:
+        check_time(time)
+    request = JobRequest(account=account, time=time, slurm=asked)
+    queue, size = find_queue(recipe.site, "build"), Resources(nodes=1, gpus=0, tasks=1)
+    options = ["--job-name=builder-build", *job_options(recipe, request, size, queue, can_chain=False)]
+    options = with_raw_options(options, asked)
+    return BuildTask(recipe.name, tuple(command), tuple(options), tuple(host_setup(recipe.site)))
+
+
+def run_builds(
+    tasks: Sequence[BuildTask],
+    folder: Path,
+    reporter: Reporter = QUIET,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Outcome]:
+    """Submits the builds and waits for them. On errors and Ctrl-C, all jobs are cancelled.
+
+    Args:
+        tasks: the builds.
+        folder: a folder that the nodes see; the logs of builds that failed stay there, as ``TARGET.log``.
+        reporter: receives progress.
+        sleep: waits between two queries of Slurm.
+
+    Returns:
+        The outcomes, in the order of the tasks. Targets whose job Slurm rejects have one, too.
+
+    Raises:
+        RunnerError: Slurm does not answer.
+    """
+    found: dict[str, Outcome] = {}
+    running: list[tuple[BuildTask, str, Path]] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    doing = f"building {len(tasks)} targets in jobs"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(working(reporter, doing, len(tasks), "targets"))
+        try:
+            for task in tasks:
+                made = tempfile.TemporaryDirectory(dir=folder, prefix=".build-", ignore_cleanup_errors=True)
+                work = Path(stack.enter_context(made))
+                try:
+                    number = submit(job_script(task), folder=work)
+                except BuilderError as e:
+                    found[task.name] = Outcome(task.name, "rejected", {}, e.message, e.hint, e.exit_code)
+                    continue
+                running.append((task, number, work))
+                reporter.note(f"job {number}: building {task.name}")
+            for task, number, work in running:
+                outcome = _outcome(task, work, number, wait(number, reporter, sleep=sleep), sleep)
+                found[task.name] = outcome
+                reporter.note(f"{task.name}: {outcome.state}")
+                reporter.advance(doing, 1)
+        except BaseException:
+            for _, number, _ in running:
+                cancel(number)
+            raise
+    return [found[task.name] for task in tasks]
+
+
+def job_script(task: BuildTask) -> str:
+    """Returns the batch script of a build."""
+    template = templates().get_template("build.sh.j2")
+    directives = [*task.options, "--output=log"]
+    return template.render(directives=directives, setup=task.setup, command=task.command)
+
+
+def _outcome(task: BuildTask, work: Path, number: str, state: str, sleep: Callable[[float], None]) -> Outcome:
+    """Reads the files of a job that has ended."""
+    answer = _answer(work / "result.json", state, sleep)
+    kept = work.parent / f"{task.name}.log"
+    if answer and "error" not in answer and state in _BY_ITSELF:
+        kept.unlink(missing_ok=True)
+        return Outcome(task.name, "built", answer)
+    with contextlib.suppress(OSError):
+        (work / "log").replace(kept)
+    if answer and state in _BY_ITSELF:
+        error, hint = str(answer["error"]), str(answer.get("hint", ""))
+        code = int(answer.get("code", RunnerError.exit_code))
+        return Outcome(task.name, "failed", {}, error, hint, code, kept)
+    messages = [line for line in _text(kept).splitlines() if line.strip()]
+    last = messages[-1] if messages else "no output"
+    ended = "failed" if state in _BY_ITSELF else state.lower().replace("_", " ")
+    error = f"job {number} ended as {state} and left no result: {last}"
+    hint = f"its messages: {kept}; scontrol show job {number}"
+    return Outcome(task.name, ended, {}, error, hint, RunnerError.exit_code, kept)
+
+
+def _answer(path: Path, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:
+    """Returns what the build printed; empty if it left nothing whole."""
+    for _ in range(int(_PATIENCE_S / _PAUSE_S)):
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(_text(path))
+            return answer if isinstance(answer, dict) else {}
+        if state not in _BY_ITSELF:
+            break
+        sleep(_PAUSE_S)
+    return {}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,1 +1,0 @@
-"""One class per launcher: the ways in which the processes of a job start."""
