@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple
 
 Item = Dict[str, Any]
 
@@ -51,7 +51,7 @@ def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
     return {"id": name, "status": status, "seen": seen, "advice": advice}
 
 
-def median_key(item: Item) -> str:
+def median_key(item: Mapping[str, Any]) -> str:
     """The key of a measurement's figure, ``median_gb_per_s`` for example; empty if it has none."""
     return next((key for key in item if key.startswith("median_")), "")
 
@@ -83,14 +83,11 @@ class Run:
         self.place = place
         #: When its budget began (time.monotonic): after the facts; turns of other ranks move it on.
         self.started = time.monotonic()
-        #: For temporary files; empty if no folder could be made.
-        self.folder = ""
 
         #: The module torch, once the probe ``torch.import`` has imported it.
         self.torch: Any = None
         #: TensorFlow or JAX, once its probe has imported it.
         self.framework: Any = None
-        self.import_s = 0.0
 
         #: Host names of all ranks, by rank; empty until all ranks are ready.
         self.hosts: list[str] = []
@@ -98,12 +95,6 @@ class Run:
         self.results: list[Item] = []
         #: Names of the measurements for which no time was left.
         self.missed: list[str] = []
-
-        #: Processor time and wall time of all calls of ``timing.spin``.
-        self.busy_s = 0.0
-        self.wall_s = 0.0
-        #: Seconds that the control group had throttled this process before the first measurement.
-        self.throttled_before_s = 0.0
 
         #: NCCL's log, after the collectives.
         self.nccl_log = ""

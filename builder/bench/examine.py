@@ -20,9 +20,9 @@ from typing import Callable, Generator, Iterator
 
 from .core import Item, Measurement, Outcome, Probe, Run, finding, one_line
 from .machine.facts import facts
-from .machine.processor import throttled_s, usable_cores
+from .machine.processor import usable_cores
 from .measurements import MEASUREMENTS
-from .measurements.timing import spin
+from .measurements.accuracy import WRONG_RESULTS
 from .probes import MINOR, PROBES
 
 #: The scopes of what a rank measures while the other ranks of its node wait.
@@ -43,7 +43,6 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
     _share_cores(run)
     yield from _describe(run)
     run.started = time.monotonic()
-    run.throttled_before_s = throttled_s()
     in_turns = run.place.ranks > 1 and run.options.framework == "torch"
     yield from _measure_alone(run, ("device",) if in_turns else ("device", *_TURN))
     order: Item = {"go": True}
@@ -96,8 +95,6 @@ def _measure_alone(run: Run, scopes: tuple[str, ...]) -> Iterator[Item]:
         if measurement.scope not in scopes or elsewhere or unwanted or not has_device:
             continue
         yield {"begin": measurement.id}
-        if run.module is not None:
-            spin(run)
         yield {"measurement": _measure(run, measurement)}
 
 
@@ -176,9 +173,10 @@ def perform(name: str, look: Callable[[], Item]) -> Item:
 
     check = item.get("correctness", {})
     if not check.get("ok", True):
-        item.update(
-            finding(name, "fail", f"{check['check']}: {check['value']}", f"expected: {check['limit']}")
-        )
+        value = check["value"]
+        shown = f"{value:.3g}" if isinstance(value, float) else value
+        seen = f"{check['check']}: {shown}, expected: {check['limit']}"
+        item.update(finding(name, "fail", seen, WRONG_RESULTS))
     for key, value in list(item.items()):
         if key.startswith("median_") and not (isinstance(value, (int, float)) and math.isfinite(value)):
             return finding(name, "fail", f"{key} is {value}", "the clock or the device's events do not work")

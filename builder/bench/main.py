@@ -9,14 +9,14 @@ import tempfile
 import time
 from typing import Any
 
-from .core import BUDGETS_S, Item, finding, one_line
+from .core import Item, finding, one_line
 from .options import parse
 from .ranks.child import adopt_orphans, complain, end_orphans
 from .ranks.launcher import Launcher
 from .ranks.plan import plan
-from .ranks.relay import Relay
-from .report import deliver, verdict
-from .schema import SCHEMA_VERSION
+from .ranks.relay import relay
+from .report import deliver, empty_report, verdict
+from .schema import EXIT_CODES
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -29,17 +29,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark and return its exit code, see ``schema.EXIT_CODES``."""
     options = parse(arguments)
     started = time.monotonic()
-    report = _empty_report(options)
+    report = empty_report(options.expect, options.architectures, options.devices)
+    report["test"] = _test(options)
+    if options.device_only:
+        report["device_only"] = True
     unit, trouble = _run_ranks(options)
-    if isinstance(unit, Relay):  # the launcher writes the report
+    if isinstance(unit, int):  # the launcher writes the report
         if trouble is not None:
             complain(trouble["seen"])
-        return unit.exit_code
+        return unit
 
     if unit is not None:
         report.update(unit.report())
-        if options.budget is None:
-            report["budget_s"] = BUDGETS_S["gpu" if report["facts"].get("devices") else "cpu"]
     if trouble is None:
         report["verdict"] = verdict(report)
     else:
@@ -53,28 +54,6 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
-def _empty_report(options: argparse.Namespace) -> Item:
-    """The report of a run without results."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "verdict": "error",
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "duration_s": 0.0,
-        "budget_s": options.budget,
-        "expect": {
-            "gpu": options.expect,
-            "architectures": options.architectures,
-            "devices": options.devices,
-        },
-        "test": _test(options),
-        **({"device_only": True} if options.device_only else {}),
-        "launch": {"ranks": 1, "nodes": 1, "by": "single"},
-        "facts": {},
-        "probes": [],
-        "measurements": [],
-    }
-
-
 def _test(options: argparse.Namespace) -> Item:
     """What is tested. Whoever reads the report relies on it: a pass of another test is no pass."""
     test: Item = {}
@@ -86,12 +65,12 @@ def _test(options: argparse.Namespace) -> Item:
     return test
 
 
-def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | Relay | None, Item | None]:
+def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | int | None, Item | None]:
     """Start all ranks and wait for their end. Signals end this early; afterwards they are ignored.
 
-    Returns this process's unit, and why the ranks could not run to their end.
+    Returns the launcher, or the exit code of a relay, and why the ranks could not run to their end.
     """
-    unit: Launcher | Relay | None = None
+    unit: Launcher | int | None = None
     trouble: Item | None = None
     folder = ""
     before = adopt_orphans()
@@ -100,8 +79,12 @@ def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | Relay | None, It
             signal.signal(number, _interrupt)
         folder = _temporary_folder()
         launch = plan(options)
-        unit = Relay(options, launch, folder) if launch.unit else Launcher(options, launch, folder)
-        unit.run()
+        if launch.unit:
+            unit = EXIT_CODES["error"]
+            unit = relay(options, launch, folder)
+        else:
+            unit = Launcher(options, launch, folder)
+            unit.run()
     except Interrupted as e:
         trouble = finding("process", "fail", f"interrupted by {e}", "run it again")
     except Exception as e:

@@ -36,6 +36,7 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
     flag("--device-only", help="leave out what is measured once for the host: imports, --command")
     add("--expect", choices=_GPUS, default="auto", help="the GPUs that the image is built for")
     names("--architectures", help="GPU architectures that torch must have code for: sm_80,sm_90")
+    add("--python-path", default="", metavar="PATHS", help="the PYTHONPATH that the recipe sets")
     add("--devices", type=int, metavar="N", help="number of GPUs that this node must have")
 
 
@@ -43,21 +44,14 @@ def _add_ranks_and_limits(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     flag = partial(add, action="store_true")
     seconds = partial(add, type=float, metavar="S")
-    flag("--all-gpus", help="one process per GPU; under srun, in each task one per GPU")
-    add("--ranks", type=_number_of_ranks, metavar="N", help="N processes, whatever srun set")
+    flag("--all-gpus", help="one process per GPU")
+    add("--ranks", type=int, metavar="N", help="N processes, whatever the job says")
     seconds("--budget", help="seconds for the measurements (60 on CPUs, 150 on GPUs)")
     seconds("--timeout", default=420, help="end everything S seconds after the imports (420)")
     seconds("--start-stall", default=900, help="a process that imports for S seconds hangs (900)")
     seconds("--stall", default=150, help="a process without progress for S seconds hangs (150)")
     add("--json", metavar="FILE|-", help="write the report there; with - the table goes to stderr")
     flag("--progress", help="name each probe and measurement on stderr when it begins")
-
-
-def _number_of_ranks(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1024:
-        raise argparse.ArgumentTypeError("must be from 1 to 1024")
-    return value
 
 
 def _names(text: str) -> list[str]:

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import time
+from typing import Any, Mapping, Sequence
 
 from .core import Item, median_key
 from .ranks.child import complain
-from .schema import EXIT_CODES
+from .schema import EXIT_CODES, SCHEMA_VERSION
+
+#: By unit: how it is shown, and the unit that is a thousand times as large.
+_UNITS = {"gflop_per_s": ("GFLOP/s", "TFLOP/s"), "gb_per_s": ("GB/s", "TB/s")}
+
+
+def empty_report(gpu: str, architectures: Sequence[str], devices: int | None) -> Item:
+    """The report of a run without results, on the GPUs that were expected."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": "error",
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "duration_s": 0.0,
+        "expect": {"gpu": gpu, "architectures": list(architectures), "devices": devices},
+        "launch": {"ranks": 1, "nodes": 1, "by": "single"},
+        "facts": {},
+        "probes": [],
+        "measurements": [],
+    }
 
 
 def verdict(report: Item) -> str:
@@ -16,12 +37,12 @@ def verdict(report: Item) -> str:
     statuses = {item["status"] for item in report["probes"] + report["measurements"]}
     if "fail" in statuses:
         return "fail"
-    if not any(_is_measured(item) for item in report["measurements"]):
+    if not any(is_measured(item) for item in report["measurements"]):
         return "error"
     return "warn" if "warn" in statuses else "pass"
 
 
-def _is_measured(item: Item) -> bool:
+def is_measured(item: Item) -> bool:
     """Whether a measurement has a figure; one with a warning may have one, too."""
     return item["status"] == "pass" or bool(median_key(item))
 
@@ -37,25 +58,41 @@ def table(report: Item) -> str:
     return "\n".join(lines) + "\n"
 
 
-def figures(item: Item) -> str:
-    """A measurement as text, ``123.4 tflop/s +- 1.2 (40 times, size 8192)``; empty if it has no figures."""
+def figures(item: Mapping[str, Any]) -> str:
+    """A measurement as text, ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``; empty if it has no figures."""
     key = median_key(item)
     if not key:
         return ""
     unit = key[len("median_") :]
-    median, deviation = item[key], item["mad_" + unit]
-    shown = unit.replace("_per_", "/")
-    if unit == "gflop_per_s" and median >= 1000:
-        median, deviation, shown = median / 1000, deviation / 1000, "tflop/s"
-    times = "once" if item["repeats"] == 1 else f"{item['repeats']} times"
-    return f"{median:.4g} {shown} +- {deviation:.2g} ({times}{_size(item)})"
-
-
-def _size(item: Item) -> str:
+    factor, shown = display_unit(item[key], unit)
+    notes = []
+    if item.get("repeats"):
+        notes.append("once" if item["repeats"] == 1 else f"{item['repeats']:.0f} times")
     size = item.get("size")
-    if size is None:
-        return ""
-    return f", size {size}" if size < 1 << 20 else f", {size / 2**20:.4g} MiB"
+    if size:
+        notes.append(f"size {size:.0f}" if size < 1 << 20 else f"{size / 2**20:.4g} MiB")
+    spread = item.get("mad_" + unit)
+    words = [f"{item[key] / factor:.4g} {shown}", f"+- {spread / factor:.2g}" if spread is not None else ""]
+    return " ".join(word for word in (*words, f"({', '.join(notes)})" if notes else "") if word)
+
+
+def format_value(value: float, unit: str) -> str:
+    """A value with three significant digits and a readable unit: ``247 TFLOP/s``, ``12.5 ms``."""
+    factor, shown = display_unit(value, unit)
+    value /= factor
+    decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:.{min(decimals, 6)}f} {shown}"
+
+
+def display_unit(value: float, unit: str) -> tuple[float, str]:
+    """The divisor and the readable unit for values of this size.
+
+    For example ``(1000.0, "TFLOP/s")`` for 247000 ``gflop_per_s``.
+    """
+    if unit not in _UNITS:
+        return 1.0, unit.replace("_per_", "/")
+    small, large = _UNITS[unit]
+    return (1e3, large) if value >= 1e3 else (1.0, small)
 
 
 def deliver(report: Item, destination: str | None) -> int:
@@ -86,9 +123,6 @@ def deliver(report: Item, destination: str | None) -> int:
 
 def _write(path: str, text: str) -> None:
     """Write a file at once: a reader finds the whole report or none."""
-    is_device = os.path.exists(path) and not os.path.isfile(path)
-    target = path if is_device else f"{path}.part"
-    with open(target, "w", encoding="ascii") as f:
+    with open(f"{path}.part", "w", encoding="ascii") as f:
         f.write(text)
-    if not is_device:
-        os.replace(target, path)
+    os.replace(f"{path}.part", path)

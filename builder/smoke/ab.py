@@ -17,20 +17,21 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from builder.bench.report import format_value
 from builder.smoke.changes import other_size, size_of
 from builder.smoke.limits import floor_of
-from builder.smoke.state import busy_cpu, faults_of, not_bound, shares_gpu
 from builder.smoke.values import (
     MEDIAN_ERROR,
     SIGMAS,
     Report,
     Value,
     devices_of,
-    format_value,
-    number,
+    faults_of,
+    is_unbound,
+    shares_gpu,
     usable_measurements,
     values_of,
 )
@@ -74,17 +75,8 @@ class Figure:
         return f"{self.id}{device}: {old} -> {new}, {self.ratio - 1:+.1%} (limit {self.limit:.1%})"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "device": self.device,
-            "unit": self.unit,
-            "old": self.old,
-            "new": self.new,
-            "ratio": round(self.ratio, 4),
-            "limit": round(self.limit, 4),
-            "outcome": self.outcome,
-            "rounds": [round(ratio, 4) for ratio in self.rounds],
-        }
+        rounded = {"ratio": round(self.ratio, 4), "limit": round(self.limit, 4)}
+        return {**asdict(self), **rounded, "rounds": [round(ratio, 4) for ratio in self.rounds]}
 
     @property
     def values(self) -> tuple[str, str]:
@@ -150,10 +142,10 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
         )
     if missing:
         notes.append(f"not compared, because not all runs measured it in the same way: {', '.join(missing)}")
-    return Ab(verdict, tuple(figures), len(used), (*notes, *_state_notes(used)))
+    return Ab(verdict, tuple(figures), len(used), tuple(notes))
 
 
-# which rounds count -----------------------------------------------------------------------------------------
+# which rounds count ------------------------------------------------------------------------------
 
 
 def _unusable(reports: Sequence[Report]) -> str:
@@ -164,21 +156,12 @@ def _unusable(reports: Sequence[Report]) -> str:
         return "its runs were on different GPUs"
     if any(shares_gpu(report) for report in reports):
         return "other processes used the GPU"
-    if any(_busy(report) for report in reports):
-        return "other processes used the processor"
     throttled = {side: _throttled(reports, side) for side in ("old", "new")}
     if throttled["old"] != throttled["new"]:
         side = "new" if throttled["new"] else "old"
         reasons = ", ".join(sorted(throttled[side] or throttled["old"]))
         return f"only the {side} image was throttled ({reasons})"
     return ""
-
-
-def _busy(report: Report) -> bool:
-    """Return whether the processor was busy, where it is what is measured."""
-    measured = [m for m in usable_measurements(report) if str(m.get("device", "")) == "cpu"]
-    on_gpu = any(value.on_gpu for m in usable_measurements(report) for value in values_of(m))
-    return not on_gpu and any(busy_cpu(report, measurement) for measurement in measured)
 
 
 def _uuids(report: Report) -> tuple[str, ...]:
@@ -194,7 +177,7 @@ def _throttled(reports: Sequence[Report], side: str) -> frozenset[str]:
     return frozenset(found)
 
 
-# the statistic ----------------------------------------------------------------------------------------------
+# the statistic -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +195,7 @@ class _Key:
     @classmethod
     def of(cls, value: Value, measurement: Mapping[str, Any]) -> _Key:
         floor = floor_of(value.id, on_gpu=value.on_gpu)
-        decides = floor.decides and not (value.id.startswith("transfer.") and not_bound(value, measurement))
+        decides = floor.decides and not is_unbound(value, measurement)
         return cls(value.id, value.device_key, value.unit, value.higher_is_better, floor.change, decides)
 
 
@@ -312,30 +295,3 @@ def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, w
         outcome=outcome,
         rounds=tuple(math.exp(sign * change) for change in estimate.rounds),
     )
-
-
-# notes ------------------------------------------------------------------------------------------------------
-
-
-def _state_notes(rounds: Sequence[Sequence[Report]]) -> list[str]:
-    """Return the GPU's clock and power with both images, over all measurements that report them."""
-    notes = []
-    for field, text in (("clock_mhz", "{:.0f} MHz"), ("power_w", "{:.0f} W")):
-        medians = [_median_of(rounds, side, field) for side in ("old", "new")]
-        if all(medians):
-            name = field.partition("_")[0]
-            notes.append(f"{name} under load: {text.format(medians[0])} old, {text.format(medians[1])} new")
-    return notes
-
-
-def _median_of(rounds: Sequence[Sequence[Report]], side: str, field: str) -> float:
-    """Return the median of a field over all measurements of one image; 0 if no measurement has it."""
-    found = [
-        value
-        for reports in rounds
-        for report, tested in zip(reports, ROUND, strict=True)
-        if tested == side
-        for measurement in report["measurements"]
-        if (value := number(measurement, field)) is not None
-    ]
-    return statistics.median(found) if found else 0.0

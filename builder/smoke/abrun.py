@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.shell import quote
 from builder.smoke.ab import ROUND
-from builder.smoke.evidence import hash_sif, read_evidence
-from builder.smoke.options import SlurmOptions, SmokeOptions
+from builder.smoke.evidence import read_evidence
+from builder.smoke.options import START_S, SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, smoke
@@ -41,6 +42,7 @@ from builder.smoke.slurm import (
     job_request,
     require_slurm,
     run_script,
+    with_sif_hash,
 )
 from builder.store.blobs import Store
 
@@ -129,50 +131,32 @@ def ab_here(
         program.write_bytes(smoke_program())
         program.chmod(0o644)
         program.parent.chmod(0o755)  # a container's root may be another user of the host
-        test = _Test(sides, recipe, settings, store, replace(options, program=program), folder, reporter)
+
+        run = partial(smoke, recipe=recipe, settings=settings, store=store, folder=folder, reporter=reporter)
+
+        def test(side: str, options: SmokeOptions) -> SmokeReport:
+            image = sides[side]
+            assert image.artifact is not None
+            return run(image.artifact, options=options, lock=image.lock)
+
+        options = replace(options, program=program)
         first: dict[str, SmokeReport] = {}
         for side in ("old", "new"):
             reporter.note(f"the {side} image, {sides[side].name}: first run")
-            first[side] = test.run(side)
+            first[side] = test(side, options)
             if first[side].verdict == "error":
                 return AbRuns(first)
-            test = replace(test, options=replace(test.options, runner=first[side].runner))
-        test = replace(test, options=replace(test.options, device_only=True))
+            options = replace(options, runner=first[side].runner)
+        # What is measured once for the host was measured in the first runs.
+        options = replace(options, device_only=True)
         done = []
         for number in range(1, rounds + 1):
             reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
-            done.append(tuple(test.run(side) for side in ROUND))
+            done.append(tuple(test(side, options) for side in ROUND))
     return AbRuns(first, tuple(done))
 
 
-@dataclass(frozen=True)
-class _Test:
-    """What all runs on this host share."""
-
-    sides: Sides
-    recipe: Recipe
-    settings: Settings
-    store: Store
-    options: SmokeOptions
-    folder: Path
-    reporter: Reporter
-
-    def run(self, side: str) -> SmokeReport:
-        image = self.sides[side]
-        assert image.artifact is not None
-        return smoke(
-            image.artifact,
-            self.recipe,
-            self.settings,
-            self.store,
-            options=self.options,
-            lock=image.lock,
-            folder=self.folder,
-            reporter=self.reporter,
-        )
-
-
-# in one job -------------------------------------------------------------------------------------------------
+# in one job --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,24 +210,23 @@ def ab_on_slurm(
     """
     require_slurm(recipe)
     runs = list(_runs(rounds))
+    done: dict[int, list[SmokeReport]] = {number: [] for number in range(rounds + 1)}
     with job_folder(folder) as work:
         script = _write_job(sides, recipe, work, slurm, options, runs)
         number, state = run_script(script, recipe, work, slurm.nodes, reporter, sleep)
-        collected = {}
         for run in runs:
             output = folder / f"job-{number}-{run.folder}.out"
             report = collect_report(recipe, work / run.folder, number, state, output, sleep)
-            if run.round == 0:
-                report = _checked(report, sides[run.side], recipe, work / run.folder)
-            collected[run] = _completed(report, sides[run.side], recipe, slurm, options, folder)
-    first = {run.side: done for run, done in collected.items() if run.round == 0}
-    if any(done.verdict == "error" for done in first.values()):
+            report = _checked(report, sides[run.side], recipe, work / run.folder)
+            side = sides[run.side]
+            report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
+            path = store_report(report, folder) if report["verdict"] != "error" else None
+            seconds = float(report["duration_s"])
+            done[run.round].append(SmokeReport(report["verdict"], report, runner, side.digest, seconds, path))
+    first = dict(zip(("old", "new"), done.pop(0), strict=True))
+    if any(run.verdict == "error" for run in first.values()):
         return AbRuns(first)
-    by_round = [
-        tuple(done for run, done in collected.items() if run.round == number)
-        for number in range(1, rounds + 1)
-    ]
-    return AbRuns(first, tuple(by_round))
+    return AbRuns(first, tuple(map(tuple, done.values())))
 
 
 def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> dict[str, Any]:
@@ -251,29 +234,14 @@ def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> 
     ran = read_evidence(work, side.reference)
     if report["verdict"] == "error" or ran.digest in ("", side.digest):
         return report
-    return could_not_run(
-        recipe, "image", f"the job ran {ran.digest}, not {side.digest}", "the file has changed: start again"
-    )
-
-
-def _completed(
-    report: dict[str, Any],
-    side: Side,
-    recipe: Recipe,
-    slurm: SlurmOptions,
-    options: SmokeOptions,
-    folder: Path,
-) -> SmokeReport:
-    """The graded report. It is stored unless the run was aborted."""
-    report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
-    path = store_report(report, folder) if report["verdict"] != "error" else None
-    return SmokeReport(report["verdict"], report, runner, side.digest, float(report["duration_s"]), path)
+    seen = f"the job ran {ran.digest}, not {side.digest}"
+    return could_not_run(recipe, "image", seen, "the file has changed: start again")
 
 
 def ab_job_time_s(options: SmokeOptions, rounds: int) -> float:
-    """Seconds for the job: half of the time limit for each run, and the whole one for one that hangs."""
+    """Seconds for the job: half of each run's limit and of a cold start, and one run that hangs."""
     runs = 2 + len(ROUND) * rounds
-    return _USUAL_PART * runs * options.whole_timeout_s + options.whole_timeout_s + MARGIN_S
+    return _USUAL_PART * (runs * options.whole_timeout_s + START_S) + options.limit_s + MARGIN_S
 
 
 def _write_job(
@@ -286,44 +254,34 @@ def _write_job(
 ) -> str:
     """Writes a script for each kind of run, and a folder for each run; returns the script of the job.
 
-    The scripts are those of ``builder job``, so they start the image as any job of the site does.
+    The scripts are those of ``builder job``, so they start the image as any job of the site does. Each run
+    starts in its own folder, whatever became of the run before.
     """
     time_s = ab_job_time_s(options, max(run.round for run in runs))
     program = smoke_program()
     for run in runs:
         (work / run.folder).mkdir()
         (work / run.folder / _PROGRAM).write_bytes(program)
-    directives: list[str] = []
+    text = ""
     for run in {run.script: run for run in runs}.values():
         one = replace(options, all_gpus=False, device_only=run.round > 0)
         command = benchmark_command(recipe, one, report=REPORT, program=_PROGRAM)
         side = sides[run.side]
         request = job_request(recipe, replace(slurm, image=side.reference), command, time_s)
-        text = render(_of_side(plan_job(recipe, request), side))
+        job = _of_side(plan_job(recipe, request), side)
+        text = render(job if run.round else with_sif_hash(job))
         (work / run.script).write_text(text)
-        head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
-        directives = [line for line in head if line.startswith("#SBATCH ")]
-    hashes = [
-        f'(SLURM_SUBMIT_DIR="$folder"/{run.folder}; {hash_sif(sides[run.side].reference)})'
-        for run in runs
-        if run.round == 0 and sides[run.side].reference.endswith(".sif")
-    ]
+    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     lines = [
         "#!/bin/bash",
         f"# {recipe.name}: two images in turn. Written by builder smoke --ab",
-        *directives,
+        *(line for line in head if line.startswith("#SBATCH ")),
         "folder=$SLURM_SUBMIT_DIR",
-        *hashes,
-        *(_start(run) for run in runs),
-        "exit 0",
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _start(run: _Run) -> str:
-    """The line that starts a run in its own folder, whatever became of the run before."""
-    enter = f'cd "$folder"/{run.folder} && SLURM_SUBMIT_DIR=$PWD'
-    return f"{enter} bash ../{quote(run.script)} >job.out 2>&1"
+    for run in runs:
+        enter = f'cd "$folder"/{run.folder} && SLURM_SUBMIT_DIR=$PWD'
+        lines.append(f"{enter} bash ../{quote(run.script)} >job.out 2>&1")
+    return "\n".join([*lines, "exit 0"]) + "\n"
 
 
 def _of_side(job: Job, side: Side) -> Job:

@@ -16,17 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from builder.bench.report import format_value
 from builder.smoke.limits import floor_of
 from builder.smoke.packages import PackageChange, changed_packages
 from builder.smoke.reports import StoredReport
-from builder.smoke.state import model_of, shares_gpu
 from builder.smoke.values import (
-    Report,
     Value,
     devices_of,
-    format_value,
+    model_of,
     number,
     rank_item,
+    shares_gpu,
     usable_measurements,
     values_of,
 )
@@ -36,16 +36,19 @@ Outcome = Literal["slower", "faster", "same"]
 _FIXED_WORK = ("conv.training", "attention")
 #: Sizes that differ by this factor or more are different measurements.
 _OTHER_SIZE = 4
-#: What makes figures of two runs comparable: measurement, model of the device, unit.
-_Key = tuple[str, str, str]
+#: What makes figures of two runs comparable: measurement and unit.
+_Key = tuple[str, str]
+_Sample = tuple[float, float, Value]
+"""A figure of one run: the median over its devices, the size at which it was measured, and a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure before and after: the median over a run's devices of one model, and over runs."""
+    """A figure before and after: the median over a run's devices, and over runs."""
 
     id: str
     model: str
+    """Of the GPUs, or of the processor."""
     unit: str
     old: float
     new: float
@@ -57,7 +60,6 @@ class Change:
     ratio: float
     """Above 1 if the new one is better."""
     outcome: Outcome
-    on_gpu: bool
 
     @property
     def text(self) -> str:
@@ -108,14 +110,16 @@ def _side_to_json(runs: Sequence[StoredReport]) -> dict[str, Any]:
 
 
 def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> Comparison:
-    """Compare runs, measurement by measurement and model of device by model.
+    """Compare runs of machines of the same kind, measurement by measurement.
 
     Args:
         new: one run or more, the newest last.
         old: one earlier run or more, the newest last.
     """
-    before, after = _samples(old), _samples(new)
-    found = (_change(key, before[key], after[key]) for key in after if key in before)
+    # Another GPU is another machine, whatever the image.
+    model = model_of(new[-1].report)
+    before, after = (_samples([run for run in runs if model_of(run.report) == model]) for runs in (old, new))
+    found = (_change(key, model, before[key], after[key]) for key in after if key in before)
     changes = sorted((change for change in found if change is not None), key=lambda change: change.ratio)
     packages = None
     if old[-1].packages is not None and new[-1].packages is not None:
@@ -124,44 +128,28 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> Compari
     return Comparison(tuple(old), tuple(new), tuple(changes), differences, packages)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """A figure of one run: the median over its devices of one model."""
-
-    median: float
-    size: float
-    value: Value
-
-
 def _samples(runs: Sequence[StoredReport]) -> dict[_Key, list[_Sample]]:
     """Return the figures of runs that nothing else disturbed, the newest last."""
     undisturbed = [run for run in runs if not shares_gpu(run.report)] or runs
     out: dict[_Key, list[_Sample]] = defaultdict(list)
     for run in undisturbed:
         for measurement in usable_measurements(run.report):
-            for key, values in _by_model(run.report, measurement).items():
+            values = [value for value in values_of(measurement) if value.median > 0]
+            if values:
                 center = statistics.median(value.median for value in values)
-                out[key].append(_Sample(center, size_of(measurement, values[0]), values[0]))
+                size = size_of(measurement, values[0])
+                out[values[0].id, values[0].unit].append((center, size, values[0]))
     return out
 
 
-def _by_model(report: Report, measurement: Mapping[str, Any]) -> dict[_Key, list[Value]]:
-    out: dict[_Key, list[Value]] = defaultdict(list)
-    for value in values_of(measurement):
-        if value.median > 0:
-            out[value.id, model_of(report, value), value.unit].append(value)
-    return out
-
-
-def _change(key: _Key, old: Sequence[_Sample], new: Sequence[_Sample]) -> Change | None:
+def _change(key: _Key, model: str, old: Sequence[_Sample], new: Sequence[_Sample]) -> Change | None:
     """Return the change of a figure; None if no earlier run measured it at this size."""
-    name, model, unit = key
-    newest = new[-1]
-    earlier = [s.median for s in old if not other_size(name, s.size, newest.size)]
+    name, unit = key
+    _, newest_size, value = new[-1]
+    earlier = [center for center, size, _ in old if not other_size(name, size, newest_size)]
     if not earlier:
         return None
-    value = newest.value
-    before, after = statistics.median(earlier), statistics.median(sample.median for sample in new)
+    before, after = statistics.median(earlier), statistics.median(center for center, _, _ in new)
     low, high = min(earlier), max(earlier)
     floor = floor_of(name, on_gpu=value.on_gpu).change
     outcome: Outcome = "same"
@@ -170,7 +158,7 @@ def _change(key: _Key, old: Sequence[_Sample], new: Sequence[_Sample]) -> Change
     elif after < low * (1 - floor):
         outcome = "slower" if value.higher_is_better else "faster"
     ratio = after / before if value.higher_is_better else before / after
-    return Change(name, model, unit, before, after, low, high, len(earlier), ratio, outcome, value.on_gpu)
+    return Change(name, model, unit, before, after, low, high, len(earlier), ratio, outcome)
 
 
 def size_of(measurement: Mapping[str, Any], value: Value) -> float:
@@ -195,7 +183,7 @@ def _differences(old: StoredReport, new: StoredReport) -> list[str]:
         found = ["the image is the same: what differs is the machine"]
     else:
         found = ["another image"]
-    for what, key in (("GPU", "name"), ("driver", "driver"), ("power limit", "power_limit_w")):
+    for what, key in (("driver", "driver"), ("power limit", "power_limit_w")):
         before, after = _facts(old, key), _facts(new, key)
         if before and after and before != after:
             found.append(f"{what} {', '.join(before)} -> {', '.join(after)}")

@@ -6,46 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from builder.bench.core import finding
+from builder.bench.report import format_value
 from builder.smoke.limits import TOO_HIGH, UNSTEADY, Limits, Status
-from builder.smoke.state import slowing_variables, state_text
-from builder.smoke.values import Report, Value, format_value, rank_item
+from builder.smoke.values import Report, Value, is_unbound, rank_item, slowing_variables, state_text
 
-_OPTIONAL = ("device", "basis", "value", "unit", "reference", "fraction", "source")
 _UNSTEADY_ADVICE = (
     "the clock is throttled at times (heat, power), or another process uses the GPU or its links"
 )
 _IMPOSSIBLE_ADVICE = "no such device is that fast: check the measurement and the device's name"
 TOO_LOW_NOTE = "the reference is too low: please send this report in (CONTRIBUTING.md)"
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """An element of a report's ``grade.findings``."""
-
-    id: str
-    """The measurement, or the name of a check such as ``device.count``."""
-    status: Status
-    seen: str
-    """What was found, as a sentence for people."""
-    advice: str = ""
-    """What to do; empty if the status is ``pass``."""
-    device: str = ""
-    basis: str = ""
-    """What the value was compared with, as report.schema.json names it: ``achieved``, ``peak``."""
-    value: float | None = None
-    unit: str = ""
-    reference: float | None = None
-    """What the value was compared with, in ``unit``."""
-    fraction: float | None = None
-    """The value as a fraction of ``reference``."""
-    source: str = ""
-    """The title of the publication that the reference is from."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the finding as reports store it, without empty fields."""
-        out = {"id": self.id, "status": self.status, "seen": self.seen, "advice": self.advice}
-        optional = {key: getattr(self, key) for key in _OPTIONAL}
-        return out | {key: value for key, value in optional.items() if value not in (None, "")}
+Finding = dict[str, Any]
+"""An element of a report's ``grade.findings``, as report.schema.json describes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +28,7 @@ class Case:
     value: Value
     measurement: Mapping[str, Any]
     basis: str
+    """As report.schema.json names it: ``achieved``, ``peak``."""
     reference: float
     """In the unit of the value."""
     limits: Limits
@@ -63,14 +37,13 @@ class Case:
     advice: str
     """What to do if the value is low."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """About the GPU; empty for a CPU."""
+    """About the GPU."""
     source: str = ""
+    """The title of the publication that the reference is from."""
     peak: float | None = None
     """Nothing of this kind is faster; None: not known."""
     may_fail: bool = True
     """A low value can only be the device's fault."""
-    shown_only: str = ""
-    """Why the value is not graded; empty: it is."""
     unfair: str = ""
     """Why a low value says nothing about the device; empty: it does."""
     is_best: bool = False
@@ -99,8 +72,9 @@ def grade_case(case: Case, report: Report) -> Finding:
     status, fraction = evaluate(value, case.reference, case.limits)
     reference = format_value(case.reference, value.unit)
     seen = f"{format_value(value.median, value.unit)}: {fraction:.0%} of {reference} ({case.what})"
-    if case.shown_only:
-        return _finding(case, "skip", f"{seen}; not graded: {case.shown_only}", "", fraction)
+    if is_unbound(value, case.measurement):
+        seen += "; not graded: the process could not be bound to the GPU's NUMA node"
+        return _finding(case, "skip", seen, "", fraction)
     if status == "pass":
         return _passed(case, seen, fraction)
     if case.unfair:
@@ -109,7 +83,7 @@ def grade_case(case: Case, report: Report) -> Finding:
     if variables:
         advice = f"unset {variables} and measure again"
         return _finding(case, "warn", f"{seen}; {variables} is set", advice, fraction)
-    state = state_text(rank_item(value, case.measurement), case.facts) if value.on_gpu else ""
+    state = state_text(rank_item(value, case.measurement), case.facts)
     seen += f"; {state}" if state else ""
     return _finding(case, status if case.may_fail else "warn", seen, case.advice, fraction)
 
@@ -119,7 +93,7 @@ def _passed(case: Case, seen: str, fraction: float) -> Finding:
     value = case.value
     if case.peak and value.lower_bound > TOO_HIGH * case.peak:
         return _finding(case, "warn", seen, _IMPOSSIBLE_ADVICE, fraction)
-    if value.on_gpu and value.spread > UNSTEADY:
+    if value.spread > UNSTEADY:
         return _finding(case, "warn", f"{seen}; varies by {value.spread:.0%}", _UNSTEADY_ADVICE, fraction)
     if value.lower_bound > TOO_HIGH * case.reference:
         seen += f"; {TOO_LOW_NOTE}" if case.is_best else ""
@@ -128,16 +102,7 @@ def _passed(case: Case, seen: str, fraction: float) -> Finding:
 
 def _finding(case: Case, status: Status, seen: str, advice: str, fraction: float) -> Finding:
     value = case.value
-    return Finding(
-        id=value.id,
-        status=status,
-        seen=seen,
-        advice=advice,
-        device=value.where,
-        basis=case.basis,
-        value=value.median,
-        unit=value.unit,
-        reference=case.reference,
-        fraction=round(fraction, 4),
-        source=case.source,
-    )
+    out = finding(value.id, status, seen, advice) | {"basis": case.basis, "unit": value.unit}
+    out |= {"value": value.median, "reference": case.reference, "fraction": round(fraction, 4)}
+    optional = {"device": value.where, "source": case.source}
+    return out | {key: text for key, text in optional.items() if text}

@@ -1,6 +1,6 @@
 """Grading a smoke report: comparing its values with what the hardware can reach.
 
-docs/smoke.md states every rule. by_reference.py and by_peers.py say what a value is compared with,
+docs/smoke.md states every rule. cases.py says what a value is compared with,
 finding.py compares; this module adds the expectations of the recipe.
 """
 
@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from builder.bench.core import finding
+from builder.bench.report import is_measured
 from builder.config.recipe import GpuVendor, Recipe
-from builder.smoke.by_peers import cases_by_peers
-from builder.smoke.by_reference import cases_by_reference
-from builder.smoke.finding import Case, Finding, grade_case
+from builder.smoke.cases import cases_by_peers, cases_by_reference
+from builder.smoke.finding import Finding, grade_case
 from builder.smoke.plan import plan_of
 from builder.smoke.reference import References
-from builder.smoke.values import Report, devices_of, unit_of
+from builder.smoke.values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
 #: What each verdict means for the image, as a sentence.
@@ -57,31 +58,29 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
     """
     devices = devices_of(report)
     findings = [*_check_expectations(report, devices, expected), *_findings(report, figures)]
-    statuses = {finding.status for finding in findings} - {"skip"}
+    statuses = {finding["status"] for finding in findings} - {"skip"}
     own_verdict = worst(statuses) if statuses else "skip"
     known = {device.id for device in map(figures.find, devices) if device is not None}
     verdicts = [str(report["verdict"]), *statuses]
-    if not _is_measured(report) and "fail" not in verdicts and report["verdict"] != "none":
+    has_figures = any(map(is_measured, report["measurements"]))
+    if not has_figures and "fail" not in verdicts and report["verdict"] != "none":
         verdicts.append("error")
-    return {
-        **report,
-        "verdict": worst(verdicts),
-        "grade": {
-            "verdict": own_verdict,
-            "devices": sorted(known),
-            "findings": [finding.to_json() for finding in findings],
-        },
-    }
+    own = {"verdict": own_verdict, "devices": sorted(known), "findings": findings}
+    return {**report, "verdict": worst(verdicts), "grade": own}
 
 
 def _findings(report: Report, figures: References) -> Iterator[Finding]:
     """Yield the findings of all rules. Of peers, only those that are slow are reported."""
-    for item in cases_by_reference(report, figures):
-        yield grade_case(item, report) if isinstance(item, Case) else item
+    names = {str(device.get("name")) for device in devices_of(report) if figures.find(device) is None}
+    for name in sorted(names):
+        seen = f"no reference figures for {name!r}; its values are only compared with each other"
+        yield finding("device.reference", "skip", seen)
+    for case in cases_by_reference(report, figures):
+        yield grade_case(case, report)
     for case in cases_by_peers(report):
-        finding = grade_case(case, report)
-        if finding.status in ("warn", "fail") and (finding.fraction or 0.0) < 1:
-            yield finding
+        found = grade_case(case, report)
+        if found["status"] in ("warn", "fail") and found["fraction"] < 1:
+            yield found
 
 
 def verdict_meaning(verdict: str) -> str:
@@ -94,14 +93,6 @@ def worst(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
 
 
-def _is_measured(report: Report) -> bool:
-    """Return whether a measurement passed, or has figures in spite of a warning."""
-    return any(
-        item["status"] == "pass" or (item["status"] == "warn" and unit_of(item) != "")
-        for item in report["measurements"]
-    )
-
-
 def _check_expectations(
     report: Report, devices: Sequence[dict[str, Any]], expected: Expected
 ) -> Iterator[Finding]:
@@ -111,25 +102,25 @@ def _check_expectations(
     """
     measured = [m for m in report["measurements"] if m["status"] != "skip"]
     kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
-    has_result = report["verdict"] != "error" and _is_measured(report)
+    has_result = report["verdict"] != "error" and any(map(is_measured, measured))
     is_gpu_missing = expected.vendor != "none" and "cuda" not in kinds and has_result
     if is_gpu_missing and "framework" not in plan_of(report):
         advice = (
             f"the recipe is for {expected.vendor} GPUs, and its 'smoke' tests no framework: "
             "add 'framework: torch', 'tensorflow' or 'jax' there"
         )
-        yield Finding("device.measured", "warn", "the GPUs were not tested", advice)
+        yield finding("device.measured", "warn", "the GPUs were not tested", advice)
     elif is_gpu_missing:
         where = " (only on the CPU)" if "cpu" in kinds else ""
         advice = (
             f"the recipe is for {expected.vendor} GPUs: give the container access to one; "
             "the probes show what is missing"
         )
-        yield Finding("device.measured", "fail", f"nothing was measured on a GPU{where}", advice)
+        yield finding("device.measured", "fail", f"nothing was measured on a GPU{where}", advice)
     if expected.devices is not None and devices and len(devices) != expected.devices:
         advice = "check what the job requested, and CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
         seen = f"{len(devices)} GPUs found, {expected.devices} expected"
-        yield Finding("device.count", "fail", seen, advice)
+        yield finding("device.count", "fail", seen, advice)
     found = sorted({str(device.get("architecture")) for device in devices})
     unexpected = [name for name in found if name not in expected.architectures]
     if expected.vendor != "none" and expected.architectures and unexpected:
@@ -137,4 +128,4 @@ def _check_expectations(
         advice = (
             "run the test on a GPU that the recipe is for: these values do not show how the image runs there"
         )
-        yield Finding("device.architecture", "warn", seen, advice)
+        yield finding("device.architecture", "warn", seen, advice)

@@ -18,7 +18,6 @@ Limits = tuple[float, float]
 #: Limits by what a value is compared with. A figure of reference.yml may have limits of its own.
 LIMITS: dict[str, Limits] = {
     "achieved": (0.80, 0.50),  # published figures for this GPU
-    "measured": (0.80, 0.50),  # figures that this project measured
     "acceptance": (0.80, 0.50),  # the limit of a vendor or a site for accepting it
     "peak": (0.35, 0.20),  # theoretical peak; published figures reach 0.42 of it and more
     "peak.fp64": (0.30, 0.15),  # AMD's matrix units: 0.50 for the best size, half of it for others
@@ -27,7 +26,6 @@ LIMITS: dict[str, Limits] = {
     "peak.triad": (0.65, 0.40),
     "peak.transfer": (0.50, 0.15),
     "equals": (0.90, 0.75),  # devices of the same kind in one run
-    "consistency": (0.90, 0.0),  # half precision compared with fp32 on an unknown GPU
 }
 #: A GPU's value with a larger spread (standard deviation over median) is unsteady.
 UNSTEADY = 0.15
@@ -38,31 +36,27 @@ TOO_HIGH = 1.10
 LEAST_PRODUCT, HOST_BOUND_S = 8192, 1e-3
 #: Below so many bytes, an all-reduce is not compared with a figure for more bytes.
 LEAST_REDUCTION = 1 << 30
-#: Two GPUs may share a link to the host: if several GPUs copy at once, each may have half of it.
-SHARED_LINK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
     """The smallest change of a kind of measurement that can count."""
 
-    kind: str
-    """The measurements, for people."""
     change: float
     decides: bool = True
     """A change of this kind alone can make an image slower, in an A/B run."""
 
 
-_SHOWN = Floor("everything else", 0.20, decides=False)
-_CPU = Floor("products, memory, convolutions, attention on a CPU", 0.10)
+_SHOWN = Floor(0.20, decides=False)
+_CPU = Floor(0.10)
 _CPU_IDS = r"matmul\.\w+|memory\.\w+|conv\.training|attention"
 #: By a pattern of whole ids, for figures of GPUs; the first one counts.
 _ON_GPUS = {
-    r"matmul\.\w+": Floor("matrix products", 0.02),
-    r"memory\.\w+": Floor("memory: copy, triad", 0.015),
-    r"transfer\.\w+_pinned": Floor("transfers of pinned memory", 0.02),
-    r"conv\.training|attention": Floor("convolutions, attention", 0.03),
-    r"allreduce\.node": Floor("all-reduce in a node", 0.05),
+    r"matmul\.\w+": Floor(0.02),
+    r"memory\.\w+": Floor(0.015),
+    r"transfer\.\w+_pinned": Floor(0.02),
+    r"conv\.training|attention": Floor(0.03),
+    r"allreduce\.node": Floor(0.05),
 }
 
 
@@ -70,8 +64,3 @@ def floor_of(name: str, *, on_gpu: bool) -> Floor:
     """Return the floor of a measurement, by its id and whether its value is that of a GPU."""
     table = _ON_GPUS if on_gpu else {_CPU_IDS: _CPU}
     return next((floor for pattern, floor in table.items() if re.fullmatch(pattern, name)), _SHOWN)
-
-
-def floors() -> list[Floor]:
-    """Return all floors, those of GPUs first."""
-    return [*_ON_GPUS.values(), _CPU, _SHOWN]

@@ -11,6 +11,9 @@ from pathlib import Path
 from builder.site.request import NOTHING_ASKED, SlurmRequest
 from builder.smoke.plan import TORCH, SmokePlan
 
+#: For the start and the imports, which the benchmark's own time limit does not count (``--start-stall``).
+START_S = 900.0
+
 
 @dataclass(frozen=True, slots=True)
 class SmokeOptions:
@@ -39,6 +42,11 @@ class SmokeOptions:
         """Seconds for the whole test: the recipe's own command has its time in addition."""
         return self.timeout_s + self.plan.timeout_s
 
+    @property
+    def limit_s(self) -> float:
+        """Seconds after which a run has ended, with its start."""
+        return START_S + self.whole_timeout_s
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
@@ -55,7 +63,8 @@ class SlurmOptions:
     account: str = ""
     """The account that is charged for the job."""
     time_limit: str = ""
-    """The job's time limit in Slurm's notation; empty: the benchmark's timeout and five minutes."""
+    """The job's time limit in Slurm's notation; empty: the benchmark's own limit, that of its start,
+    and five minutes."""
     asked: SlurmRequest = NOTHING_ASKED
     """Partition, QOS and other options in the place of the recipe's."""
 

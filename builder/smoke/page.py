@@ -13,13 +13,11 @@ from itertools import pairwise
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from builder.bench.report import format_value
 from builder.smoke.changes import Change, Comparison, compare
-from builder.smoke.grade import Expected, grade
-from builder.smoke.reference import References
 from builder.smoke.reports import StoredReport, completed_runs
-from builder.smoke.state import state_text
-from builder.smoke.table import AB_ADVICE, format_entry
-from builder.smoke.values import Report, devices_of, findings_of, format_value, mapping
+from builder.smoke.table import AB_ADVICE
+from builder.smoke.values import Report, devices_of, figures_of, findings_of, mapping, state_text
 
 #: The number of images that the page shows, the newest ones.
 IMAGES = 12
@@ -122,24 +120,21 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals["format_entry"] = format_entry
+    environment.globals["figures"] = figures_of
     environment.globals["state_text"] = state_text
     text = resources.files("builder.smoke").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(text)
 
 
-def view(
-    name: str, stored: Sequence[StoredReport], problems: Sequence[str], figures: References
-) -> TargetView:
+def view(name: str, stored: Sequence[StoredReport], problems: Sequence[str]) -> TargetView:
     """Return what the page shows of a target that has at least one report.
 
     Args:
         name: the target.
         stored: its reports, the newest last.
         problems: a message for each report that cannot be read.
-        figures: the reference figures, for reports without a grade.
     """
-    images = group_by_image([_graded(report, figures) for report in stored])
+    images = group_by_image(stored)
     compared = [images[0]]
     for old, new in pairwise(images):
         comparison = compare(completed_runs(new.runs), completed_runs(old.runs))
@@ -147,33 +142,14 @@ def view(
     return TargetView(name, tuple(compared), tuple(trends_of(compared)), tuple(problems))
 
 
-def _graded(stored: StoredReport, figures: References) -> StoredReport:
-    """Return a report with a grade: its own, otherwise one by the hardware that it expects."""
-    report = stored.report
-    if report["verdict"] == "error" or isinstance(report.get("grade"), dict):
-        return stored
-    expect = mapping(report.get("expect"))
-    vendor, listed = expect.get("gpu"), expect.get("architectures")
-    architectures = tuple(str(a) for a in listed) if isinstance(listed, list) else ()
-    expected = Expected(vendor if vendor in ("nvidia", "amd") else "none", architectures)
-    return replace(stored, report=grade(report, figures, expected))
-
-
 def group_by_image(stored: Sequence[StoredReport]) -> list[ImageRuns]:
-    """Return the newest :data:`IMAGES` images, by their first test. Labels are unique."""
+    """Return the newest :data:`IMAGES` images, by their first test."""
     groups: dict[str, list[StoredReport]] = {}
     for report in stored:
         groups.setdefault(report.digest or report.source, []).append(report)
-    images = [
+    return [
         ImageRuns(digest, runs[0].tag or runs[0].started[:10], tuple(runs))
         for digest, runs in list(groups.items())[-IMAGES:]
-    ]
-    labels = [image.label for image in images]
-    return [
-        replace(image, label=f"{image.label} {image.digest.removeprefix('sha256:')[:4]}")
-        if labels.count(image.label) > 1
-        else image
-        for image in images
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +13,9 @@ from builder.model import LockedPackage
 
 #: Packages that install a framework, in the order in which a lock is searched.
 _PACKAGES = {
-    "torch": {"torch", "pytorch", "pytorch-cpu", "pytorch-gpu"},
-    "tensorflow": {
-        "tensorflow",
-        "tensorflow-base",
-        "tensorflow-cpu",
-        "tensorflow-gpu",
-        "tensorflow-rocm",
-        "intel-tensorflow",
-        "tf-nightly",
-    },
-    "jax": {"jax"},
+    "torch": re.compile("torch|pytorch(-cpu|-gpu)?"),
+    "tensorflow": re.compile("tensorflow(-base|-cpu|-gpu|-rocm)?|intel-tensorflow|tf-nightly"),
+    "jax": re.compile("jax"),
 }
 #: Packages that say nothing about an image: all have them.
 _TRIVIAL = {"python", "pip", "setuptools", "wheel"}
@@ -55,11 +48,6 @@ class SmokePlan:
             parts.append("own command")
         return ", ".join(parts) or ("none" if self.none else "python")
 
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The modules that the test imports; those of :attr:`packages` come on top."""
-        return (self.framework, *self.imports) if self.framework else self.imports
-
     def to_json(self) -> dict[str, Any]:
         """The plan as the benchmark writes it into ``test`` of its report."""
         if self.none:
@@ -71,9 +59,7 @@ class SmokePlan:
         return out
 
     def arguments(self) -> list[str]:
-        """The benchmark's options. None for torch alone: the benchmarks of older images do just that."""
-        if self == TORCH:
-            return []
+        """The benchmark's options."""
         out = ["--framework", self.framework or "none"]
         if self.imports:
             out += ["--imports", ",".join(self.imports)]
@@ -103,7 +89,7 @@ def plan_smoke(test: SmokeTest, packages: Sequence[LockedPackage], requested: It
         return SmokePlan(test.framework or "", test.imports, (), test.command, timeout, test.none or "")
     installed = {package.name for package in packages}
     for framework, names in _PACKAGES.items():
-        if installed & names:
+        if any(map(names.fullmatch, installed)):
             return SmokePlan(framework)
     needed = {name for package in packages for name in package.dependencies}
     wanted = set(requested) or installed - needed

@@ -19,7 +19,7 @@ from typing import Any
 from builder.errors import BuilderError
 from builder.settings import expand_home
 from builder.smoke.schema import TIME, report_problem
-from builder.smoke.values import Report, devices_of, mapping
+from builder.smoke.values import Report, devices_of, mapping, model_of
 from builder.store.files import write_atomic
 
 #: The number of runs that a comparison uses, the newest ones.
@@ -147,21 +147,16 @@ def earlier_runs(report: Report, folder: Path) -> list[StoredReport]:
         report: the run that they are compared with.
         folder: ``reports``, with a folder for each target.
     """
-    models = _models(report)
-    if not models:
+    if not devices_of(report):
         return []
     paths = sorted(folder.glob("*/*.json"), key=lambda path: path.stem.partition("-")[2])[-_FILES:]
     now = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).strftime(TIME)
     runs = [
         run
         for run in _read_files(paths)[0]
-        if run.report["verdict"] in ("pass", "warn") and _models(run.report) == models
+        if run.report["verdict"] in ("pass", "warn") and model_of(run.report) == model_of(report)
     ]
     return [run for run in runs if run.started <= now and run.report != report][-RUNS:]
-
-
-def _models(report: Report) -> set[str]:
-    return {str(device.get("name")) for device in devices_of(report)}
 
 
 def find_reports(

@@ -20,7 +20,7 @@ from builder.run.process import Completed
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sif.digests import sif_digest
-from builder.smoke.grade import Expected, grade, worst
+from builder.smoke.grade import Expected, grade
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
@@ -33,8 +33,6 @@ ENTRYPOINT = "/opt/builder/entrypoint"
 #: Seconds after the benchmark's timeout in which it can still write its report, before the container is
 #: stopped.
 _GRACE_S = 30.0
-#: For the start and the imports, which its own time limit does not count (``--start-stall``).
-_START_S = 900.0
 #: How the benchmark announces a step on standard error. An image may print anything else.
 _STEP = re.compile(r"smoke: begin ([\w.]{1,40})", re.ASCII)
 #: Exit codes of a shell that cannot start a program.
@@ -154,7 +152,7 @@ def _run_benchmark(
                         entrypoint=[ENTRYPOINT],
                         mounts=mounts,
                         gpu=gpu,
-                        timeout_s=_START_S + options.whole_timeout_s + _GRACE_S,
+                        timeout_s=options.limit_s + _GRACE_S,
                         on_line=report_step,
                     ),
                 )
@@ -192,6 +190,8 @@ def benchmark_command(
         command.append("--all-gpus")
     if options.device_only:
         command.append("--device-only")
+    if "PYTHONPATH" in recipe.env:
+        command += ["--python-path", recipe.env["PYTHONPATH"]]
     return command
 
 
@@ -222,28 +222,10 @@ def complete(
         image["tag"] = tag
     if lock is not None:
         image["packages"] = packages_of_lock(lock, recipe.platform)
-    report = {**_without_own_python_path(report, recipe), "image": image}
+    report = {**report, "image": image}
     if report["verdict"] == "error":
         return report
     return grade(report, references(), Expected.of(recipe, devices))
-
-
-def _without_own_python_path(report: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return a copy of the benchmark's report without a warning about the recipe's own PYTHONPATH.
-
-    The benchmark does not know the recipe; ``builder init`` writes that variable for a folder ``src``.
-    """
-    own = f"PYTHONPATH={recipe.env.get('PYTHONPATH', '')}"
-    probes = [
-        {**probe, "status": "pass", "seen": f"{own}, as the recipe says", "advice": ""}
-        if probe["id"] == "python.path" and probe["status"] == "warn" and probe.get("seen") == own
-        else probe
-        for probe in report["probes"]
-    ]
-    if report["verdict"] != "warn" or probes == report["probes"]:
-        return {**report, "probes": probes}
-    statuses = {str(item["status"]) for item in (*probes, *report["measurements"])} - {"skip"}
-    return {**report, "probes": probes, "verdict": worst(statuses)}
 
 
 def dated_tag(recipe: Recipe, started: str) -> str:

@@ -6,22 +6,19 @@ is checked in tests only.
 
 from __future__ import annotations
 
-import datetime
-import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from builder.bench.core import finding
+from builder.bench.report import empty_report
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
 from builder.smoke.values import Report
 
 _SCHEMA = Path(__file__).with_name("report.schema.json")
-#: Texts of an output that are read as a report. An image can print millions that begin like one.
-MAX_OBJECTS = 1000
 #: The notation of times in reports.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 _Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
@@ -67,30 +64,17 @@ def report_schema() -> dict[str, Any]:
 
 
 def find_report(text: str) -> dict[str, Any] | None:
-    """Return the last JSON object with a ``schema_version`` that starts a line of an output.
+    """Return the last report in an output, as the benchmark prints it: its lines are indented.
 
-    The output may contain other text before and after it. Of what starts like an object, only the last
-    :data:`MAX_OBJECTS` are read.
+    The output may contain other text before and after it.
     """
-    decoder = json.JSONDecoder()
-    for start in itertools.islice(_line_starts_with_brace(text), MAX_OBJECTS):
-        try:
-            value, _ = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and "schema_version" in value:
-            return value
-    return None
-
-
-def _line_starts_with_brace(text: str) -> Iterator[int]:
-    """Yield the position of every ``{`` that is the first character of a line, the last one first."""
-    start = text.rfind("\n{")
-    while start >= 0:
-        yield start + 1
-        start = text.rfind("\n{", 0, start)
-    if text.startswith("{"):
-        yield 0
+    # Lines inside the report are indented, so a "{" alone on its line begins it.
+    start = f"\n{text}".rfind("\n{\n")
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, max(start, 0))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and "schema_version" in value else None
 
 
 def benchmark_problem(value: Any) -> str:
@@ -146,17 +130,5 @@ def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[st
         seen: what happened.
         advice: what to do.
     """
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "verdict": "error",
-        "started": datetime.datetime.now(datetime.UTC).strftime(TIME),
-        "duration_s": 0.0,
-        "expect": {
-            "gpu": recipe.gpu.vendor,
-            "architectures": list(recipe.gpu.architectures),
-            "devices": None,
-        },
-        "facts": {},
-        "probes": [{"id": probe, "status": "fail", "seen": seen, "advice": advice}],
-        "measurements": [],
-    }
+    report = empty_report(recipe.gpu.vendor, recipe.gpu.architectures, None)
+    return {**report, "probes": [finding(probe, "fail", seen, advice)]}

@@ -55,7 +55,7 @@ _ID = _text(r"(?:matmul|memory|transfer|allreduce|conv|attention|cpu|torch|tenso
 _STATUS = _text("|".join(SEVERITY))
 _ALGORITHM = _text("ring|tree|nvls|nvlstree|collnet|nccl|gloo|flash|cudnn|math|efficient|mem_efficient")
 _UNITS = ("gflop_per_s", "gb_per_s", "s", "ms", "us")
-_STATISTICS = {f"{what}_{unit}": _number for what in ("median", "mad", "sustained") for unit in _UNITS}
+_STATISTICS = {f"{what}_{unit}": _number for what in ("median", "mad") for unit in _UNITS}
 _STATE = dict.fromkeys(("clock_mhz", "power_w", "temperature_c"), _number)
 _MEASUREMENT: dict[str, Any] = {
     "id": _ID,
@@ -63,7 +63,7 @@ _MEASUREMENT: dict[str, Any] = {
     "device": _text(r"cpu|cuda(?::\d{1,5})?"),
     "algorithm": _ALGORITHM,
     "backend": _ALGORITHM,
-    **dict.fromkeys(("rank", "size", "repeats", "members", "flop", "bytes", "lost_fraction"), _number),
+    **dict.fromkeys(("rank", "size", "repeats", "members", "flop"), _number),
     **_STATISTICS,
     **_STATE,
 }

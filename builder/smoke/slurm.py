@@ -23,15 +23,15 @@ from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
+from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
 from builder.smoke.schema import benchmark_problem, could_not_run
 
 REPORT = "report.json"
-#: Seconds of a job in addition to the benchmark's timeout: to start the containers, and to write the report
-#: to a shared file system.
+#: Seconds of a job in addition to the benchmark's limit: to start the containers, and to write the report to
+#: a shared file system.
 MARGIN_S = 300
 #: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
 _PATIENCE_S = 10.0
@@ -78,13 +78,11 @@ def smoke_on_slurm(
     has_verdict = report["verdict"] != "error"
     if has_verdict and is_other:
         reporter.note(f"the verdict is of {ran.shown} and is not recorded: the build is {built.digest}")
-    elif has_verdict and (problem := ran.mismatch(built)):
+    elif has_verdict and (problem := ran.mismatch(built, report)):
         report = could_not_run(recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}")
     digest = ran.digest if is_other else built.digest
     lock = None if is_other else lock
     report, runner = graded(report, recipe, digest, slurm, options, lock)
-    if ran.locks:
-        report["image"]["locks"] = list(ran.locks)
     path = store_report(report, folder)
     return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
 
@@ -197,7 +195,7 @@ def _run_job(
     """Runs the job in a new folder in ``folder``; returns the benchmark's report and the image that ran."""
     with job_folder(folder) as work:
         job = _job(recipe, slurm, options)
-        script = render(_with_sif_hash(plan_job(recipe, job)))
+        script = render(with_sif_hash(plan_job(recipe, job)))
         number, state = run_script(script, recipe, work, slurm.nodes, reporter, sleep)
         report = collect_report(recipe, work, number, state, folder / f"job-{number}.out", sleep)
         return report, read_evidence(work, job.image)
@@ -236,7 +234,7 @@ def run_script(
         raise
 
 
-def _with_sif_hash(job: Job) -> Job:
+def with_sif_hash(job: Job) -> Job:
     """The job with a line that hashes its SIF."""
     if job.image.is_file:
         return replace(job, setup=(*job.setup, hash_sif(job.image.reference)))
@@ -249,7 +247,7 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
     Its launcher starts one process per GPU, so the benchmark itself starts none.
     """
     command = benchmark_command(recipe, replace(options, all_gpus=False), report=REPORT)
-    return job_request(recipe, slurm, with_lock_hash(command), options.whole_timeout_s + MARGIN_S)
+    return job_request(recipe, slurm, command, options.limit_s + MARGIN_S)
 
 
 def job_request(recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], time_s: float) -> JobRequest:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from builder.smoke.ab import Ab
 from builder.smoke.abrun import Side
 from builder.smoke.changes import Comparison
 from builder.smoke.finding import TOO_LOW_NOTE
 from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
-from builder.smoke.state import state_text
-from builder.smoke.values import display_unit, findings_of, number, unit_of
+from builder.smoke.values import figures_of, findings_of, number, state_text, unit_of
+from builder.text import Table
 
-_COLORS = {"pass": "green", "skip": "dim", "warn": "yellow", "fail": "red", "error": "red"}
-_CHANGE_COLORS = {"slower": "yellow", "faster": "green", "same": "default"}
-_AB_COLORS = {"slower": "red", "faster": "green", "same": "default", "shown": "dim"}
-_AB_TITLES = {
-    "slower": "[red]slower[/]",
-    "same": "[green]not slower[/]",
-    "unsteady": "[yellow]no verdict[/]",
-}
+_AB_TITLES = {"slower": "slower", "same": "not slower", "unsteady": "no verdict"}
 #: The figures that are shown without ``--all``, the first ones of these that a report has.
 _HEADLINES = (
     "matmul.bf16",
@@ -39,8 +29,6 @@ _HEADLINES = (
     "memory.copy",
 )
 _HEADLINE_COUNT = 6
-#: Sizes from here on are bytes, not the length of a matrix.
-_BYTES = 1 << 20
 AB_ADVICE = (
     "this table decides nothing: runs at different times differ by heat, clocks and neighbours; "
     "builder smoke TARGET --ab OLD NEW runs both images in turn"
@@ -54,8 +42,7 @@ def render(report: SmokeReport, *, everything: bool = False) -> Table:
         report: the result of a smoke test.
         everything: show every probe, measurement and finding.
     """
-    verdict = f"[{_COLORS[report.verdict]}]{report.verdict}[/]"
-    table = _table(f"smoke test: {verdict} in {report.duration_s:.1f} s ({report.runner})")
+    table = _table(f"smoke test: {report.verdict} in {report.duration_s:.1f} s ({report.runner})")
     probes, measurements = report.report["probes"], report.report["measurements"]
     findings = findings_of(report.report)
     fractions = _fractions(findings)
@@ -68,12 +55,11 @@ def render(report: SmokeReport, *, everything: bool = False) -> Table:
             _add_entry(table, finding)
     more = "" if everything else "; --all shows every probe and figure"
     table.caption = f"{verdict_meaning(report.verdict)[:-1]}{more}"
-    table.caption_justify = "left"
     return table
 
 
 def _table(title: str) -> Table:
-    return Table("", "name", "result", box=None, title=title, title_justify="left")
+    return Table(("", "name", "result"), title=title)
 
 
 def _is_problem(entry: Mapping[str, Any]) -> bool:
@@ -96,40 +82,14 @@ def _fractions(findings: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _add_entry(table: Table, entry: dict[str, Any], fraction: str = "") -> None:
-    text = escape(entry["seen"])
+    text = entry["seen"]
     if not text:
-        text = f"{escape(format_entry(entry))} [dim]{fraction}[/dim]" if fraction else format_entry(entry)
+        text = f"{figures_of(entry)} {fraction}".rstrip()
         state = state_text(entry)
-        text += f"\n[dim]{escape(state)}[/dim]" if state else ""
+        text += f"\n{state}" if state else ""
     if entry["advice"]:
-        text += f"\n[dim]-> {escape(entry['advice'])}[/dim]"
-    table.add_row(f"[{_COLORS[entry['status']]}]{entry['status']}[/]", escape(entry["id"]), text)
-
-
-def format_entry(entry: Mapping[str, Any]) -> str:
-    """Return a measurement on one line: ``83.8 GFLOP/s ± 6.6 (5 times, size 2,048)``; or empty."""
-    unit = unit_of(entry)
-    median = number(entry, f"median_{unit}")
-    if median is None:
-        return ""
-    factor, shown = display_unit(median, unit)
-    spread, repeats = number(entry, f"mad_{unit}"), number(entry, "repeats")
-    notes = [] if repeats is None else ["once" if repeats == 1 else f"{repeats:.0f} times"]
-    notes += [size_text(entry)] if size_text(entry) else []
-    parts = [f"{median / factor:.4g} {shown}"]
-    parts += [f"± {spread / factor:.2g}"] if spread is not None else []
-    return " ".join([*parts, *([f"({', '.join(notes)})"] if notes else [])])
-
-
-def size_text(measurement: Mapping[str, Any]) -> str:
-    """Return ``size 8,192`` of a matrix, ``1 GiB`` of bytes in powers of 1024; or empty."""
-    size = number(measurement, "size")
-    if size is None or size <= 0:
-        return ""
-    if size < _BYTES:
-        return f"size {size:,.0f}"
-    unit, factor = ("GiB", 1 << 30) if size >= 1 << 30 else ("MiB", 1 << 20)
-    return f"{size / factor:,.4g} {unit}"
+        text += f"\n-> {entry['advice']}"
+    table.rows.append((entry["status"], entry["id"], text))
 
 
 def render_changes(comparison: Comparison, name: str) -> Table:
@@ -142,16 +102,14 @@ def render_changes(comparison: Comparison, name: str) -> Table:
     old = comparison.old[-1]
     count = len(comparison.changed) or "nothing"
     table = _table(
-        f"compared with {escape(name)} ({escape(old.started[:10])}, {escape(old.digest[:19])}, "
+        f"compared with {name} ({old.started[:10]}, {old.digest[:19]}, "
         f"{len(comparison.old)} runs): {count} changed beyond what is usual"
     )
     for change in comparison.changed:
-        outcome = f"[{_CHANGE_COLORS[change.outcome]}]{change.outcome}[/]"
-        table.add_row(outcome, escape(change.id), escape(f"{change.text}; {change.model}"))
+        table.rows.append((change.outcome, change.id, f"{change.text}; {change.model}"))
     if not comparison.changes:
-        table.add_row("", "", "no figure was measured on the same model of device, in the same way")
-    for line in _about(comparison):
-        table.add_row("", "", f"[dim]{escape(line)}[/dim]")
+        table.rows.append(("", "", "no figure was measured on the same model of device, in the same way"))
+    table.rows += [("", "", line) for line in _about(comparison)]
     return table
 
 
@@ -174,19 +132,15 @@ def render_ab(result: Ab, sides: Mapping[str, Side]) -> Table:
         result: of all rounds.
         sides: the images, ``old`` and ``new``.
     """
-    names = {side: escape(f"{image.name} ({image.digest[:19]})") for side, image in sides.items()}
+    names = {side: f"{image.name} ({image.digest[:19]})" for side, image in sides.items()}
     table = Table(
-        *("", "name", "old", "new", "speed", "limit"),
-        box=None,
+        ("", "name", "old", "new", "speed", "limit"),
         title=f"{names['new']} against {names['old']}: {_AB_TITLES[result.verdict]}; {result.rounds} rounds",
-        title_justify="left",
-        caption="\n".join(escape(note) for note in result.notes),
-        caption_justify="left",
+        caption="\n".join(result.notes),
     )
     for figure in result.figures:
-        color = _AB_COLORS[figure.outcome]
         limit = "" if figure.outcome == "shown" else f"{100 * figure.limit:.1f} %"
-        name = escape(f"{figure.id} ({figure.device})" if figure.device else figure.id)
+        name = f"{figure.id} ({figure.device})" if figure.device else figure.id
         change = f"{100 * (figure.ratio - 1):+.1f} %"
-        table.add_row(f"[{color}]{figure.outcome}[/]", name, *figure.values, change, limit)
+        table.rows.append((figure.outcome, name, *figure.values, change, limit))
     return table

@@ -1,12 +1,15 @@
-"""The measured values of a smoke report, and how they are printed."""
+"""The measured values of a smoke report, the state of the GPUs, and how they are printed."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from builder.bench.machine.variables import slowing
+from builder.bench.report import figures
 
 Report = dict[str, Any]
 
@@ -16,14 +19,10 @@ SIGMAS = 3.0
 MAD_TO_SIGMA = 1.4826
 #: Factor from the standard error of a mean to that of a median (normal distribution).
 MEDIAN_ERROR = 1.2533
+#: Reasons for a lower clock that are usual under full load, on a healthy GPU.
+_USUAL = ("power cap",)
 #: Units of measurements for which lower values are better.
 TIME_UNITS = ("s", "ms", "us")
-
-#: By unit: from which value on the larger unit is printed, the larger unit, the smaller unit.
-_DISPLAY_UNITS = {
-    "gflop_per_s": (1e3, "TFLOP/s", "GFLOP/s"),
-    "gb_per_s": (1e3, "TB/s", "GB/s"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +109,28 @@ def cores_of(report: Report) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def model_of(report: Report) -> str:
+    """The names of a run's GPUs, each once, or the processor's and its number of cores."""
+    names = sorted({str(device.get("name")) for device in devices_of(report)})
+    if names:
+        return ", ".join(names)
+    name = str(mapping(report.get("facts", {}).get("cpu")).get("model") or "a CPU")
+    cores = cores_of(report)
+    return name if cores is None else f"{name}, {cores:g} cores"
+
+
 def number(item: Mapping[str, Any], key: str) -> float | None:
     """The number under a key of a report; None for any other type, for NaN, and for numbers from 1e18 on."""
     value = item.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 1e18 else None
+
+
+def figures_of(measurement: Mapping[str, Any]) -> str:
+    """A measurement for people, by what of it is a number; empty if it has no value."""
+    numbers = {key: number(measurement, key) for key in measurement}
+    return figures({key: value for key, value in numbers.items() if value is not None})
 
 
 def unit_of(measurement: Mapping[str, Any]) -> str:
@@ -129,48 +144,32 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
     return ""
 
 
-def value_of(measurement: Mapping[str, Any]) -> Value | None:
-    """The value of a measurement (of the slowest rank if there are several); None if it has none."""
+def values_of(measurement: Mapping[str, Any]) -> list[Value]:
+    """The value of a measurement on each device that has one."""
     unit = unit_of(measurement)
-    median = number(measurement, f"median_{unit}") if unit else None
+    if not unit:
+        return []
+    ranks = mappings(measurement.get("ranks"))
+    values = (_value_of(measurement, unit, item) for item in (ranks if len(ranks) > 1 else [measurement]))
+    return [value for value in values if value is not None]
+
+
+def _value_of(measurement: Mapping[str, Any], unit: str, item: Mapping[str, Any]) -> Value | None:
+    """The value of a rank, whose part of a measurement is ``item``, or of the measurement itself."""
+    median = number(item, f"median_{unit}")
     if median is None:
         return None
-    better = measurement.get("better")
+    better, rank = measurement.get("better"), item.get("rank")
     return Value(
         id=str(measurement.get("id")),
         unit=unit,
         median=median,
-        mad=number(measurement, f"mad_{unit}") or 0.0,
+        mad=number(item, f"mad_{unit}") or 0.0,
         repeats=int(number(measurement, "repeats") or 1),
-        device=str(measurement.get("device", "")),
-        higher_is_better=better == "higher" if better in ("higher", "lower") else unit not in TIME_UNITS,
-    )
-
-
-def values_of(measurement: Mapping[str, Any]) -> list[Value]:
-    """The value of a measurement on each device that has one."""
-    first = value_of(measurement)
-    if first is None:
-        return []
-    ranks = measurement.get("ranks")
-    if not isinstance(ranks, list) or len(ranks) < 2:
-        return [first]
-    values = [_value_of_rank(first, item) for item in ranks if isinstance(item, dict)]
-    return [value for value in values if value is not None]
-
-
-def _value_of_rank(first: Value, item: Mapping[str, Any]) -> Value | None:
-    median = number(item, f"median_{first.unit}")
-    if median is None:
-        return None
-    rank = item.get("rank")
-    return replace(
-        first,
-        median=median,
-        mad=number(item, f"mad_{first.unit}") or 0.0,
         device=str(item.get("device", "")),
-        rank=rank if isinstance(rank, int) else None,
+        rank=rank if isinstance(rank, int) and item is not measurement else None,
         host=str(item.get("host", "")),
+        higher_is_better=better == "higher" if better in ("higher", "lower") else unit not in TIME_UNITS,
     )
 
 
@@ -180,6 +179,11 @@ def rank_item(value: Value, measurement: Mapping[str, Any]) -> Mapping[str, Any]
         return measurement
     items = mappings(measurement.get("ranks"))
     return next((item for item in items if item.get("rank") == value.rank), {})
+
+
+def is_unbound(value: Value, measurement: Mapping[str, Any]) -> bool:
+    """Return whether a transfer is shown and not graded: its memory may be on another NUMA node."""
+    return value.id.startswith("transfer.") and rank_item(value, measurement).get("bound") is False
 
 
 def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
@@ -211,24 +215,60 @@ def gpu_index(device: str) -> int:
     return int(index) if re.fullmatch(r"\d{1,5}", index, re.ASCII) else 0
 
 
-def format_value(value: float, unit: str) -> str:
-    """A value with three significant digits and a readable unit: ``247 TFLOP/s``, ``12.5 ms``."""
-    factor, text = display_unit(value, unit)
-    return f"{three_digits(value / factor)} {text}"
+# the state of the GPUs ---------------------------------------------------------------------------
 
 
-def display_unit(value: float, unit: str) -> tuple[float, str]:
-    """The divisor and the readable unit for values of this size.
+def variables_of(report: Report) -> Mapping[str, Any]:
+    """Return the environment variables in a report's facts."""
+    return mapping(report.get("facts", {}).get("variables"))
 
-    For example ``(1000.0, "TFLOP/s")`` for 247000 ``gflop_per_s``.
+
+def slowing_variables(report: Report, measurement: str) -> list[str]:
+    """Return the variables of a run that slow a measurement down, as ``NAME=value``."""
+    return list(slowing(variables_of(report), measurement))
+
+
+def shares_gpu(report: Report) -> bool:
+    """Return whether another program used the GPUs."""
+    probes = (probe for probe in report.get("probes", ()) if probe["id"] == "gpu.idle")
+    return any(probe["status"] == "warn" for probe in probes)
+
+
+def faults_of(measurement: Mapping[str, Any]) -> frozenset[str]:
+    """Return why the clock was limited, apart from what is usual under load."""
+    return frozenset(_throttled(_items(measurement))) - frozenset(_USUAL)
+
+
+def state_text(measurement: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> str:
+    """Return the state of the GPUs: ``1,410 of 1,980 MHz, 690 W, 64 °C, throttled by heat``.
+
+    Args:
+        measurement: which has samples of the state, of each rank or of the only one.
+        facts: of the GPU; what was not sampled is its state after the measurements.
     """
-    if unit not in _DISPLAY_UNITS:
-        return 1.0, unit.replace("_per_", "/").replace("_", " ")
-    factor, large, small = _DISPLAY_UNITS[unit]
-    return (factor, large) if value >= factor else (1.0, small)
+    items = _items(measurement)
+    after = mapping((facts or {}).get("after"))
+    clock, power, heat = (
+        _range(items, key) or _range([after], key) for key in ("clock_mhz", "power_w", "temperature_c")
+    )
+    maximum = number(after, "clock_max_mhz")
+    of_maximum = f" of {maximum:,.0f}" if maximum else ""
+    parts = [f"{clock}{of_maximum} MHz" if clock else "", f"{power} W" if power else ""]
+    reasons = _throttled(items) or _throttled([after])
+    parts += [f"{heat} °C" if heat else "", f"throttled by {' and '.join(reasons)}" if reasons else ""]
+    return ", ".join(part for part in parts if part)
 
 
-def three_digits(value: float) -> str:
-    """A number with three significant digits, without an exponent."""
-    decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:.{min(decimals, 6)}f}"
+def _items(measurement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [measurement, *mappings(measurement.get("ranks"))]
+
+
+def _throttled(items: Sequence[Mapping[str, Any]]) -> list[str]:
+    lists = [item["throttled"] for item in items if isinstance(item.get("throttled"), list)]
+    return list(dict.fromkeys(str(reason)[:60] for reasons in lists for reason in reasons[:8]))[:4]
+
+
+def _range(items: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Return ``1,410`` or ``1,410 to 1,980``; empty if no item has the number."""
+    found = [value for item in items if (value := number(item, key)) is not None]
+    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (min(found), max(found)))) if found else ""

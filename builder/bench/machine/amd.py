@@ -11,8 +11,7 @@ from .files import names, read
 class AmdGpu:
     """A GPU, as its driver shows it in sysfs.
 
-    Of a MI250X, the second GCD reports no power and no limit (0): that is unknown, not 0 W. Of a MI300 in
-    partitions, all of them report the sensors of the whole GPU.
+    Of a MI250X, the second GCD reports no power and no limit (0): that is unknown, not 0 W.
     """
 
     def __init__(self, folder: str) -> None:
@@ -58,20 +57,15 @@ class AmdGpu:
             out["ecc_uncorrected"] = int(uncorrected[1])
         return out
 
-    def is_part(self) -> bool:
-        """Whether this is a partition of a GPU."""
-        return read(self._folder + "/current_compute_partition") not in ("", "SPX")
-
     def identity(self) -> Item:
         """Which GPU this is, and how it is set up."""
-        out: Item = {
-            "uuid": read(self._folder + "/unique_id"),
-            "partition": read(self._folder + "/current_compute_partition"),
-        }
-        limit = self._number("power1_cap")
+        out: Item = {}
+        uuid, limit = read(self._folder + "/unique_id"), self._number("power1_cap")
+        if uuid:
+            out["uuid"] = uuid
         if limit:
             out["power_limit_w"] = limit * 1e-6
-        return {key: value for key, value in out.items() if value}
+        return out
 
     def use(self) -> Item:
         """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
 import sys
 
 from ..core import Item, Run
-from .files import read
-from .gpu import gpu_state, identity, pci_address
-from .processor import cpu_model, load_average, physical_cores, quota, usable_cores
+from .files import read, system_path
+from .gpu import identity
+from .processor import cpu_model, physical_cores, quota, usable_cores
 from .variables import variables
+
+#: Where an image has its lock.
+LOCK = "/opt/builder/conda-lock.yml"
 
 
 def facts(run: Run) -> Item:
@@ -31,12 +35,9 @@ def facts(run: Run) -> Item:
             "physical_cores": physical_cores(),
             "quota_cores": quota(),
         },
-        "memory": memory(),
+        "lock": lock_digest(),
         "variables": variables(),
     }
-    load = load_average()
-    if load is not None:
-        out["load_before"] = load
     if run.torch is not None:
         out["torch"] = torch_facts(run)
     if run.framework is not None:
@@ -45,6 +46,15 @@ def facts(run: Run) -> Item:
         out["devices"] = [gpu_facts(run, index) for index in run.own_gpus]
         out["driver"] = read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
     return out
+
+
+def lock_digest() -> str:
+    """``sha256:...`` of the image's lock; empty outside of an image."""
+    try:
+        with open(system_path(LOCK), "rb") as f:
+            return "sha256:" + hashlib.sha256(f.read()).hexdigest()
+    except OSError:
+        return ""
 
 
 def framework_facts(run: Run) -> Item:
@@ -56,7 +66,6 @@ def framework_facts(run: Run) -> Item:
         "build": framework.build,
         "runtime": framework.runtime,
         "gpus": framework.gpus,
-        "path": os.path.dirname(str(framework.module.__file__)),
     }
 
 
@@ -65,19 +74,12 @@ def host_name() -> str:
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
-def memory() -> Item:
-    """Bytes of memory: of the machine and of the control group's limit."""
-    out: Item = {}
-    for line in read("/proc/meminfo").splitlines():
-        for key, name in (("MemTotal:", "total_bytes"), ("MemAvailable:", "available_bytes")):
-            if line.startswith(key):
-                out[name] = int(line.split()[1]) * 1024
-
+def available_memory() -> int:
+    """Bytes of memory that programs may still use, at most the control group's limit; 0 if unknown."""
+    found = re.search(r"MemAvailable: +(\d+) kB", read("/proc/meminfo"))
+    available = int(found[1]) * 1024 if found else 0
     limit = read("/sys/fs/cgroup/memory.max") or read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    if limit.isdigit() and int(limit) < 1 << 60:  # version 1 writes "no limit" as a huge number
-        out["limit_bytes"] = int(limit)
-        out["available_bytes"] = min(int(limit), out.get("available_bytes", int(limit)))
-    return out
+    return min(int(limit), available) if limit.isdigit() else available
 
 
 def torch_facts(run: Run) -> Item:
@@ -88,26 +90,17 @@ def torch_facts(run: Run) -> Item:
         "build": run.build,
         "cuda": getattr(torch.version, "cuda", None),
         "hip": getattr(torch.version, "hip", None),
-        "path": os.path.dirname(str(torch.__file__)),
-        "threads": torch.get_num_threads(),
         "architectures": run.architectures() if run.build != "CPU" else [],
         "cudnn": torch.backends.cudnn.version() if run.gpus else None,
     }
 
 
 def gpu_facts(run: Run, index: int) -> Item:
-    """Name, identity, size and place of a GPU, and its state before the measurements (``before``)."""
+    """Name, identity and size of a GPU."""
     out = {**run.describe_gpu(index), "rank": run.place.rank, "host": host_name()}
     if run.torch is None:
         return out
     properties = run.torch.cuda.get_device_properties(index)
     out["memory_bytes"] = int(properties.total_memory)
     out["multiprocessors"] = int(properties.multi_processor_count)
-    address = pci_address(run, index)
-    if address:
-        out["pci_address"] = address
-        node = read(f"/sys/bus/pci/devices/{address}/numa_node")
-        if re.fullmatch(r"-?\d+", node):
-            out["numa_node"] = int(node)
-    out["before"] = gpu_state(run, index)
     return {**out, **identity(run, index)}

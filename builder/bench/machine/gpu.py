@@ -9,7 +9,7 @@ from typing import Iterator
 
 from ..core import Item, Run, one_line
 from .amd import AmdGpu
-from .files import read, system_path
+from .files import read
 from .nvml import NvidiaGpu, open_nvidia
 from .processor import affinity, parse_cores
 
@@ -69,7 +69,7 @@ def pci_address(run: Run, index: int) -> str:
     text = ctypes.create_string_buffer(32)
     try:
         if library and getattr(ctypes.CDLL(library), call)(text, 32, index) == 0:
-            return _existing(text.value.decode("ascii", "replace").lower()[-12:])
+            return text.value.decode("ascii", "replace").lower()[-12:]
     except (OSError, AttributeError):
         pass
     return ""
@@ -87,13 +87,6 @@ def _hip_library() -> str:
     return ""
 
 
-def _existing(address: str) -> str:
-    """The address of the PCI device: the partitions of a MI300 have functions that do not exist, .1 to .7."""
-    if os.path.exists(system_path(_folder(address))):
-        return address
-    return address[:-1] + "0"
-
-
 def _folder(address: str) -> str:
     return "/sys/bus/pci/devices/" + address
 
@@ -101,7 +94,7 @@ def _folder(address: str) -> str:
 def driver_of(run: Run, index: int) -> NvidiaGpu | AmdGpu | None:
     """Return the GPU as its driver knows it; None if it does not.
 
-    It has the methods ``sample``, ``state``, ``identity``, ``is_part`` and ``use``.
+    It has the methods ``sample``, ``state``, ``identity`` and ``use``.
     """
     address = pci_address(run, index) if run.torch is not None else ""
     if not address:
@@ -116,24 +109,15 @@ def gpu_state(run: Run, index: int) -> Item:
 
 
 def gpu_use(run: Run, index: int) -> Item:
-    """What all processes together use of a GPU; empty if unknown, as on a MIG slice or a partition.
-
-    There, the driver reports what all users of the whole GPU use.
-    """
+    """What all processes together use of a GPU; empty if unknown, as on a MIG slice."""
     gpu = driver_of(run, index)
-    return {} if gpu is None or gpu.is_part() else dict(gpu.use())
-
-
-def is_part(run: Run, index: int) -> bool:
-    """Whether a GPU is a MIG slice, or a partition of a MI300."""
-    gpu = driver_of(run, index)
-    return gpu is not None and bool(gpu.is_part())
+    return dict(gpu.use()) if gpu is not None else {}
 
 
 def identity(run: Run, index: int) -> Item:
     """Return which GPU this is, and how it is set up.
 
-    ``uuid``, ``power_limit_w``, ``mig``, ``partition`` and ``nvlink``, as far as they can be
+    ``uuid``, ``power_limit_w``, ``mig`` and ``nvlink``, as far as they can be
     read.
     """
     gpu = driver_of(run, index)

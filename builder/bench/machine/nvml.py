@@ -74,13 +74,14 @@ class NvidiaGpu:
         mode = self._numbers("nvmlDeviceGetMigMode", count=2)
         return bool(mode[0]) if mode else None
 
-    def is_part(self) -> bool:
-        """Return whether torch's device is a slice of this GPU."""
-        return bool(self.mig())
-
     def use(self) -> Item:
-        """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
+        """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``.
+
+        Nothing with MIG: the driver reports what all users of the whole GPU use.
+        """
         out: Item = {}
+        if self.mig():
+            return out
         memory = (ctypes.c_ulonglong * 3)()  # total, free, used
         if self._call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) == 0:
             out["total_bytes"], out["memory_bytes"] = int(memory[0]), int(memory[2])

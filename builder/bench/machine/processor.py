@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 
 from .files import read
 
@@ -48,23 +47,6 @@ def quota() -> float | None:
         allowed, period = int(values[0]), int(values[1])
         return allowed / period if allowed > 0 else None
     except (ValueError, ZeroDivisionError):
-        return None
-
-
-def throttled_s() -> float:
-    """Seconds for which the control group's quota has held back its processes."""
-    found = re.search(r"throttled_usec (\d+)", read("/sys/fs/cgroup/cpu.stat"))
-    if found:
-        return int(found[1]) / 1e6
-    found = re.search(r"throttled_time (\d+)", read("/sys/fs/cgroup/cpu/cpu.stat"))
-    return int(found[1]) / 1e9 if found else 0.0
-
-
-def load_average() -> float | None:
-    """How many processes of the node ran or waited for a core, over the last minute; None if unknown."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except OSError:
         return None
 
 

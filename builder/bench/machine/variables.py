@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-
-from .files import read
+from typing import Mapping
 
 #: Whole names.
 _RECORDED = re.compile(
@@ -31,6 +30,48 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|AUTH|CREDENTIAL")
 _SECRET_VALUE = re.compile(r"://[^/\s]*@")
 
 
+_ON = "(?!0$|false$|no$|off$).+"
+_COMPUTE = ("matmul.", "conv.", "attention")
+_ON_GPU = (*_COMPUTE, "memory.")
+_ALL = (*_ON_GPU, "transfer.", "allreduce")
+#: Regular expressions for whole names and for values, what they slow down, and their effect; without one,
+#: the probe ``gpu.variables`` does not warn: sites set them for good reasons.
+_SLOWING = (
+    ("(CUDA|HIP)_LAUNCH_BLOCKING", _ON, _ALL, "the host waits for every kernel"),
+    ("AMD_SERIALIZE_(KERNEL|COPY)", _ON, _ALL, "the host waits for every kernel"),
+    # torch up to 2.5 takes 0 for 1 (pytorch#145661)
+    ("PYTORCH_NO_(CUDA|HIP)_MEMORY_CACHING", ".+", _COMPUTE, "every tensor is allocated by the driver"),
+    ("NVIDIA_TF32_OVERRIDE", "0", ("matmul.tf32",), "tf32 runs at the speed of fp32"),
+    ("NVIDIA_TF32_OVERRIDE", "1", (), "fp32 products have the precision of tf32"),
+    ("HSA_CU_MASK|ROC_GLOBAL_CU_MASK", ".+", _ON_GPU, "programs use a part of the GPU's compute units"),
+    ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", r"\d\d?(\.\d+)?", _ON_GPU, "programs use a part of the GPU"),
+    ("NCCL_P2P_DISABLE", _ON, ("allreduce",), "GPUs exchange data through the host's memory"),
+    ("NCCL_SHM_DISABLE", _ON, ("allreduce",), "processes of a node exchange data through the network"),
+    ("NCCL_(ALGO|PROTO)", ".+", ("allreduce",), "NCCL does not choose the fastest way by itself"),
+    ("NCCL_NVLS_ENABLE", "0", ("allreduce",), ""),
+    ("NCCL_(P2P_LEVEL|MAX_NCHANNELS|MAX_CTAS|NTHREADS)", ".+", ("allreduce",), ""),
+    ("HSA_ENABLE_SDMA", "0", ("transfer.",), ""),
+    ("TORCH_BLAS_PREFER_HIPBLASLT", "0", ("matmul.",), ""),
+)
+
+
+def slowing(variables: Mapping[str, str], measurement: str = "") -> dict[str, str]:
+    """Return the effects of variables that slow GPUs down, by ``NAME=value``.
+
+    Args:
+        variables: all of them.
+        measurement: only those that slow this one down; empty: only those with an effect to warn of.
+    """
+    return {
+        f"{name}={value}": effect
+        for name, value in sorted(variables.items())
+        for names, values, ids, effect in _SLOWING
+        if (measurement.startswith(ids) if measurement else effect)
+        and re.fullmatch(names, name)
+        and re.fullmatch(values, str(value).strip(), re.IGNORECASE)
+    }
+
+
 def variables() -> dict[str, str]:
     """The variables that explain a result, by name."""
     return {name: value for name, value in sorted(os.environ.items()) if _is_recorded(name, value)}
@@ -40,20 +81,3 @@ def _is_recorded(name: str, value: str) -> bool:
     if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
         return False
     return _RECORDED.fullmatch(name) is not None
-
-
-def nccl_files() -> list[str]:
-    """The files that set variables of NCCL without the environment, as far as they can be read."""
-    own = os.path.join(os.path.expanduser("~"), ".nccl.conf")
-    return [path for path in ("/etc/nccl.conf", own) if read(path)]
-
-
-def settings() -> dict[str, str]:
-    """All variables, and those that NCCL's files set; the environment comes first."""
-    out: dict[str, str] = {}
-    for path in nccl_files():
-        for line in read(path).splitlines():
-            name, equals, value = line.partition("=")
-            if equals and name.strip().startswith("NCCL_"):
-                out[name.strip()] = value.strip()
-    return {**out, **os.environ}

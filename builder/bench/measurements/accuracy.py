@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, Iterable
 
-from ..core import Item, Run, fail
+from ..core import Item, Run
 
-
-def wrong_results(suspects: str = "device, driver or library") -> str:
-    """The advice about results that are wrong."""
-    return f"wrong results: a fault of {suspects}; if another node is right, this node is broken"
+#: The advice about results that are wrong.
+WRONG_RESULTS = (
+    "wrong results: a fault of device, driver or library; if another node is right, replace this one"
+)
 
 
 def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
-    """The field ``correctness`` of a measurement.
+    """The field ``correctness`` of a measurement, which fails by it (see ``examine.perform``).
 
     Args:
         what: what was checked, for people.
@@ -25,10 +25,9 @@ def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
     return {"correctness": {"check": what, "value": value, "limit": limit, "ok": bool(ok)}}
 
 
-def require(check: Item, seen: str, advice: str, **fields: Any) -> None:
-    """Raises a failure unless a check (see ``checked``) is ok."""
-    if not check["correctness"]["ok"]:
-        raise fail(seen, advice, **fields, **check)
+def checked_error(what: str, error: float, limit: float) -> Item:
+    """The field ``correctness`` of a measurement whose error must not exceed a limit."""
+    return checked(what, error, limit, error <= limit)
 
 
 def random_matrix(run: Run, n: int, seed: int, device: str = "cpu", dtype: Any = None) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Callable, NamedTuple
 from ..core import Item, Run, skip
 from ..machine.monitor import monitor
 from ..machine.network import ALGORITHMS, algorithm
-from .accuracy import checked, require, wrong_results
+from .accuracy import checked
 from .timing import Timing, clock_seconds, gpu_seconds, rate
 
 #: Bytes of the array, by kind of device. Published figures are those of 1 GiB and more.
@@ -85,18 +85,13 @@ def measure_all_reduce(run: Run, where: str) -> Item:
 
     best = max(rows, key=lambda row: float(row["median_gb_per_s"]))
     check = checked("words of the result that are wrong", wrong, 0, wrong == 0)
-    seen = f"{wrong} words of the result over {len(group.members)} ranks are wrong"
-    require(check, seen, wrong_results("network, NCCL, RCCL or a device"), device=run.device)
-    shown = ("size", "median_gb_per_s", "mad_gb_per_s", "algorithm")
     return {
         **best,
         **check,
         "device": run.device,
         "members": len(group.members),
-        "gpus": len(group.members) if run.on_gpu else 0,
-        "nodes": len({run.hosts[member] for member in group.members}),
         "backend": _backend(run),
-        "sizes": [{key: row[key] for key in shown} for row in rows],
+        "sizes": [{"size": row["size"], "median_gb_per_s": row["median_gb_per_s"]} for row in rows],
     }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import tempfile
 import time
-from typing import IO
+from typing import IO, Mapping, Sequence
 
 from ..core import Item, Run, fail, skip
-from ..machine.process import run_limited
 from .accuracy import checked
 from .timing import spread
 
@@ -56,3 +57,39 @@ def last_lines(output: IO[bytes]) -> list[str]:
 
 def _shown(lines: list[str]) -> str:
     return " | ".join(lines[-_SHOWN:]) or "no output"
+
+
+def run_limited(
+    command: Sequence[str], output: IO[bytes], limit_s: float, variables: Mapping[str, str]
+) -> int | None:
+    """Runs a program to its end and returns its exit code; None if it did not end within ``limit_s``.
+
+    Afterwards all that it started and left behind is ended, too.
+
+    Args:
+        command: the program and its arguments.
+        output: the file for both of its outputs.
+        limit_s: seconds.
+        variables: its whole environment.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        env=variables,
+    )
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        process.wait()

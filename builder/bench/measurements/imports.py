@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import Distribution, distributions
 
 from ..core import Item, Run, fail, skip, warn
-from ..machine.modules import modules_of
-from ..machine.process import run_limited
 from .accuracy import checked
-from .command import last_lines
+from .command import last_lines, run_limited
 from .timing import spread
 
 #: Seconds for all modules in one process, and for one module alone.
@@ -38,6 +38,10 @@ import torch
 print()
 print(time.perf_counter() - started, torch.__version__)
 """
+_MODULE_FILE = re.compile(r"(\w+)(\.[\w-]+)?\.(py|so)", re.ASCII)
+_IDENTIFIER = re.compile(r"[^\W\d_]\w*")
+#: Modules that packages install beside their own by accident.
+_ACCIDENTS = ("test", "tests", "testing", "doc", "docs", "example", "examples", "benchmark", "benchmarks")
 #: The most starts; no other one begins after so many seconds.
 _STARTS, _ENOUGH_S = 3, 5.0
 
@@ -110,7 +114,7 @@ def _failure(problems: dict[str, str], count: int) -> Exception:
 
 
 def measure_torch(run: Run) -> Item:
-    """Import torch in up to three new processes. ``first_s`` is the import in this process."""
+    """Import torch in up to three new processes."""
     version = str(run.need_torch.__version__)
     seconds: list[float] = []
     found = version
@@ -118,7 +122,7 @@ def measure_torch(run: Run) -> Item:
         import_s, found = _start()
         seconds.append(import_s)
     check = checked("a new process imports the same version", found, version, found == version)
-    return {**spread("s", seconds), "better": "lower", "first_s": run.import_s, **check}
+    return {**spread("s", seconds), "better": "lower", **check}
 
 
 def _start() -> tuple[float, str]:
@@ -129,3 +133,30 @@ def _start() -> tuple[float, str]:
         seen = f"torch imports in this process, but fails in a new one (exit code {done.returncode})"
         raise fail(seen, "check what differs in a new process: memory, limits, variables")
     return float(words[-2]), words[-1]
+
+
+def modules_of(packages: list[str]) -> dict[str, list[str]]:
+    """The modules that packages install, by the package's name; an empty list for one without modules.
+
+    Args:
+        packages: names of installed wheels, in any spelling; conda packages are often called alike.
+    """
+    installed = {_normal(found.metadata["Name"] or ""): found for found in distributions()}
+    found = {package: installed.get(_normal(package)) for package in packages}
+    return {name: sorted(set(_modules(one))) if one else [] for name, one in found.items()}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _modules(distribution: Distribution) -> list[str]:
+    """The public top-level modules of a distribution; the one of its own name alone, if there is one."""
+    paths = [file.parts for file in distribution.files or []]
+    found = {parts[0] for parts in paths if len(parts) > 1 and parts[-1] == "__init__.py"}
+    found |= {match[1] for parts in paths if len(parts) == 1 and (match := _MODULE_FILE.fullmatch(parts[0]))}
+    if not paths:  # Debian's packages have no list of files
+        found = set((distribution.read_text("top_level.txt") or "").split())
+    public = [name for name in found if _IDENTIFIER.fullmatch(name) and name not in _ACCIDENTS]
+    own = _normal(distribution.metadata["Name"] or "").replace("-", "_")
+    return [name for name in public if name.lower() == own] or public

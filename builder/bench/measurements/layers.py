@@ -6,7 +6,7 @@ import math
 from typing import Any, Callable
 
 from ..core import Item, Run, skip, warn
-from .accuracy import checked, require, worst_error, wrong_results
+from .accuracy import checked_error, worst_error
 from .precision import PRECISIONS, unsupported
 from .timing import rate, timed
 
@@ -28,14 +28,10 @@ def measure_convolutions(run: Run) -> Item:
     """A training step of two 3x3 convolutions with a ReLU between them: forward, backward, update."""
     torch = run.need_torch
     precision = _precision(run, "fp16")
-    limit = _CONVOLUTION_LIMITS[precision]
 
     small = _convolution_tensors(run, precision, 2, 16, 8)
     reference = [tensor.double().cpu() for tensor in small]
     error = worst_error(_convolve(torch, *small), _convolve(torch, *reference))
-    check = checked(_CHECK, error, limit, error <= limit)
-    advice = wrong_results("device, driver, cuDNN or MIOpen")
-    require(check, f"output or gradients of a convolution are off by {error:.2g}", advice, device=run.device)
 
     batch, channels, size = CONVOLUTIONS["small" if _is_small(run) else run.kind]
     x, first, second, g = _convolution_tensors(run, precision, batch, channels, size)
@@ -46,15 +42,13 @@ def measure_convolutions(run: Run) -> Item:
         second.sub_(second_gradient, alpha=1e-6)
 
     seconds = timed(run, step, limit_s=run.share(2.0))
-    large = _large_error(torch, x, first, second, g)
-    seen = f"output or gradients of a convolution of batch {batch} are off by {large:.2g}"
-    require(checked(_CHECK, large, limit, large <= limit), seen, advice, device=run.device, size=batch)
+    error = max(error, _large_error(torch, x, first, second, g))
+    check = checked_error(_CHECK, error, _CONVOLUTION_LIMITS[precision])
 
     # Five convolutions: 2 forward; backward 1 for the first (its input needs no gradient) and 2 for the
     # second.
     flop = 5 * 2.0 * batch * size * size * channels * channels * 9
-    moved = 5 * 2.0 * batch * channels * size * size * x.element_size()
-    fields = {"device": run.device, "precision": precision, "size": batch, "flop": flop, "bytes": moved}
+    fields = {"device": run.device, "precision": precision, "size": batch, "flop": flop}
     return {**rate("gflop_per_s", flop / 1e9, seconds), **fields, **check}
 
 
@@ -112,14 +106,10 @@ def measure_attention(run: Run) -> Item:
     if attention is None:
         raise skip(f"torch {torch.__version__} has no scaled_dot_product_attention")
     precision = _precision(run, "bf16", "fp16")
-    limit = _ATTENTION_LIMITS[precision]
 
     small = _attention_tensors(run, precision, 1, 2, 128, 64)
     reference = [tensor.double().cpu() for tensor in small]
     error = worst_error(_attend(attention, *small), _attend(_plain_attention(torch), *reference))
-    check = checked(_CHECK, error, limit, error <= limit)
-    seen = f"output or gradients of attention are off by {error:.2g}"
-    require(check, seen, wrong_results(), device=run.device)
 
     big = _attention_tensors(run, precision, *ATTENTIONS[run.kind])
     backend = _backend(torch, big)
@@ -127,19 +117,16 @@ def measure_attention(run: Run) -> Item:
         big = _attention_tensors(run, precision, *ATTENTIONS["small"])
     batch, heads, length, width = big[0].shape
     flop = 3.5 * 4.0 * batch * heads * length * length * width  # two products forward, five backward
-    moved = 12.0 * batch * heads * length * width * big[0].element_size()
     seconds = timed(run, lambda: _attend(attention, *big), limit_s=run.share(2.0))
 
     # The first head is independent of all others, so that it can be checked alone.
     head = [tensor[:1, :1].float() for tensor in big]
     expected = [tensor.double().cpu() for tensor in _attend(_plain_attention(torch), *head)]
-    large = worst_error([tensor[:1, :1] for tensor in _attend(attention, *big)], expected)
-    seen = f"output or gradients of attention of length {length} are off by {large:.2g}"
-    large_check = checked(_CHECK, large, limit, large <= limit)
-    require(large_check, seen, wrong_results(), device=run.device, size=length, backend=backend)
+    error = max(error, worst_error([tensor[:1, :1] for tensor in _attend(attention, *big)], expected))
+    check = checked_error(_CHECK, error, _ATTENTION_LIMITS[precision])
 
     fields: Item = {"device": run.device, "precision": precision, "size": int(length), "backend": backend}
-    item = {**rate("gflop_per_s", flop / 1e9, seconds), **fields, "flop": flop, "bytes": moved, **check}
+    item = {**rate("gflop_per_s", flop / 1e9, seconds), **fields, "flop": flop, **check}
     if run.on_gpu and backend == "math" and _has_fused(run):
         seen = "torch uses no fused kernel for attention (backend math): it is 4 to 12 times slower"
         advice = "lock a build of torch with flash attention (for ROCm: with AOTriton)"

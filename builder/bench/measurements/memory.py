@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import Item, Run
-from ..machine.facts import memory
+from ..machine.facts import available_memory
 from ..machine.gpu import near_gpu
-from .accuracy import checked, require, wrong_results
+from .accuracy import checked
 from .timing import rate, timed
 
 #: The Infinity Cache of an MI300X holds an eighth of two arrays of 1 GiB, and 3 % of 4 GiB.
 _LARGEST = 4 << 30
-_COPY_CHECK = "words that differ after the copy"
 
 
 def measure_copy(run: Run) -> Item:
@@ -22,8 +21,8 @@ def measure_copy(run: Run) -> Item:
     source = torch.arange(size // 4, dtype=torch.int32, device=device)
     target = torch.zeros_like(source)
     seconds = timed(run, lambda: target.copy_(source), limit_s=run.share(0.8))
-    check = _check_copy(run, source, target, "memory, device or driver")
-    fields = {"device": device, "size": size, "bytes": 2.0 * size}
+    check = _check_copy(source, target)
+    fields = {"device": device, "size": size}
     return {**rate("gb_per_s", 2e-9 * size, seconds), **fields, **check}
 
 
@@ -38,10 +37,8 @@ def measure_triad(run: Run) -> Item:
 
     rest = a.sub_(b).sub_(c).sub_(c).sub_(c)  # exactly 0: all numbers are small integers
     wrong = int((rest != 0).sum().item())
-    check = checked("wrong words", wrong, 0, wrong == 0)
-    seen = f"{wrong} of {size // 4} words of b + 3 c are wrong"
-    require(check, seen, wrong_results("memory, device or driver"), device=device)
-    fields = {"device": device, "size": size, "bytes": 3.0 * size, "flop": 2.0 * size / 4}
+    check = checked("wrong words of b + 3 c", wrong, 0, wrong == 0)
+    fields = {"device": device, "size": size}
     return {**rate("gb_per_s", 3e-9 * size, seconds), **fields, **check}
 
 
@@ -67,19 +64,15 @@ def _transfer(run: Run, source: Any, target: Any) -> Item:
     size = source.numel() * source.element_size()
     seconds = timed(run, lambda: target.copy_(source, non_blocking=True), limit_s=run.share(0.5))
     run.synchronize()
-    check = _check_copy(run, source.cpu(), target.cpu(), "bus, memory or driver")
-    # The ranks of a node take turns.
-    fields = {"device": run.device, "size": size, "bytes": float(size), "alone": True}
+    check = _check_copy(source.cpu(), target.cpu())
+    fields = {"device": run.device, "size": size}
     return {**rate("gb_per_s", 1e-9 * size, seconds), **fields, **check}
 
 
-def _check_copy(run: Run, source: Any, target: Any, suspects: str) -> Item:
-    """The check that two arrays are equal. Raises a failure if they are not."""
+def _check_copy(source: Any, target: Any) -> Item:
+    """The check that two arrays are equal."""
     wrong = int((source != target).sum().item())
-    check = checked(_COPY_CHECK, wrong, 0, wrong == 0)
-    seen = f"{wrong} of {source.numel()} words differ after a copy"
-    require(check, seen, wrong_results(suspects), device=run.device)
-    return check
+    return checked("words that differ after the copy", wrong, 0, wrong == 0)
 
 
 def _transfer_bytes(run: Run) -> int:
@@ -92,5 +85,5 @@ def _array_bytes(run: Run) -> int:
     if run.on_gpu:
         free = run.torch.cuda.mem_get_info(run.index)[0]
         return int(min(_LARGEST, free // 8)) & -4096
-    available = memory().get("available_bytes") or 1 << 30
+    available = available_memory() or 1 << 30
     return max(32 << 20, min(256 << 20, available // 16)) & -4096

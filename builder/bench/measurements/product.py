@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..core import Item, Run, skip
-from .accuracy import checked, require, wrong_results
+from .accuracy import checked_error
 from .precision import PRECISIONS
 
 _SIZE = 256
@@ -23,12 +23,10 @@ def measure_product(run: Run) -> Item:
     a, b = (generator.standard_normal((_SIZE, _SIZE)).astype(numpy.float32) for _ in range(2))
     expected = a.astype(numpy.float64) @ b.astype(numpy.float64)
     devices = [f"cuda:{index}" for index in run.own_gpus] or [run.device]
-    limit, worst = PRECISIONS["fp32"].limit, 0.0
+    worst = 0.0
     for device in devices:
         difference = framework.product(a, b, device) - expected
         error = float(abs(difference).max() / math.sqrt(float((expected**2).mean())))
-        check = checked(_CHECK, error, limit, error <= limit)
-        require(check, f"the product on {device} is off by {error:.2g}", wrong_results(), device=device)
-        worst = max(worst, error)
+        worst = max(worst, error if math.isfinite(error) else math.inf)
     seen = f"right on {', '.join(devices)}"
-    return {"seen": seen, "device": devices[0], **checked(_CHECK, worst, limit, True)}
+    return {"seen": seen, "device": devices[0], **checked_error(_CHECK, worst, PRECISIONS["fp32"].limit)}

@@ -35,32 +35,17 @@ _LEAST, _MOST = 5, 40
 
 
 class Timing(List[float]):
-    """The seconds of each repetition, in order.
+    """The seconds of each repetition, in order, and what ``machine.monitor`` sampled while they ran."""
 
-    Attributes:
-        first_s: the seconds of the first call on a GPU, in which libraries load and kernels are compiled;
-            None elsewhere.
-        state: what ``machine.monitor`` sampled while the repetitions ran.
-    """
-
-    def __init__(
-        self, seconds: Iterable[float] = (), first_s: float | None = None, state: Item | None = None
-    ) -> None:
+    def __init__(self, seconds: Iterable[float] = (), state: Item | None = None) -> None:
         super().__init__(seconds)
-        self.first_s = first_s
         self.state: Item = state or {}
-
-    @property
-    def sustained_s(self) -> float:
-        """The median of the last quarter."""
-        return statistics.median(self[-math.ceil(len(self) / 4) :])
 
 
 def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing:
     """Seconds of each repetition of a function, after some runs for warm-up.
 
-    On a GPU the device's own events measure, else the clock does. The first call on a GPU may take long
-    (MIOpen searches kernels): the report has its seconds as ``first_s``.
+    On a GPU the device's own events measure, else the clock does.
 
     Args:
         run: whose device is measured.
@@ -88,7 +73,9 @@ def clock_seconds(function: Callable[[], Any]) -> float:
 
 
 def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
-    samples = Timing(first_s=_first_call(run, function))
+    function()  # libraries load, and kernels are searched and compiled
+    run.synchronize()
+    samples = Timing()
     batch = _Batch(run, function)
     began = time.perf_counter()
     each_s = batch.run(1, 1)[0]
@@ -103,15 +90,6 @@ def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
         samples.extend(batch.run(calls, pairs))
     samples.state = batch.watch.state()
     return samples
-
-
-def _first_call(run: Run, function: Callable[[], Any]) -> float:
-    """Return the seconds of the first call on a GPU."""
-    run.synchronize()
-    started = time.perf_counter()
-    function()
-    run.synchronize()
-    return time.perf_counter() - started
 
 
 def _calls(each_s: float) -> tuple[int, int]:
@@ -184,28 +162,6 @@ def spread(unit: str, samples: list[float]) -> Item:
 
 
 def rate(unit: str, amount: float, seconds: list[float]) -> Item:
-    """``spread`` of an amount per second.
-
-    ``lost_fraction`` is the part of the whole time that went beyond the median: large if something disturbed
-    the run. On a GPU also: ``sustained_`` (median of the last quarter) of the unit, ``first_s``, and
-    the state of the GPU in the meantime.
-    """
-    lost = 1 - min(1.0, statistics.median(seconds) * len(seconds) / sum(seconds))
-    item = {**spread(unit, [amount / s for s in seconds]), "better": "higher", "lost_fraction": lost}
-    if isinstance(seconds, Timing):
-        if seconds.first_s is not None:
-            item["sustained_" + unit] = amount / seconds.sustained_s
-            item["first_s"] = seconds.first_s
-        item.update(seconds.state)
-    return item
-
-
-def spin(run: Run, seconds: float = 0.06) -> None:
-    """Computes for a short time, to measure this process's share of a core (probe ``machine.steady``)."""
-    wall, busy = time.perf_counter(), time.thread_time()
-    number = 1
-    while time.perf_counter() - wall < seconds:
-        for _ in range(2000):
-            number = number * 1103515245 % 2147483647
-    run.wall_s += time.perf_counter() - wall
-    run.busy_s += time.thread_time() - busy
+    """``spread`` of an amount per second; on a GPU also its state in the meantime."""
+    item = {**spread(unit, [amount / s for s in seconds]), "better": "higher"}
+    return {**item, **seconds.state} if isinstance(seconds, Timing) else item

@@ -12,7 +12,6 @@ from . import (
     gpu,
     gpu_health,
     gpu_memory,
-    gpu_variables,
     network,
     system,
 )
@@ -26,7 +25,7 @@ PROBES: list[Probe] = [
     Probe("gpu.driver", gpu.probe_driver),
     Probe("gpu.visible", framework.probe_visible),
     Probe("gpu.idle", gpu_health.probe_idle),  # before this process uses the GPU
-    Probe("gpu.variables", gpu_variables.probe_variables),
+    Probe("gpu.variables", gpu.probe_variables),
     Probe("gpu.architecture", gpu.probe_architecture),
     Probe("gpu.compute", gpu.probe_compute),
     Probe("gpu.ecc", gpu_health.probe_ecc),
@@ -41,7 +40,6 @@ PROBES: list[Probe] = [
     Probe("nccl.transport", network.probe_transport, late=True),
     Probe("gpu.clocks", gpu_health.probe_clocks, late=True),
     Probe("gpu.memory", gpu_memory.probe_memory, late=True),
-    Probe("machine.steady", system.probe_steady, late=True, of=FRAMEWORKS),
     Probe("time.budget", system.probe_budget, late=True, of=ANY),
 ]
 
@@ -51,7 +49,6 @@ MINOR = (
     "system.",
     "memory.shm",
     "cpu.",
-    "machine.",
     "gpu.ecc",
     "gpu.nvlink",
     "gpu.clocks",

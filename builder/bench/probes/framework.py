@@ -48,8 +48,7 @@ def probe_import(run: Run) -> str:
         run.torch = loaded
     else:
         run.framework = loaded
-    run.import_s = time.perf_counter() - started
-    return f"{name} {run.module.__version__} in {run.import_s:.1f} s"
+    return f"{name} {run.module.__version__} in {time.perf_counter() - started:.1f} s"
 
 
 def _import_advice(message: str, name: str) -> str:

@@ -8,7 +8,8 @@ import os
 from ..core import Run, fail, one_line, skip, warn
 from ..machine.files import read, system_path
 from ..machine.gpu import covers
-from ..measurements.accuracy import random_matrix, wrong_results
+from ..machine.variables import slowing
+from ..measurements.accuracy import WRONG_RESULTS, random_matrix
 from .framework import GIVE_AMD, GIVE_NVIDIA
 
 
@@ -107,5 +108,16 @@ def probe_compute(run: Run) -> str:
         product = run.torch.mm(a.to(device), b.to(device)).double().cpu()
         error = float((product - expected).abs().max() / expected.abs().max())
         if not error <= 1e-2:
-            raise fail(f"GPU {index}: a matrix product is off by {error:.2g}", wrong_results())
+            raise fail(f"GPU {index}: a matrix product is off by {error:.2g}", WRONG_RESULTS)
     return f"{len(run.own_gpus)} with correct results"
+
+
+def probe_variables(run: Run) -> str:
+    """No variable makes the GPUs slow."""
+    if not run.own_gpus:
+        raise skip("no GPU")
+    seen = [f"{variable}: {effect}" for variable, effect in slowing(os.environ).items()]
+    if seen:
+        advice = "unset it where it is set (shell, job, image, site), unless it is on purpose"
+        raise warn("; ".join(seen), advice)
+    return "none that makes a GPU slow"

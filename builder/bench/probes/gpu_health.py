@@ -75,13 +75,19 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
 
 def probe_ecc(run: Run) -> str:
     """The GPUs' memory has no uncorrected errors."""
-    states = _states_with(run, "ecc", "ecc_uncorrected", "remap_failed", "remap_pending")
+    states = {index: gpu_state(run, index) for index in run.need_gpus}
+    states = {index: state for index, state in states.items() if {"ecc", "ecc_uncorrected"} & set(state)}
+    if not states:
+        raise skip("the driver does not report it here")
     for index, state in states.items():
         if state.get("ecc_uncorrected") or state.get("remap_failed"):
             advice = (
                 "the GPU's memory is faulty: take the node out of service and report it to its administrators"
             )
-            raise fail(f"GPU {index}: {_describe_errors(state)}", advice)
+            seen = f"{state.get('ecc_uncorrected', 0)} memory errors that ECC could not correct"
+            if state.get("remap_failed"):
+                seen += ", and memory rows that could not be replaced"
+            raise fail(f"GPU {index}: {seen}", advice)
         if state.get("remap_pending"):
             seen = f"GPU {index}: memory rows are waiting to be replaced"
             raise warn(seen, "the GPU must be reset: report it to the node's administrators")
@@ -91,15 +97,6 @@ def probe_ecc(run: Run) -> str:
             raise warn(f"GPU {index}: ECC is off", advice)
     off = any(state.get("ecc") is False for state in states.values())
     return "no uncorrected error" + ("; ECC is off, as usual for this GPU" if off else "")
-
-
-def _describe_errors(state: Item) -> str:
-    found = []
-    if state.get("ecc_uncorrected"):
-        found.append(f"{state['ecc_uncorrected']} memory errors that ECC could not correct")
-    if state.get("remap_failed"):
-        found.append("memory rows that could not be replaced")
-    return ", ".join(found)
 
 
 def probe_nvlink(run: Run) -> str:
@@ -117,15 +114,6 @@ def probe_nvlink(run: Run) -> str:
         advice = "copies between GPUs are slower than they should be: nvidia-smi nvlink -s"
         raise warn("; ".join(seen), advice)
     return "; ".join(seen)
-
-
-def _states_with(run: Run, *keys: str) -> dict[int, Item]:
-    """The states of this rank's GPUs that have one of these keys. Raises a skip if there is none."""
-    states = {index: gpu_state(run, index) for index in run.need_gpus}
-    states = {index: state for index, state in states.items() if any(key in state for key in keys)}
-    if not states:
-        raise skip("the driver does not report it here")
-    return states
 
 
 def probe_clocks(run: Run) -> str:

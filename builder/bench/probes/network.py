@@ -13,7 +13,6 @@ from ..machine.network import (
     slingshot_interfaces,
     transport,
 )
-from ..machine.variables import settings
 
 #: How NCCL reaches a fabric. The site's documentation names the paths of its libraries.
 _FABRIC_ADVICE = {
@@ -87,8 +86,7 @@ def _check_links(run: Run, log: Item, seen: str) -> None:
         return
     if not has_direct_links(run.torch.cuda.get_device_name(run.index)):
         return
-    variables = settings()
-    set_here = [f"{name}={variables[name]}" for name in _P2P_VARIABLES if variables.get(name)]
+    set_here = [f"{name}={os.environ[name]}" for name in _P2P_VARIABLES if os.environ.get(name)]
     advice = "the GPUs' direct links are not used: run all ranks of a node in one container, with the host's "
     advice += "/dev/shm and IPC (--ipc=host), and show each rank all GPUs"
     if set_here:

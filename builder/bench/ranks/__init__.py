@@ -1,15 +1,13 @@
 """Processes of the benchmark, and the protocol between them.
 
 **Processes.** All work is done by *ranks*: forked child processes, one per GPU, or a single one. One process,
-the *launcher*, starts ranks, receives their events, ends those that hang and writes the report. Under srun or
-torchrun one process per task exists already. Such a process is called a *unit*. Unit 0 is the launcher. Every
-other unit is a *relay*: it starts its own ranks and passes lines of JSON on, between their pipes and a TCP
-connection to the launcher.
+the *launcher*, starts ranks, receives their events, ends those that hang and writes the report. In a job of
+builder or under torchrun one process per rank exists already, called a *unit*. Unit 0 is the launcher. Every
+other unit is a *relay*: it starts its own rank and passes lines of JSON between it and the launcher.
 
         unit 0                                     unit 1
-    +--------------+   pipes    +--------+     +---------+   pipes    +--------+
-    |   launcher   |<==========>| rank 0 |     |  relay  |<==========>| rank 2 |
-    |              |<==========>| rank 1 |     |         |<==========>| rank 3 |
+    +--------------+  sockets   +--------+     +---------+   socket   +--------+
+    |   launcher   |<==========>| rank 0 |     |  relay  |<==========>| rank 1 |
     +--------------+            +--------+     +---------+            +--------+
            ^               TCP (lines of JSON)      ^
            +----------------------------------------+
@@ -36,17 +34,17 @@ other. When all ranks of a node are READY, the launcher gives one of them its tu
 it is READY again; then the next one has its turn. All ranks begin together once each had its turn. No process
 group is needed, and a rank that hangs or dies in its turn passes it on, because it is DONE then.
 
-**Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two more:
+**Messages.** Rank to launcher: the events of ``examine.py``. A relay sends two more:
 
-    {"rank": 2, "hello": HOST}               the rank's process has started
-    {"rank": 2, "gone": [SEEN, ADVICE]}      the rank's process ended before its "end"
+    {"hello": 1, "host": HOST}      the process of rank 1 has started
+    {"gone": [SEEN, ADVICE]}        the rank's process has ended
 
-Launcher to rank; a relay reads ``rank`` and passes them on, except for the last two, which it applies itself:
+Launcher to rank; a relay passes them on, except for the last two, which it applies itself:
 
-    {"rank": 2, "turn": true}                measure alone on this node, and be ready again
-    {"rank": 2, "go": true, "hosts": [...]}  all ranks are ready: begin; or {"go": false, "why": ...}
-    {"rank": 2, "stop": true}                kill this rank
-    {"verdict": "pass"}                      the end: every unit exits with the code for this verdict
+    {"turn": true}                  measure alone on this node, and be ready again
+    {"go": true, "hosts": [...]}    all ranks are ready: begin; or {"go": false, "why": ...}
+    {"stop": true}                  kill this rank
+    {"verdict": "pass"}             the end: every unit exits with the code for this verdict
 
 After "end" a rank does not exit: it waits until its process is killed. A rank that exits early would close
 connections that the others still use.

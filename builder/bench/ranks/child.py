@@ -1,4 +1,4 @@
-"""The process of a rank: forking it, what runs in it, its messages, ending it."""
+"""The process of a rank: forking it, what runs in it, the connection to it, ending it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import math
 import os
 import re
 import signal
+import socket
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core import Item, Place, Run, one_line
 from ..examine import examine
@@ -19,42 +20,35 @@ from ..machine.files import read
 
 #: Exit code of a rank in which the benchmark failed.
 _EXIT_BROKEN = 70
+#: The most bytes that one read takes.
+_CHUNK = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Process(NamedTuple):
-    """A rank's process, and this side of its pipes."""
+class Link:
+    """A connection to a rank, to the relay in front of it, or to the launcher: messages are lines of JSON."""
 
-    pid: int
-    #: File descriptor from which the rank's events are read.
-    events: int
-    #: File descriptor to which the launcher's orders are written.
-    orders: int
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._rest = b""
 
+    def send(self, message: Item) -> None:
+        """Send a message. If the other side has ended, :meth:`receive` reports that."""
+        try:
+            self.connection.sendall((json.dumps(message) + "\n").encode())
+        except OSError:
+            pass
 
-def encode(message: Item) -> bytes:
-    """A message as a line."""
-    return (json.dumps(message) + "\n").encode()
-
-
-class Lines:
-    """Puts messages together from a stream that arrives in parts."""
-
-    def __init__(self) -> None:
-        self.buffer = b""
-
-    def feed(self, data: bytes) -> list[Item]:
-        """The messages that are complete with this part. Raises ValueError for a line that is not JSON."""
-        *lines, self.buffer = (self.buffer + data).split(b"\n")
-        values = [json.loads(line) for line in lines if line]
-        return [value for value in values if isinstance(value, dict)]
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Writes to a pipe, which may take it in parts."""
-    while data:
-        data = data[os.write(fd, data) :]
+    def receive(self) -> list[Item] | None:
+        """Return the messages that have arrived; None: the other side has ended."""
+        try:
+            data = self.connection.recv(_CHUNK)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            values = [json.loads(line) for line in lines if line]
+        except (OSError, ValueError):
+            return None
+        return [value for value in values if isinstance(value, dict)] if data else None
 
 
 def complain(text: str) -> None:
@@ -62,38 +56,34 @@ def complain(text: str) -> None:
     os.write(2, f"smoke: {text}\n".encode("utf-8", "replace"))
 
 
-def start_rank(options: argparse.Namespace, place: Place, folder: str) -> Process:
-    """Forks a rank."""
-    events, orders = os.pipe(), os.pipe()
+def start_rank(options: argparse.Namespace, place: Place, folder: str) -> tuple[int, socket.socket]:
+    """Forks a rank. Returns its process and this side of the connection to it."""
+    own, other = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        os.close(events[0])
-        os.close(orders[1])
-        _run_rank(options, place, folder, events=events[1], orders=orders[0])
-    os.close(events[1])
-    os.close(orders[0])
-    return Process(pid, events[0], orders[1])
+        own.close()
+        _run_rank(options, place, folder, other)
+    other.close()
+    return pid, own
 
 
-def _run_rank(options: argparse.Namespace, place: Place, folder: str, events: int, orders: int) -> None:
+def _run_rank(options: argparse.Namespace, place: Place, folder: str, connection: socket.socket) -> None:
     """Everything that happens in the forked process. Does not return."""
     try:
         _prepare_process(place, folder)
         run = Run(options, place)
-        run.folder = folder
-        with os.fdopen(orders, "r", encoding="utf-8") as incoming, os.fdopen(events, "wb") as outgoing:
+        launcher, incoming = Link(connection), connection.makefile("rb")
 
-            def agree() -> Item:
-                line = incoming.readline()
-                return dict(json.loads(line)) if line else {"go": False, "why": "the launcher has ended"}
+        def agree() -> Item:
+            line = incoming.readline()
+            return dict(json.loads(line)) if line else {"go": False, "why": "the launcher has ended"}
 
-            for event in examine(run, agree):
-                outgoing.write(encode(plain(event)))
-                outgoing.flush()
-            if place.ranks > 1:
-                incoming.readline()  # wait to be killed: other ranks may still use connections to this one
+        for event in examine(run, agree):
+            launcher.send(plain(event))
+        if place.ranks > 1:
+            incoming.readline()  # wait to be killed: other ranks may still use connections to this one
         sys.stderr.flush()
         os._exit(0)
     except BaseException as e:
@@ -147,13 +137,7 @@ def end_process(pid: int) -> None:
             kill(pid, signal.SIGKILL)
         except OSError:
             pass
-    for _ in range(200):
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:
-            return
-        time.sleep(0.01)
+    _wait_for(pid, 2.0)
 
 
 def adopt_orphans() -> list[str]:
@@ -188,26 +172,21 @@ _SIGNALS = {
 }
 
 
-def describe_death(pid: int, step: str) -> tuple[str, str]:
-    """How the process of a rank that closed its pipe has ended, and what to do about it.
-
-    Args:
-        pid: of the process.
-        step: what it was doing.
-    """
+def describe_death(pid: int) -> tuple[str, str]:
+    """How the process of a rank that closed its connection has ended, and what to do about it."""
     status = _wait_for(pid)
     if status is None:
         advice = "a driver holds the process, or a process that it started: see the kernel's log (dmesg)"
-        return f"the process closed its connection in {step}, and did not end", advice
+        return "the process closed its connection, and did not end", advice
     if not os.WIFSIGNALED(status):
-        return f"the process exited in {step}", "a library ended the process: see the output above"
+        return "the process exited", "a library ended the process: see the output above"
     number = os.WTERMSIG(status)
     name = f"signal {number}"
     for known in signal.Signals:
         if known == number:
             name = known.name
     advice = _SIGNALS.get(name, "a library crashed: check the lock, and the host's driver")
-    return f"the process was ended by {name} in {step}", advice
+    return f"the process was ended by {name}", advice
 
 
 def _wait_for(pid: int, patience_s: float = 60) -> int | None:
@@ -217,16 +196,17 @@ def _wait_for(pid: int, patience_s: float = 60) -> int | None:
     """
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:  # the relay has killed it
+            return None
         if done:
             return status
         time.sleep(0.01)
     return None
 
 
-def process_state(pid: int | None) -> str:
+def process_state(pid: int) -> str:
     """Why a process of this node makes no progress, for a message; empty if unknown."""
-    if pid is None:
-        return ""
     state = re.search(r"^State:\s+(\w)", read(f"/proc/{pid}/status"), re.MULTILINE)
     return {"T": ", which is stopped", "D": ", which hangs in the kernel"}.get(state[1] if state else "", "")

@@ -6,37 +6,44 @@ import argparse
 import selectors
 import socket
 import time
-from functools import partial
+from typing import Tuple
 
-from ..core import Item
+from ..core import Item, median_key
 from ..machine.facts import host_name
-from ..machine.processor import load_average
-from .child import Lines, Process, complain, encode
-from .merge import merged
+from ..schema import SEVERITY
+from .child import Link, complain, describe_death, end_process, start_rank
 from .plan import Launch
 from .rank import Rank
-from .unit import CHUNK, Unit
 from .watchdog import Watchdog
 
+#: A result and the rank that it comes from.
+Result = Tuple[Rank, Item]
+
+#: Beginnings of the fields that the report has for each rank.
+_OF_RANK = (
+    "median_", "mad_", "clock_mhz", "power_w", "temperature_c", "throttled", "bound",
+)  # fmt: skip
 #: How long to wait for events before the watchdog looks again.
 _TICK_S = 0.5
 
 
-class Launcher(Unit):
+class Launcher:
     """Unit 0. The package's docstring explains the protocol."""
 
     def __init__(self, options: argparse.Namespace, launch: Launch, folder: str) -> None:
         """``folder`` is for temporary files."""
-        super().__init__(options, launch, folder)
+        self.options = options
+        self.launch = launch
+        self.folder = folder
+        self.selector = selectors.DefaultSelector()
         #: When the time limit began: it does not count while a rank starts and imports.
         self.begun = time.monotonic()
         self.ranks = [Rank(number, self.begun) for number in range(launch.units * launch.ranks)]
-        self.watchdog = Watchdog(self.ranks, options, f"{launch.address}, port {launch.port}", self)
-        #: The connection to the relay of a rank, by the rank's number.
-        self.connections: dict[int, socket.socket] = {}
-        #: The socket that listens, and the connections of all relays.
+        self.watchdog = Watchdog(self.ranks, options, f"{launch.address}, port {launch.port}")
+        #: The rank of each connection that is known to be one's.
+        self.links: dict[Link, Rank] = {}
+        #: The socket that listens for relays.
         self.server: socket.socket | None = None
-        self.relays: list[socket.socket] = []
 
     def run(self) -> None:
         """Return when every rank is DONE, or the time is up. Kill all ranks of this unit."""
@@ -47,7 +54,27 @@ class Launcher(Unit):
             while not all(rank.done for rank in self.ranks) and self._look():
                 self.handle(max(0.0, min(self._left_s(), _TICK_S)))
         finally:
-            self.kill_all()
+            for rank in self.ranks:
+                if rank.pid:
+                    end_process(rank.pid)
+
+    def start_ranks(self) -> None:
+        """Start all ranks of this process."""
+        for rank in self.ranks[: self.launch.ranks]:
+            place = self.launch.place(rank.number, self.folder)
+            rank.pid, connection = start_rank(self.options, place, self.folder)
+            self.add(connection, rank)
+
+    def add(self, connection: socket.socket, rank: Rank | None = None) -> None:
+        """Receive messages of a rank of this process, or of a relay, which sends the number of its rank."""
+        link = Link(connection)
+        self.selector.register(connection, selectors.EVENT_READ, link)
+        if rank is not None:
+            self._connect(link, rank, host_name())
+
+    def _connect(self, link: Link, rank: Rank, host: str) -> None:
+        self.links[link] = rank
+        rank.connect(host, link)
 
     def _left_s(self) -> float:
         return self.begun + float(self.options.timeout) - time.monotonic()
@@ -67,94 +94,52 @@ class Launcher(Unit):
         self.watchdog.evaluate(now)
         return True
 
-    # this unit's ranks
+    def handle(self, limit_s: float) -> bool:
+        """Handle what has arrived, or wait for it. Returns whether anything has."""
+        ready = self.selector.select(limit_s)
+        for key, _ in ready:
+            if isinstance(key.data, Link):
+                self._read(key.data)
+            else:
+                self.add(key.data.accept()[0])
+        return bool(ready)
 
-    def started(self, number: int, process: Process) -> None:
-        """Record the process of a rank."""
-        self.ranks[number].pid = process.pid
-        self.ranks[number].connect(host_name())
+    def _read(self, link: Link) -> None:
+        """Apply the messages of a rank or its relay."""
+        messages = link.receive()
+        for message in messages or ():
+            self._apply(link, message)
+        if messages is None:
+            self.selector.unregister(link.connection)
+            rank = self.links.get(link)
+            if rank is not None and not rank.done:
+                lost = "the connection ended", "its node or process ended: see the job's log"
+                self.watchdog.mark_lost(rank, *(describe_death(rank.pid) if rank.pid else lost))
 
-    def receive(self, number: int, event: Item) -> None:
-        """Apply an event of a rank."""
-        if "begin" in event and number == 0 and self.options.progress:
-            complain(f"begin {event['begin']}")
-        self.ranks[number].receive(event)
-
-    def lost(self, number: int, seen: str, advice: str) -> None:
-        """Report a rank that ended too early."""
-        self.watchdog.mark_lost(self.ranks[number], seen, advice)
-
-    # ranks of other units
+    def _apply(self, link: Link, message: Item) -> None:
+        # Anybody can connect to the port: without a valid "hello" nothing is applied.
+        rank = self.links.get(link)
+        if "hello" in message and message["hello"] in range(self.launch.ranks, len(self.ranks)):
+            self._connect(link, self.ranks[message["hello"]], str(message["host"]))
+        elif rank is not None and "gone" in message:
+            self.watchdog.mark_lost(rank, *message["gone"])
+        elif rank is not None:
+            if "begin" in message and rank.number == 0 and self.options.progress:
+                complain(f"begin {message['begin']}")
+            rank.receive(message)
 
     def _listen(self) -> None:
         self.server = socket.socket()
         self.server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.server.bind(("", self.launch.port))
         self.server.listen(self.launch.units)
-        self.selector.register(self.server, selectors.EVENT_READ, partial(self._accept, self.server))
-
-    def _accept(self, server: socket.socket) -> None:
-        relay = server.accept()[0]
-        self.relays.append(relay)
-        read = partial(self._read_relay, relay, Lines())
-        self.selector.register(relay, selectors.EVENT_READ, read)
-
-    def _read_relay(self, relay: socket.socket, lines: Lines) -> None:
-        """Receive events of the ranks behind a relay."""
-        try:
-            data = relay.recv(CHUNK)
-            events = lines.feed(data)
-        except (OSError, ValueError):
-            data, events = b"", []
-        for event in events:
-            number = event.get("rank")
-            if isinstance(number, int) and self.launch.ranks <= number < len(self.ranks):
-                self._receive_from_relay(self.ranks[number], event, relay)
-        if not data:
-            self.selector.unregister(relay)
-            for number in [number for number, own in self.connections.items() if own is relay]:
-                seen = f"the connection ended in {self.ranks[number].step}"
-                self.lost(number, seen, "its node or process ended: see the job's log")
-
-    def _receive_from_relay(self, rank: Rank, event: Item, relay: socket.socket) -> None:
-        if "hello" in event:
-            rank.connect(str(event["hello"]))
-            self.connections[rank.number] = relay
-        elif "gone" in event:
-            self.lost(rank.number, *event["gone"])
-        else:
-            rank.receive(event)
-
-    # the actions of the watchdog
-
-    def send(self, rank: Rank, order: Item) -> None:
-        """Send an order to a rank. If it has ended, its pipe or connection reports that, too."""
-        if rank.number in self.processes:
-            self.order(rank.number, order)
-            return
-        try:
-            self.connections[rank.number].sendall(encode({**order, "rank": rank.number}))
-        except (OSError, KeyError):
-            pass
-
-    def stop(self, rank: Rank) -> None:
-        """Kill a rank, on whichever node it is."""
-        rank.mark_done()
-        if rank.number in self.processes:
-            self.kill(rank.number)
-        else:
-            self.send(rank, {"stop": True})
-
-    # the end
+        self.selector.register(self.server, selectors.EVENT_READ, self.server)
 
     def dismiss(self, verdict: str) -> None:
         """Sends the verdict to the other units, which exit with its code."""
-        for relay in self.relays:
-            try:
-                relay.sendall(encode({"verdict": verdict}))
-            except OSError:
-                pass
-            relay.close()
+        for rank in self.ranks:
+            if not rank.pid:
+                rank.send({"verdict": verdict})
         if self.server is not None:
             self.server.close()
 
@@ -180,9 +165,10 @@ class Launcher(Unit):
             if rank.facts:
                 out = dict(rank.facts)
                 break
-        load = load_average()
-        if out and load is not None:
-            out["load_after"] = load
+        # Nodes may run different images: each rank reports the lock that it sees.
+        locks = {str(rank.facts.get("lock")) for rank in self.ranks if rank.facts}
+        if out.pop("lock", ""):
+            out["locks"] = sorted(locks)
         devices = [device for rank in self.ranks for device in _devices(rank)]
         if devices:
             out["devices"] = devices
@@ -193,3 +179,59 @@ def _devices(rank: Rank) -> list[Item]:
     """The GPUs of a rank, its own first, with their states ``after`` the measurements."""
     devices = rank.facts.get("devices") or []
     return [dict(device, after={} if number else rank.after) for number, device in enumerate(devices)]
+
+
+def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Item]:
+    """One item per id: the worst result, with the rank it comes from.
+
+    If all passed, that is the slowest device's: a job that uses all of them is as fast as the slowest.
+
+    Args:
+        results: of probes or of measurements, in the order of ranks.
+        ranks: how many ranks there are.
+        figures: the results are measurements: each item gets the figures of all ranks.
+    """
+    by_id: dict[str, list[Result]] = {}
+    for rank, item in results:
+        by_id.setdefault(item["id"], []).append((rank, item))
+
+    out = []
+    for found in by_id.values():
+        rank, worst = max(found, key=_badness)
+        item = dict(worst)
+        if worst["status"] in ("warn", "fail") and ranks > 1:
+            item["seen"] = f"rank {rank.number} ({rank.host}): {worst['seen']}"
+            if not figures:
+                item["ranks"] = [
+                    other.number for other, result in found if result["status"] == worst["status"]
+                ]
+        if figures and len(found) > 1:
+            item["ranks"] = [_figures(*result) for result in found]
+        out.append(item)
+    return out
+
+
+def _badness(result: Result) -> tuple[int, float, float]:
+    """Severity; if equal, the slower one is worse, then the earlier one: it may have caused the others."""
+    rank, item = result
+    return SEVERITY[item["status"]], _slowness(item), -rank.when.get(item["id"], 0.0)
+
+
+def _slowness(item: Item) -> float:
+    """Larger for the slower one of two devices; the same for all results that have no figures."""
+    key = median_key(item)
+    if not key or item["status"] == "fail":
+        return 0.0
+    value = float(item[key] or 0.0)
+    return value if item.get("better") == "lower" else -value
+
+
+def _figures(rank: Rank, item: Item) -> Item:
+    """The part of one rank's measurement that goes into the report."""
+    return {
+        "rank": rank.number,
+        "host": rank.host,
+        "device": str(item.get("device", "")),
+        "status": item["status"],
+        **{key: value for key, value in item.items() if key.startswith(_OF_RANK) or key == "size"},
+    }

@@ -1,4 +1,4 @@
-"""How many ranks this process starts, and its position among processes that srun or torchrun started."""
+"""How many ranks this process starts, and its position among processes that others started."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from ..core import Place
 class Launch(NamedTuple):
     """What this process, one of ``units`` processes like it, has to start."""
 
-    #: ``single``, ``spawn`` (several ranks, by --ranks or --all-gpus), ``environment`` (torchrun) or
-    #: ``slurm``.
+    #: ``single``, ``spawn`` (several ranks: --ranks, --all-gpus) or ``environment`` (builder job, torchrun).
     by: str = "single"
     unit: int = 0
     units: int = 1
-    #: Ranks that each unit starts.
+    #: Ranks that each unit starts: several only if there is one unit.
     ranks: int = 1
     local_unit: int = 0
     #: Units on this node; 0 means unknown.
@@ -50,62 +49,38 @@ class Launch(NamedTuple):
 
 
 def plan(options: argparse.Namespace) -> Launch:
-    """What to start: by the options, or by the variables of torchrun, or by those of srun.
+    """What to start: by the options, or by the variables that builder's jobs and torchrun set.
 
     Raises ValueError if the variables contradict each other.
     """
+    if options.ranks is not None and options.ranks < 1:
+        raise ValueError(f"--ranks must be at least 1, not {options.ranks}")
     if options.ranks is not None:
         return Launch("spawn" if options.ranks > 1 else "single", ranks=options.ranks)
-
-    launch = Launch()
     if _number("WORLD_SIZE", 1) > 1:
-        launch = _from_torchrun()
-    elif _number("SLURM_STEP_NUM_TASKS", 1) > 1:  # a step of one task is no parallel launch
-        launch = _from_slurm()
-    if launch.unit >= launch.units:
-        raise ValueError(f"rank {launch.unit} of {launch.units} is not possible: ranks begin at 0")
-
-    # With several units on this node each GPU has its own already.
-    if options.all_gpus and (launch.units == 1 or launch.local_units == 1):
-        count = count_gpus(options.timeout)
-        if count > 1:
-            by = "spawn" if launch.by == "single" else launch.by
-            launch = launch._replace(ranks=count, by=by)
-    return launch
+        return _from_variables()
+    if _number("SLURM_STEP_NUM_TASKS", 1) > 1:
+        raise ValueError("srun started several tasks, but WORLD_SIZE is not set: use builder job")
+    count = count_gpus(options.timeout) if options.all_gpus else 1
+    return Launch("spawn", ranks=count) if count > 1 else Launch()
 
 
-def _from_torchrun() -> Launch:
+def _from_variables() -> Launch:
     env = os.environ
     if "RANK" not in env or "MASTER_ADDR" not in env:
         raise ValueError(f"WORLD_SIZE={env['WORLD_SIZE']}, but RANK or MASTER_ADDR is not set")
-    return Launch(
+    launch = Launch(
         by="environment",
         unit=_number("RANK", 0),
         units=_number("WORLD_SIZE", 1),
-        local_unit=_number("LOCAL_RANK", _number("SLURM_LOCALID", 0)),
+        local_unit=_number("LOCAL_RANK", 0),
         local_units=_number("LOCAL_WORLD_SIZE", tasks_of_node()),
         address=env["MASTER_ADDR"],
         port=_number("MASTER_PORT", 29500) + 1,
     )
-
-
-def _from_slurm() -> Launch:
-    env = os.environ
-    nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST") or ""
-    address = env.get("MASTER_ADDR") or first_host(nodes)
-    if not address:
-        raise ValueError("SLURM_STEP_NODELIST is not set: the address of rank 0 is unknown")
-    # The same for all tasks of a step, and different for steps that run at the same time.
-    step = _number("SLURM_JOB_ID", 0) * 16 + _number("SLURM_STEP_ID", 0) * 2
-    return Launch(
-        by="slurm",
-        unit=_number("SLURM_PROCID", 0),
-        units=_number("SLURM_STEP_NUM_TASKS", 1),
-        local_unit=_number("SLURM_LOCALID", 0),
-        local_units=tasks_of_node(),
-        address=address,
-        port=20000 + step % 12000,
-    )
+    if launch.unit >= launch.units:
+        raise ValueError(f"rank {launch.unit} of {launch.units} is not possible: ranks begin at 0")
+    return launch
 
 
 def _number(name: str, default: int) -> int:
@@ -121,14 +96,6 @@ def tasks_of_node() -> int:
     text = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or ""
     found = re.match(r"\d+", text)
     return int(found[0]) if found else 0
-
-
-def first_host(nodes: str) -> str:
-    """The first host of a list in Slurm's notation, ``nid[001-003,007],login1``; empty for an empty list."""
-    found = re.match(r"(?P<name>[^,\[]+)(?:\[(?P<number>\w+)[^\]]*\](?P<rest>[^,]*))?", nodes)
-    if not found:
-        return ""
-    return found["name"] + (found["number"] or "") + (found["rest"] or "")
 
 
 def count_gpus(limit_s: float) -> int:

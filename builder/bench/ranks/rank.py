@@ -6,6 +6,7 @@ import enum
 import time
 
 from ..core import Item
+from .child import Link, end_process
 
 
 class State(enum.Enum):
@@ -30,8 +31,10 @@ class Rank:
         self.had_turn = False
         #: Its node; empty while it is STARTING.
         self.host = ""
-        #: Its process, if this process started it.
-        self.pid: int | None = None
+        #: Its process, if this process started it; 0: a relay did.
+        self.pid = 0
+        #: The connection to it, or to its relay; None while it is STARTING.
+        self.link: Link | None = None
         #: The id of the probe or measurement that it runs.
         self.step = "start"
         #: When its last event came (time.monotonic).
@@ -54,9 +57,22 @@ class Rank:
         """Makes it DONE: later events are ignored."""
         self.state = State.DONE
 
-    def connect(self, host: str) -> None:
+    def send(self, order: Item) -> None:
+        """Sends an order to it."""
+        if self.link is not None:
+            self.link.send(order)
+
+    def stop(self) -> None:
+        """Kills it, on whichever node it is."""
+        self.mark_done()
+        if self.pid:
+            end_process(self.pid)
+        else:
+            self.send({"stop": True})
+
+    def connect(self, host: str, link: Link | None = None) -> None:
         """Records that its unit has started it on a host."""
-        self.host = host
+        self.host, self.link = host, link
         self.since = time.monotonic()
         if self.state is State.STARTING:
             self.state = State.WORKING

@@ -1,4 +1,4 @@
-"""The relay: what a unit other than unit 0 does."""
+"""The relay: what a unit other than unit 0 does for its rank."""
 
 from __future__ import annotations
 
@@ -6,107 +6,92 @@ import argparse
 import selectors
 import socket
 import time
-from functools import partial
 
 from ..core import Item, one_line
 from ..machine.facts import host_name
 from ..schema import EXIT_CODES
-from .child import Lines, Process, complain, encode
+from .child import Link, complain, describe_death, end_process, start_rank
 from .plan import Launch
-from .unit import CHUNK, Unit
 
 #: After the launcher's own time limit.
 _LATER_THAN_LAUNCHER_S = 30
 
 
-class Relay(Unit):
-    """Starts ranks, and passes their events to the launcher and its orders to them."""
+def relay(options: argparse.Namespace, launch: Launch, folder: str) -> int:
+    """Start this unit's rank, and pass its events to the launcher and the launcher's orders to it.
 
-    def __init__(self, options: argparse.Namespace, launch: Launch, folder: str) -> None:
-        """``folder`` is for temporary files."""
-        super().__init__(options, launch, folder)
-        self.connection = socket.socket()
-        #: The exit code of this process, on all units the same; None until it is known.
-        self.code: int | None = None
+    Returns:
+        The exit code of this process, on all units the same: that of an error if the launcher sent none.
+    """
+    longest_s = options.timeout + 2 * options.start_stall + _LATER_THAN_LAUNCHER_S
+    deadline = time.monotonic() + longest_s
+    connection = _connect(options, launch)
+    if connection is None:
+        return EXIT_CODES["error"]
+    # After the connection: a rank without a launcher would work for nothing.
+    pid, own = start_rank(options, launch.place(0, folder), folder)
+    launcher, rank = Link(connection), Link(own)
+    launcher.send({"hello": launch.unit, "host": host_name()})
+    try:
+        return _pass_on(launcher, rank, pid, deadline)
+    finally:
+        end_process(pid)
+        connection.close()
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code of this process: that of an error if the launcher sent none."""
-        return EXIT_CODES["error"] if self.code is None else self.code
 
-    def run(self) -> None:
-        """Return when the launcher has sent the verdict, or is not reachable. Kill all ranks here."""
-        options = self.options
-        longest_s = options.timeout + 2 * options.start_stall + _LATER_THAN_LAUNCHER_S
-        deadline = time.monotonic() + longest_s
-        if not self._connect():
-            return
+def _connect(options: argparse.Namespace, launch: Launch) -> socket.socket | None:
+    """Connect to the launcher; None: it cannot be reached.
+
+    Waits longer than the launcher waits for this unit. If one task of a job fails, srun and torchrun may
+    end all others, and the launcher needs the time to write its report.
+    """
+    address = (launch.address, launch.port)
+    patience = time.monotonic() + 2 * options.start_stall
+    while True:
         try:
-            self.start_ranks()
-            read = partial(self._read_launcher, Lines())
-            self.selector.register(self.connection, selectors.EVENT_READ, read)
-            while self.code is None and time.monotonic() < deadline:
-                self.handle(0.5)
-        finally:
-            self.kill_all()
-            self.connection.close()
-
-    def _connect(self) -> bool:
-        """Connect to the launcher. Returns whether it can be reached.
-
-        Waits longer than the launcher waits for this unit. If one task of a job fails, srun and torchrun may
-        end all others, and the launcher needs the time to write its report.
-        """
-        address = (self.launch.address, self.launch.port)
-        patience = time.monotonic() + 2 * self.options.start_stall
-        while True:
-            try:
-                self.connection = socket.create_connection(address, timeout=5)
-            except OSError as e:
-                if time.monotonic() > patience:
-                    where = f"{address[0]}, port {address[1]}"
-                    complain(f"rank {self.launch.unit} cannot reach rank 0 at {where}: {one_line(e)}")
-                    return False
-                time.sleep(0.2)
-            else:
-                self.connection.settimeout(None)
-                return True
-
-    def started(self, number: int, process: Process) -> None:
-        """Tell the launcher where a rank runs."""
-        self._send({"rank": number, "hello": host_name()})
-
-    def receive(self, number: int, event: Item) -> None:
-        """Pass an event on to the launcher."""
-        self._send({**event, "rank": number})
-
-    def lost(self, number: int, seen: str, advice: str) -> None:
-        """Tell the launcher how a rank ended."""
-        self._send({"rank": number, "gone": [seen, advice]})
-
-    def _send(self, message: Item) -> None:
-        """Send to the launcher. If it has ended, reading from the connection reports that, too."""
-        try:
-            self.connection.sendall(encode(message))
-        except OSError:
-            pass
-
-    def _read_launcher(self, lines: Lines) -> None:
-        """Apply the orders of the launcher."""
-        try:
-            data = self.connection.recv(CHUNK)
-        except OSError:
-            data = b""
-        for order in lines.feed(data):
-            self._apply(order)
-        if not data and self.code is None:
-            complain("the connection to rank 0 has ended")
-            self.code = EXIT_CODES["error"]
-
-    def _apply(self, order: Item) -> None:
-        if "verdict" in order:
-            self.code = EXIT_CODES.get(order["verdict"], EXIT_CODES["error"])
-        elif "stop" in order:
-            self.kill(order["rank"])
+            connection = socket.create_connection(address, timeout=5)
+        except OSError as e:
+            if time.monotonic() > patience:
+                where = f"{address[0]}, port {address[1]}"
+                complain(f"rank {launch.unit} cannot reach rank 0 at {where}: {one_line(e)}")
+                return None
+            time.sleep(0.2)
         else:
-            self.order(order["rank"], order)
+            connection.settimeout(None)
+            return connection
+
+
+def _pass_on(launcher: Link, rank: Link, pid: int, deadline: float) -> int:
+    """Pass messages on until the launcher sends the verdict; returns the exit code."""
+    selector = selectors.DefaultSelector()
+    selector.register(launcher.connection, selectors.EVENT_READ, launcher)
+    selector.register(rank.connection, selectors.EVENT_READ, rank)
+    while time.monotonic() < deadline:
+        for key, _ in selector.select(0.5):
+            messages = key.data.receive()
+            if key.data is launcher:
+                code = _apply(messages, rank, pid)
+                if code is not None:
+                    return code
+                continue
+            if messages is None:
+                # Only this process can tell how its child has ended.
+                selector.unregister(rank.connection)
+            for event in [{"gone": describe_death(pid)}] if messages is None else messages:
+                launcher.send(event)
+    return EXIT_CODES["error"]
+
+
+def _apply(orders: list[Item] | None, rank: Link, pid: int) -> int | None:
+    """Apply the orders of the launcher; returns the exit code once it is known."""
+    if orders is None:
+        complain("the connection to rank 0 has ended")
+        return EXIT_CODES["error"]
+    for order in orders:
+        if "verdict" in order:
+            return EXIT_CODES.get(order["verdict"], EXIT_CODES["error"])
+        if "stop" in order:
+            end_process(pid)
+        else:
+            rank.send(order)
+    return None

@@ -1,12 +1,8 @@
-"""The launcher's decisions: which ranks are late, and whether all can begin together.
-
-No process and no connection is touched here: the launcher applies the decisions (``send``, ``stop``).
-"""
+"""The launcher's decisions: which ranks are late, and whether all can begin together."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Protocol
 
 from ..core import Item, finding
 from .child import process_state
@@ -16,34 +12,16 @@ _NETWORK_ADVICE = (
     "the network, a GPU or its driver hangs, or a firewall is between the nodes: "
     "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"
 )
-#: RCCL of ROCm 7.0 on Slingshot: lumi-ai-factory/laifs-container-recipes, issues 44 and 30.
-_SECOND_GROUP_ADVICE = (
-    "a second process group hangs; jobs with one group (plain DDP) are not affected: "
-    "unset NCCL_NET_GDR_LEVEL; on Slingshot set FI_MR_CACHE_MONITOR=userfaultfd, or use another RCCL"
-)
-
-
-class Actions(Protocol):
-    """What the launcher does for the watchdog."""
-
-    def send(self, rank: Rank, order: Item) -> None:
-        """Send an order to a rank."""
-
-    def stop(self, rank: Rank) -> None:
-        """Kill a rank, which is DONE then."""
 
 
 class Watchdog:
     """Evaluates the states of all ranks. ``findings`` collects what is wrong with them."""
 
-    def __init__(
-        self, ranks: list[Rank], options: argparse.Namespace, address: str, actions: Actions
-    ) -> None:
+    def __init__(self, ranks: list[Rank], options: argparse.Namespace, address: str) -> None:
         """``address`` is that of the launcher, for messages."""
         self.ranks = ranks
         self.options = options
         self.address = address
-        self.actions = actions
         self.findings: list[Item] = []
         #: Whether all ranks run the collectives; None: not decided yet.
         self.agreed: bool | None = None
@@ -51,10 +29,6 @@ class Watchdog:
     def evaluate(self, now: float) -> None:
         """Applies all rules once; the launcher calls this at least twice a second."""
         late = [rank for rank in self.ranks if rank.silent(now, self._limit_s(rank))]
-        absent = [rank for rank in late if rank.state is State.STARTING]
-        if absent:
-            self._report_absent(absent)
-        late = [rank for rank in late if not rank.done]
         if late:
             self.end_hung(late)
 
@@ -66,15 +40,6 @@ class Watchdog:
         """Return how long a rank may be silent. Cold imports from a parallel file system take minutes."""
         imports = rank.starts or rank.step == "imports"
         return float(self.options.start_stall if imports else self.options.stall)
-
-    def _report_absent(self, absent: list[Rank]) -> None:
-        """Ranks whose unit has never connected to the launcher."""
-        numbers = ", ".join(str(rank.number) for rank in absent)
-        seen = f"rank {numbers} of {len(self.ranks)} did not connect within {self.options.start_stall:g} s"
-        advice = f"check that it was started, and that its node can reach {self.address}"
-        self.add("ranks.present", "fail", seen, advice)
-        for rank in absent:
-            rank.mark_done()
 
     def _give_turns(self, now: float) -> None:
         """Lets one rank of each node whose ranks are all READY measure alone."""
@@ -90,7 +55,7 @@ class Watchdog:
                 waiting[0].had_turn = True
                 waiting[0].state = State.WORKING
                 waiting[0].since = now
-                self.actions.send(waiting[0], {"turn": True})
+                waiting[0].send({"turn": True})
 
     def _agree(self, now: float) -> None:
         """Lets all ranks begin together, as soon as each of them is READY after its turn, or DONE.
@@ -108,7 +73,7 @@ class Watchdog:
             if not rank.done:
                 rank.state = State.TOGETHER
                 rank.since = now
-                self.actions.send(rank, order)
+                rank.send(order)
 
     def end_hung(self, late: list[Rank], seconds: float | None = None) -> None:
         """End ranks that are late, and report those of them that caused the delay.
@@ -120,7 +85,7 @@ class Watchdog:
         for rank in self._causing(late):
             self._report_hung(rank, seconds or self._limit_s(rank))
         for rank in late:
-            self.actions.stop(rank)
+            rank.stop()
 
     def _causing(self, late: list[Rank]) -> list[Rank]:
         """The ranks that others wait for; all of them if they wait for each other."""
@@ -128,7 +93,7 @@ class Watchdog:
         if waited_for:
             return waited_for
         together = all(rank.state is State.TOGETHER for rank in late)
-        missing_reported = any(item["id"] in ("process", "ranks.present") for item in self.findings)
+        missing_reported = any(item["id"] == "process" for item in self.findings)
         return [] if together and missing_reported else late
 
     def _report_hung(self, rank: Rank, seconds: float) -> None:
@@ -136,10 +101,10 @@ class Watchdog:
         if len(self.ranks) > 1:
             who = f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
         advice = "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
+        if rank.state is State.STARTING:
+            advice = f"check that it was started, and that its node can reach {self.address}"
         if rank.state is State.TOGETHER:
             advice = _NETWORK_ADVICE
-            if rank.step.endswith(".node") and len({other.host for other in self.ranks}) > 1:
-                advice = _SECOND_GROUP_ADVICE
         self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
@@ -148,7 +113,7 @@ class Watchdog:
             return
         rank.mark_done()
         who = f"rank {rank.number} ({rank.host}): " if len(self.ranks) > 1 else ""
-        self.add("process", "fail", who + seen, advice)
+        self.add("process", "fail", f"{who}{seen} in {rank.step}", advice)
 
     def add(self, name: str, status: str, seen: str, advice: str) -> None:
         """Adds a finding. An id appears once in a report, so a second one extends the first."""

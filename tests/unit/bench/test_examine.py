@@ -95,7 +95,6 @@ def test_order_of_events(few: None) -> None:
     }  # fmt: skip
     assert results["once"]["figure"] == 2 and results["gpu"]["seen"] == "on GPUs only"
     assert events[-1] == {"end": True, "after": {}}
-    assert run.wall_s > 0  # for machine.steady
 
 
 def test_budget_spent(few: None) -> None:

@@ -56,7 +56,7 @@ def test_product() -> None:
 @pytest.mark.parametrize("wrong", [1.0, float("nan")])
 def test_wrong_result(wrong: float) -> None:
     item = measured("product", made(Numbers(wrong=wrong), expect="none"))
-    assert item["status"] == "fail" and "is off by" in item["seen"]
+    assert item["status"] == "fail" and "largest error" in item["seen"]
 
 
 def test_on_gpus() -> None:

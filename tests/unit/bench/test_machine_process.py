@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from builder.bench.machine.process import run_limited
+from builder.bench.measurements.command import run_limited
 from tests.support.waiting import alive, until
 
 

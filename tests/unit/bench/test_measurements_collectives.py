@@ -144,7 +144,7 @@ def test_wrong_result() -> None:
     node = Node()
     node.wrong = 3
     item = measure(node)
-    assert item["status"] == "fail" and "12 words" in item["seen"] and not item["correctness"]["ok"]
+    assert item["status"] == "fail" and "wrong: 12" in item["seen"] and not item["correctness"]["ok"]
     right = Node()
     measure(right)
     assert node.steps == right.steps

@@ -64,14 +64,7 @@ def test_long_enough(seconds: float, made: Made) -> None:
     assert gpu.host_s >= 0.65 and gpu.host_s <= 0.85 + 7 * seconds
 
 
-def test_power_limit(made: Made) -> None:
-    """The power limit acts after 0.4 s: visible in sustained; the headline is the median."""
-    item = rate("x", KERNEL_S, time_kernel(*made(cap_after_s=0.4, capped=0.8)))
-    assert item["sustained_x"] == pytest.approx(0.8, rel=0.01)
-    assert 0.79 < item["median_x"] < 1.01
-
-
-# sizes -----------------------------------------------------------------------------------------------------
+# sizes -------------------------------------------------------------------------------------------
 
 
 def sizes(item: dict[str, Any]) -> list[int]:

@@ -7,13 +7,6 @@ import pytest
 from builder.bench.options import parse
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "many", "5000"])
-def test_number_of_ranks(value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--ranks", value])
-    assert "--ranks" in capsys.readouterr().err
-
-
 def test_command() -> None:
     """The watchdog allows for the program's time; what is no list of texts is refused."""
     assert parse(["--command", '["x"]', "--command-timeout", "500"]).stall == 530

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from builder.bench.core import Run
 from builder.bench.machine import processor
 from tests.support.fake_torch import fake_torch
 from tests.support.smoke import ask, ask_run, make_run
@@ -91,6 +90,9 @@ def test_pythonpath(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     found = ask("python.path")
     assert found.status == "warn" and "PYTHONPATH=/elsewhere" in found.seen
+    assert ask("python.path", python_path="/elsewhere").status == "pass"
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere:/host")
+    assert ask("python.path", python_path="/elsewhere").status == "warn"
 
 
 def use_cores(monkeypatch: pytest.MonkeyPatch, cores: set[int], total: int) -> None:
@@ -125,31 +127,6 @@ def test_more_threads_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "16")
     found = ask("cpu.affinity", expect="none")
     assert found.status == "warn" and "OMP_NUM_THREADS=16" in found.seen
-
-
-def spun(share: float = 1.0) -> Run:
-    """A rank that got this share of a core."""
-    run = make_run()
-    run.wall_s, run.busy_s = 1.0, share
-    return run
-
-
-def test_share_of_a_core(root: WriteFile) -> None:
-    assert ask_run("machine.steady", spun(0.97)).status == "pass"
-    found = ask_run("machine.steady", spun(0.5))
-    assert found.status == "warn" and "50 % of a core" in found.seen
-
-
-def test_held_back_by_a_quota(root: WriteFile) -> None:
-    root("/sys/fs/cgroup/cpu.stat", "usage_usec 5\nthrottled_usec 4000000")
-    run = spun()
-    run.throttled_before_s = 1.0
-    found = ask_run("machine.steady", run)
-    assert (
-        found.status == "warn"
-        and "held this process back for 3.0 s" in found.seen
-        and "quota" in found.advice
-    )
 
 
 def test_budget() -> None:

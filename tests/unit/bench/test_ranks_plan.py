@@ -9,7 +9,7 @@ import pytest
 
 from builder.bench.options import parse
 from builder.bench.ranks import plan as module
-from builder.bench.ranks.plan import Launch, first_host, plan
+from builder.bench.ranks.plan import Launch, plan
 
 
 @pytest.fixture(autouse=True)
@@ -35,29 +35,25 @@ def test_without_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan(parse(["--all-gpus"])) == Launch()
 
 
-def test_srun_one_task_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --all-gpus each task starts a rank for each GPU of its node."""
-    step = {
-        "SLURM_STEP_NUM_TASKS": 2,
-        "SLURM_PROCID": 1,
-        "SLURM_LOCALID": 0,
-        "SLURM_STEP_NODELIST": "a1,b2",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    }
-    monkeypatch.setattr(module, "count_gpus", lambda limit: 4)
-    launch = planned(monkeypatch, step, "--all-gpus")
-    places = [launch.place(n, "")[:4] for n in range(4)]
-    assert places == [(4, 8, 0, 4), (5, 8, 1, 4), (6, 8, 2, 4), (7, 8, 3, 4)]
+def test_tasks_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task of a builder job is one rank; the ranks of a node are counted from Slurm's variables."""
+    job = {"WORLD_SIZE": 8, "RANK": 5, "LOCAL_RANK": 1, "MASTER_ADDR": "a1", "MASTER_PORT": 29400}
+    step = {"SLURM_STEP_NUM_TASKS": 8, "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}
+    launch = planned(monkeypatch, {**job, **step}, "--all-gpus")
+    assert launch.place(0, "") == (5, 8, 1, 4, "tcp://a1:29402")
 
 
 @pytest.mark.parametrize(
-    ("nodes", "first"),
+    ("variables", "seen"),
     [
-        ("nid[001-003,007]", "nid001"),
-        ("a7", "a7"),
-        ("r1n[02,05].site,x", "r1n02.site"),
-        ("", ""),
+        ({"SLURM_STEP_NUM_TASKS": 2}, "WORLD_SIZE is not set"),
+        ({"WORLD_SIZE": 2, "RANK": 0}, "MASTER_ADDR is not set"),
+        ({"WORLD_SIZE": 2, "RANK": 2, "MASTER_ADDR": "a"}, "rank 2 of 2"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two is not a number"),
     ],
 )
-def test_first_host(nodes: str, first: str) -> None:
-    assert first_host(nodes) == first
+def test_contradictions(variables: dict[str, Any], seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=seen):
+        planned(monkeypatch, variables)
+    with pytest.raises(ValueError, match="--ranks must be at least 1"):
+        plan(parse(["--ranks", "0"]))

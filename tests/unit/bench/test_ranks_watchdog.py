@@ -13,39 +13,40 @@ STALL_S = 10.0
 OPTIONS = parse(["--stall", "10", "--start-stall", "10"])
 
 
-class Recorder:
-    """Records what the watchdog asks of the launcher."""
+class Recorded(Rank):
+    """A rank without a process: it records what is asked of it."""
 
-    def __init__(self) -> None:
-        self.orders: list[tuple[int, Item]] = []
-        self.stopped: list[int] = []
+    def __init__(self, number: int, orders: list[tuple[int, Item]], stopped: list[int]) -> None:
+        super().__init__(number, 0.0)
+        self.orders, self.stopped = orders, stopped
 
-    def send(self, rank: Rank, order: Item) -> None:
-        self.orders.append((rank.number, order))
+    def send(self, order: Item) -> None:
+        self.orders.append((self.number, order))
 
-    def stop(self, rank: Rank) -> None:
-        self.stopped.append(rank.number)
-        rank.mark_done()
+    def stop(self) -> None:
+        self.stopped.append(self.number)
+        self.mark_done()
 
 
 class Case:
     """Ranks in given states, all of which sent their last event at time 0."""
 
     def __init__(self, *states: State) -> None:
-        self.ranks = [Rank(number, 0.0) for number in range(len(states))]
+        self.orders: list[tuple[int, Item]] = []
+        self.stopped: list[int] = []
+        self.ranks = [Recorded(number, self.orders, self.stopped) for number in range(len(states))]
         for rank, state in zip(self.ranks, states, strict=True):
             rank.state, rank.fit, rank.had_turn = state, True, True
             rank.host = "" if state is State.STARTING else f"n{rank.number}"
             rank.step = "allreduce.node" if state is State.TOGETHER else "step"
-        self.recorder = Recorder()
-        self.watchdog = Watchdog(self.ranks, OPTIONS, "n0, port 1", self.recorder)
+        self.watchdog = Watchdog(list[Rank](self.ranks), OPTIONS, "n0, port 1")
 
     def at(self, now: float) -> None:
         self.watchdog.evaluate(now)
 
     @property
     def turns(self) -> list[int]:
-        return [number for number, order in self.recorder.orders if order.get("turn")]
+        return [number for number, order in self.orders if order.get("turn")]
 
     @property
     def found(self) -> dict[str, str]:
@@ -56,9 +57,9 @@ class Case:
 def test_silence_is_a_hang(state: State) -> None:
     case = Case(state, State.DONE)
     case.at(STALL_S)
-    assert case.recorder.stopped == []
+    assert case.stopped == []
     case.at(STALL_S + 1)
-    assert case.recorder.stopped == [0] and "rank 0 (n0): " in case.found["watchdog"]
+    assert case.stopped == [0] and "rank 0 (n0): " in case.found["watchdog"]
 
 
 def test_cold_imports_take_longer() -> None:
@@ -67,31 +68,31 @@ def test_cold_imports_take_longer() -> None:
     case.watchdog.options = parse(["--stall", "10"])
     case.ranks[0].step = "torch.import"
     case.at(899.0)
-    assert case.recorder.stopped == [1]
+    assert case.stopped == [1]
     case.at(901.0)
-    assert case.recorder.stopped == [1, 0] and "did not end within 900 s" in case.found["watchdog"]
+    assert case.stopped == [1, 0] and "did not end within 900 s" in case.found["watchdog"]
 
 
 def test_absent_rank() -> None:
     case = Case(State.READY, State.STARTING)
     case.at(STALL_S + 1)
-    assert "rank 1 of 2 did not connect within 10 s" in case.found["ranks.present"]
-    assert case.ranks[1].done and case.recorder.stopped == []
+    assert case.found == {"watchdog": "rank 1 (never connected): step did not end within 10 s"}
+    assert "can reach n0, port 1" in case.watchdog.findings[0]["advice"] and case.ranks[1].done
     # in the same evaluation: the other rank goes on alone
-    assert case.recorder.orders[0][0] == 0 and case.recorder.orders[0][1]["why"] == "rank 1 cannot take part"
+    assert case.orders[0][0] == 0 and case.orders[0][1]["why"] == "rank 1 cannot take part"
 
 
 def test_agreement() -> None:
     case = Case(State.READY, State.WORKING)
     case.at(1.0)
-    assert case.recorder.orders == []
+    assert case.orders == []
     case.ranks[1].state = State.READY
     case.at(2.0)
     order = {"go": True, "hosts": ["n0", "n1"]}
-    assert case.recorder.orders == [(0, order), (1, order)]
+    assert case.orders == [(0, order), (1, order)]
     assert [rank.state for rank in case.ranks] == [State.TOGETHER, State.TOGETHER]
     case.at(3.0)
-    assert len(case.recorder.orders) == 2
+    assert len(case.orders) == 2
 
 
 def test_turns() -> None:
@@ -118,13 +119,13 @@ def test_turns() -> None:
     assert case.turns == [0, 2, 1, 3, 4] and case.watchdog.agreed is None
     case.ranks[4].receive({"ready": True})
     case.at(7.0)
-    assert case.watchdog.agreed is False and len(case.recorder.orders) == 5 + 4
+    assert case.watchdog.agreed is False and len(case.orders) == 5 + 4
 
 
 def test_time_limit_blames_those_that_others_wait_for() -> None:
     case = Case(State.READY, State.WORKING, State.TOGETHER)
     case.watchdog.end_hung(case.ranks, 60)
-    assert case.recorder.stopped == [0, 1, 2]
+    assert case.stopped == [0, 1, 2]
     assert "rank 1 (n1): step did not end within 60 s" in case.found["watchdog"]
     assert "rank 0" not in case.found["watchdog"] and "rank 2" not in case.found["watchdog"]
 
@@ -157,5 +158,5 @@ def test_unfit_rank() -> None:
     case = Case(State.READY, State.READY)
     case.ranks[1].fit = False
     case.at(1.0)
-    assert [order["go"] for _, order in case.recorder.orders] == [False, False]
-    assert case.recorder.orders[0][1]["why"] == "rank 1 cannot take part"
+    assert [order["go"] for _, order in case.orders] == [False, False]
+    assert case.orders[0][1]["why"] == "rank 1 cannot take part"

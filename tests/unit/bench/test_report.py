@@ -26,11 +26,11 @@ def test_table() -> None:
     assert shown.splitlines() == [
         "fail  gpu.visible            torch sees no GPU",
         "                             -> add --nv",
-        "pass  memory.copy            12.34 gb/s +- 0.056 (9 times, size 4096)",
+        "pass  memory.copy            12.34 GB/s +- 0.056 (9 times, size 4096)",
         "FAIL in 1.2 s",
     ]
     assert figures({"id": "x"}) == ""
     item = {"median_gflop_per_s": 7.93e5, "mad_gflop_per_s": 900.0, "repeats": 40, "size": 16384}
-    assert figures(item) == "793 tflop/s +- 0.9 (40 times, size 16384)"
+    assert figures(item) == "793 TFLOP/s +- 0.9 (40 times, size 16384)"
     item = {"median_gb_per_s": 4012.0, "mad_gb_per_s": 3.0, "repeats": 1, "size": 4 << 30}
-    assert figures(item) == "4012 gb/s +- 3 (once, 4096 MiB)"
+    assert figures(item) == "4.012 TB/s +- 0.003 (once, 4096 MiB)"

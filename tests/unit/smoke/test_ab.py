@@ -166,28 +166,6 @@ def test_throttled_alike_counts() -> None:
     assert compare_rounds(rounds).rounds == 3
 
 
-def test_clock_and_power_are_named() -> None:
-    rounds = simulated(1)
-    for runs in rounds:
-        for run, side in zip(runs, ROUND, strict=True):
-            run["measurements"][0] |= {"clock_mhz": 1410 if side == "old" else 1300, "power_w": 390.4}
-    notes = compare_rounds(rounds).notes
-    assert "clock under load: 1410 MHz old, 1300 MHz new" in notes
-    assert "power under load: 390 W old, 390 W new" in notes
-
-
-def test_old_reports() -> None:
-    """Reports without uuid, clocks and throttling are compared; figures that a run lacks are left out."""
-    rounds = simulated(1)
-    for runs in rounds:
-        for run in runs:
-            del run["facts"]["devices"][0]["uuid"]
-    rounds[0][0]["measurements"] = rounds[0][0]["measurements"][1:]
-    found = compare_rounds(rounds)
-    assert found.verdict == "same" and "matmul.fp32" not in [figure.id for figure in found.figures]
-    assert found.to_json()["figures"][0]["rounds"] and not compare_rounds([]).figures
-
-
 def test_figures_that_not_all_runs_have() -> None:
     """A figure that the new image leaves out, or measures at another size, is named: it hides nothing."""
     rounds = simulated(1)
@@ -227,18 +205,8 @@ def test_transfers_of_unbound_ranks() -> None:
     assert compare_rounds(rounds).verdict == "slower"
     for run in (run for runs in rounds for run in runs):
         for measurement in run["measurements"]:
-            measurement["bound"] = False
+            if measurement["id"].startswith("transfer."):
+                measurement["bound"] = False
     found = compare_rounds(rounds)
     assert found.verdict == "same"
     assert {f.outcome for f in found.figures if f.id == "transfer.h2d_pinned"} == {"shown"}
-
-
-def test_busy_processor() -> None:
-    """Rounds on a busy CPU do not count."""
-    rounds = simulated(1, new={"matmul.fp32": 0.5})
-    for run in (run for runs in rounds for run in runs):
-        run["facts"] = {"cpu": {"model": "x", "usable_cores": 8}, "load_before": 7.5}
-        for measurement in run["measurements"]:
-            measurement["device"] = "cpu"
-    found = compare_rounds(rounds)
-    assert found.verdict == "unsteady" and "other processes used the processor" in found.notes[0]

@@ -45,7 +45,7 @@ def test_options() -> None:
             ab_options(other, SmokeOptions())
 
 
-# on this host -----------------------------------------------------------------------------------------------
+# on this host ------------------------------------------------------------------------------------
 
 
 def here(
@@ -91,7 +91,7 @@ def test_untestable_image(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.Mo
     assert len(asked) == 1 and not found.rounds and found.first["old"].verdict == "error"
 
 
-# in one job -------------------------------------------------------------------------------------------------
+# in one job --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -104,7 +104,8 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (work.parent / "report").write_text(json.dumps(a100()))
         for path in work.glob("*.sh"):
             subprocess.run(["bash", "-n", path], check=True)
-            lines = ['[[ $PWD == "$SLURM_SUBMIT_DIR" && -f smoke.py ]] || exit', "echo said"]
+            hashes = [line for line in path.read_text().splitlines() if "sha256sum" in line]
+            lines = [*hashes, '[[ $PWD == "$SLURM_SUBMIT_DIR" && -f smoke.py ]] || exit', "echo said"]
             lines += ["cp ../../report report.json", "exit 1"]
             path.write_text("\n".join(lines))
         environment = {"SLURM_SUBMIT_DIR": str(work), "PATH": "/usr/bin:/bin"}
@@ -138,10 +139,12 @@ def test_one_job(recipe: Recipe, tmp_path: Path, submitted: list[Any]) -> None:
     (scripts,) = submitted
     assert set(scripts) == {"job", "old.sh", "new.sh", "old-first.sh", "new-first.sh"}
     job = scripts["job"]
-    assert "#SBATCH --account=me" in job and job.count("sha256sum") == 2
-    assert "#SBATCH --time=00:47:00" in job, "half of 420 s for ten runs, one whole, five minutes"
-    assert "/images/old.sif" in scripts["old.sh"] and "/images/new.sif" in scripts["new.sh"]
-    assert "--device-only" in scripts["new.sh"] and "--device-only" not in scripts["new-first.sh"]
+    assert "#SBATCH --account=me" in job
+    assert "".join(scripts.values()).count("sha256sum") == 2, "each image once, before its first run"
+    assert "#SBATCH --time=01:10:00" in job, "half of ten runs and a start, one whole run, 5 minutes"
+    assert "/images/old.sif" in scripts["old.sh"]
+    assert "/images/new.sif" in scripts["new.sh"]
+    assert [n for n in ("new.sh", "new-first.sh") if "--device-only" in scripts[n]] == ["new.sh"]
     words = " ".join(scripts["old.sh"].split())
     assert "bin/python smoke.py --json report.json" in words and "--devices 1" in words
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
 
 from builder.smoke.finding import evaluate
-from builder.smoke.grade import Expected, grade, verdict_meaning, worst
+from builder.smoke.grade import Expected, grade, worst
 from builder.smoke.limits import LIMITS
 from builder.smoke.reference import references
-from builder.smoke.values import value_of
+from builder.smoke.values import values_of
 from tests.support.reports import A100_40, MI250X, STRANGE, a100, cpu, measured, ranked, report
 from tests.support.schema import check_report
 
@@ -40,7 +39,7 @@ def scaled(name: str, factor: float, *, noise: float = 0.005) -> dict[str, Any]:
     return finding(graded(a100({name: factor}, noise=noise)), name)
 
 
-# known GPUs -------------------------------------------------------------------------------------------------
+# known GPUs --------------------------------------------------------------------------------------
 
 
 def test_good_gpu() -> None:
@@ -88,9 +87,8 @@ def test_limits(name: str, factor: float, status: str) -> None:
 
 def test_noise() -> None:
     """A value that is below a limit by less than its noise passes."""
-    value = value_of(measured("matmul.bf16", 197_500.0, noise=0.002))
-    noisy = value_of(measured("matmul.bf16", 193_000.0, noise=0.08))
-    assert value is not None and noisy is not None
+    (value,) = values_of(measured("matmul.bf16", 197_500.0, noise=0.002))
+    (noisy,) = values_of(measured("matmul.bf16", 193_000.0, noise=0.08))
     limit = LIMITS["achieved"]
     assert evaluate(value, 246_330.0 * 1.02, limit)[0] == "warn"  # 0.786: little noise, so it is below
     assert evaluate(noisy, 246_330.0, limit)[0] == "pass"  # 0.783: within the noise
@@ -112,12 +110,6 @@ def test_unsteady_gpu() -> None:
     assert found["status"] == "warn" and "varies by" in found["seen"] and "clock" in found["advice"]
 
 
-def test_above_peak() -> None:
-    """A value above the theoretical peak is warned about as a wrong measurement."""
-    found = scaled("memory.copy", 1.6)
-    assert found["status"] == "warn" and "no such device" in found["advice"]
-
-
 def test_wrong_results_are_not_graded() -> None:
     """A measurement with a wrong result has no finding."""
     given = a100(verdict="fail")
@@ -125,22 +117,6 @@ def test_wrong_results_are_not_graded() -> None:
     out = graded(given)
     assert out["verdict"] == "fail"
     assert all(f["id"] != given["measurements"][0]["id"] for f in out["grade"]["findings"])
-
-
-def test_all_reduce() -> None:
-    """An all-reduce is compared with a figure for the same number of GPUs only."""
-
-    def reduced(ranks: int, value: float) -> list[dict[str, Any]]:
-        devices = [{**A100_40, "rank": i} for i in range(ranks)]
-        out = graded(
-            a100(devices=devices, ranks=ranks) | {"measurements": [measured("allreduce.node", value)]}
-        )
-        return [f for f in out["grade"]["findings"] if f["id"] == "allreduce.node"]
-
-    assert reduced(4, 80.0) == []
-    assert [f["status"] for f in reduced(8, 230.0)] == ["pass"]
-    (slow,) = reduced(8, 12.0)
-    assert slow["status"] == "fail" and "NCCL_DEBUG" in slow["advice"]
 
 
 def test_throttled_gpu() -> None:
@@ -158,7 +134,7 @@ def test_throttled_gpu() -> None:
     assert "91 °C" in slow["seen"]
 
 
-# unknown GPUs -----------------------------------------------------------------------------------------------
+# unknown GPUs ------------------------------------------------------------------------------------
 
 
 def test_unknown_gpu() -> None:
@@ -173,17 +149,9 @@ def test_unknown_gpu() -> None:
         )
         assert out["verdict"] == "pass" and out["grade"]["devices"] == []
         assert "Frobnicator 9000" in finding(out, "device.reference")["seen"]
-        assert finding(out, "matmul.bf16")["basis"] == "consistency"
 
 
-def test_unknown_gpu_without_matrix_units() -> None:
-    """An unknown GPU with slow half precision is warned about."""
-    out = graded(a100({"matmul.bf16": 0.05}, devices=[STRANGE]), Expected("nvidia"))
-    assert finding(out, "matmul.bf16")["status"] == "warn" and out["verdict"] == "warn"
-    assert finding(out, "matmul.fp16")["status"] == "pass"
-
-
-# peers ------------------------------------------------------------------------------------------------------
+# peers -------------------------------------------------------------------------------------------
 
 
 def several(
@@ -204,13 +172,6 @@ def test_slow_peer() -> None:
     )
     assert "205 TFLOP/s: 83% of 248 TFLOP/s (4 x NVIDIA A100-SXM4-40GB typically reach it)" in slow["seen"]
     assert out["verdict"] == "warn"
-
-
-def test_very_slow_peer() -> None:
-    """A GPU that is much slower than its peers fails, even if its model is unknown."""
-    out = graded(several(100e3, 99e3, 60e3, 101e3, device=STRANGE), Expected("nvidia"))
-    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
-    assert slow["status"] == "fail" and slow["device"].startswith("rank 2") and out["verdict"] == "fail"
 
 
 def test_two_peers() -> None:
@@ -235,7 +196,7 @@ def test_different_models() -> None:
     assert out["grade"]["devices"] == ["a100-sxm4-40gb", "mi250x-gcd"]
 
 
-# CPUs -------------------------------------------------------------------------------------------------------
+# CPUs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.1])
@@ -245,7 +206,7 @@ def test_cpu(factor: float) -> None:
     assert out["grade"] == {"verdict": "skip", "devices": [], "findings": []} and out["verdict"] == "pass"
 
 
-# expectations of the recipe ---------------------------------------------------------------------------------
+# expectations of the recipe ----------------------------------------------------------------------
 
 
 def test_gpu_image_on_cpu() -> None:
@@ -287,48 +248,7 @@ def test_verdict_never_improves() -> None:
         assert grade(a100(verdict=verdict), references(), NVIDIA)["verdict"] == verdict
 
 
-# malformed reports ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"median_gflop_per_s": None},
-        {"median_gflop_per_s": "fast"},
-        {"median_gflop_per_s": float("nan")},
-        {"repeats": 0},
-        {"median_gflop_per_s": True},
-        {"mad_gflop_per_s": None},
-        {"device": 7},
-        {"device": "cuda:99"},
-        {"device": "cuda:x"},
-        {"ranks": "many"},
-        {"ranks": [1, 2]},
-        {"ranks": [{"rank": "a"}, {"rank": 1, "median_gflop_per_s": 2.0}]},
-        {"median_gflop_per_s": 0.0, "mad_gflop_per_s": 0.0},
-    ],
-)
-def test_odd_values(change: dict[str, Any]) -> None:
-    """Values of the wrong type or size are ignored."""
-    given = a100()
-    given["measurements"][0].update(change)
-    out = grade(given, references(), NVIDIA)  # not validated: the schema rejects some of these
-    assert all(f["fraction"] == f["fraction"] for f in out["grade"]["findings"] if "fraction" in f)
-    json.dumps(out["grade"], allow_nan=False)
-
-
-def test_odd_facts() -> None:
-    """Facts of the wrong type are ignored."""
-    for devices in (
-        None,
-        {},
-        [None, 3],
-        [{"name": None, "memory_bytes": "x", "after": 3}],
-        [{"after": {"throttled": 1}}],
-    ):
-        given = a100()
-        given["facts"]["devices"] = devices
-        grade(given, references(), NVIDIA)
+# malformed reports -------------------------------------------------------------------------------
 
 
 def test_gpu_recipe_without_framework() -> None:
@@ -342,10 +262,3 @@ def test_gpu_recipe_without_framework() -> None:
     assert graded({**on_cpu, "test": {"framework": "jax"}})["verdict"] == "fail"
     on_gpu = report([measured("matmul.fp32", 18e3, device="cuda:0")])
     assert graded({**on_gpu, "test": {"framework": "jax"}})["verdict"] == "pass"
-
-
-def test_meaning() -> None:
-    """Every verdict has a sentence that says whether the image is published."""
-    for verdict in ("pass", "warn", "fail", "error", "none"):
-        assert verdict_meaning(verdict).startswith(f"{verdict}: ")
-    assert "does not stop publishing" in verdict_meaning("warn")

@@ -49,8 +49,8 @@ def test_recipe_first() -> None:
 
 
 def test_arguments() -> None:
-    """The benchmark understands the options; torch alone needs none, as in older images."""
-    assert TORCH.arguments() == []
+    """The benchmark understands the options."""
+    assert parse(TORCH.arguments()).framework == "torch"
     plan = SmokePlan("jax", ("a", "b.c"), ("scikit-learn",), ("x", "a b", '"'), 9)
     options = parse(plan.arguments())
     assert (options.framework, options.imports, options.packages) == ("jax", ["a", "b.c"], ["scikit-learn"])

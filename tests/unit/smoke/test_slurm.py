@@ -64,12 +64,12 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
         got.verdict == "pass"
         and got.runner == "slurm (apptainer)"
         and got.report["image"]["packages"] == {"torch": "2.13.0"}
-        and (got.image_digest, got.report["image"]["locks"]) == (NEW, [IMAGE_LOCK])
+        and (got.image_digest, got.report["facts"]["locks"]) == (NEW, [IMAGE_LOCK])
     )
     script = (fake_slurm / "script").read_text()
     assert (
         "#SBATCH --nodes=2" in script
-        and "#SBATCH --time=00:07:00" in script
+        and "#SBATCH --time=00:22:00" in script  # 2 minutes, 15 for the start, 5 for the rest
         and "#SBATCH --account=me" in script
         and "#SBATCH --partition=big" in script
         and "#SBATCH --reservation=course" in script

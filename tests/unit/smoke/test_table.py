@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
+from builder.cli.tables import fitted
 from builder.smoke.changes import compare
 from builder.smoke.run import SmokeReport
 from builder.smoke.schema import could_not_run
-from builder.smoke.table import format_entry, render, render_changes
+from builder.smoke.table import render, render_changes
 from tests.support.image_kit import recipe
 from tests.support.reports import SMALL, measured, months, report, rich
 
@@ -19,9 +17,7 @@ RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
 
 
 def printed(table: Any) -> str:
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
+    return "\n".join(fitted(table, None))
 
 
 def shown(report: Mapping[str, Any], **options: Any) -> str:
@@ -32,7 +28,7 @@ def shown(report: Mapping[str, Any], **options: Any) -> str:
 def test_render() -> None:
     """The table has the verdict, the values and the advice. Text from the report is not markup."""
     text = shown(SMALL)
-    assert "pass in 3.5 s (docker)" in text and "83.81 GFLOP/s ± 6.6 (5 times, size 2,048)" in text
+    assert "pass in 3.5 s (docker)" in text and "83.81 GFLOP/s +- 6.6 (5 times, size 2048)" in text
     assert "not [here]" not in text and "torch.build" not in text
     text = shown(SMALL, everything=True)
     assert "not [here]" in text and "torch.build" in text
@@ -72,9 +68,3 @@ def test_changes() -> None:
     assert "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2" in text and "--ab OLD NEW" in text
     text = " ".join(printed(render_changes(compare([same], [old]), "26.08")).split())
     assert "nothing changed beyond what is usual" in text and "--ab" not in text
-
-
-def test_format_entry() -> None:
-    """A value without spread, repeats and size is shown alone."""
-    assert format_entry({"median_s": 1.5}) == "1.5 s"
-    assert format_entry({"median_s": None, "repeats": 3}) == "" and format_entry({}) == ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from builder.smoke.values import format_value, values_of
+from builder.bench.report import format_value
+from builder.smoke.values import values_of
 from tests.support.reports import ranked
 
 

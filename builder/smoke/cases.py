@@ -1,27 +1,20 @@
-"""Grading GPUs by published figures and theoretical peaks; unknown GPUs by their own fp32.
+"""What the figures of a GPU are compared with: published ones, theoretical peaks, and those of its peers.
 
-The bus bandwidth of an all-reduce grows with the size of the array, and depends on the number of GPUs and on
-how NCCL sums. A figure counts for its own number of GPUs, for its algorithm, and for arrays of its size or
-larger.
+GPUs of the same kind in one run reach the same speed. The bus bandwidth of an all-reduce grows with the size
+of the array, and depends on the number of GPUs and on how NCCL sums. A figure counts for its own number of
+GPUs, for its algorithm, and for arrays of its size or larger.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from builder.smoke.finding import Case, Finding
-from builder.smoke.limits import (
-    HOST_BOUND_S,
-    LEAST_PRODUCT,
-    LEAST_REDUCTION,
-    LIMITS,
-    SHARED_LINK,
-    Limits,
-)
+from builder.smoke.finding import Case
+from builder.smoke.limits import HOST_BOUND_S, LEAST_PRODUCT, LEAST_REDUCTION, LIMITS, floor_of
 from builder.smoke.reference import Device, Figure, References
-from builder.smoke.state import not_bound, variables_of
 from builder.smoke.values import (
     Report,
     Value,
@@ -33,6 +26,7 @@ from builder.smoke.values import (
     rank_item,
     usable_measurements,
     values_of,
+    variables_of,
 )
 
 #: The key of reference.yml that a measurement is compared with.
@@ -47,52 +41,38 @@ _KEYS = {f"matmul.{key}": key for key in ("fp64", "fp32", "tf32", "fp16", "bf16"
 _PEAK_KEYS = {"copy": "memory", "triad": "memory"}
 #: Factors from the units of reference.yml (TFLOP/s, GB/s) to those of measurements.
 _UNITS = {"gflop_per_s": 1e3, "gb_per_s": 1.0}
-#: Without it, torch's TF32 on AMD is fp32.
-_AMD_TF32 = "HIPBLASLT_ALLOW_TF32"
+_DESCRIBED = {"achieved": "published", "acceptance": "the acceptance limit", "peak": "peak"}
 _REDUCE_ADVICE = "NCCL or RCCL does not use the links between the GPUs: NCCL_DEBUG=INFO shows what it uses"
 _TRANSFER_ADVICE = (
     "a narrow or slow PCIe link, or memory of the other socket: "
     "check lspci -vv, and bind the process to the nearest cores"
 )
-_HALF_ADVICE = "its matrix units may be unused: check that this torch is built for it"
+
+_GPU_ADVICE = (
+    "check its clock, temperature and errors (nvidia-smi -q, rocm-smi -a), "
+    "and exclude it from jobs until it is repaired"
+)
 
 
-def cases_by_reference(report: Report, figures: References) -> Iterator[Case | Finding]:
+def cases_by_reference(report: Report, figures: References) -> Iterator[Case]:
     """Yield the values of each GPU with its published figure, otherwise with its theoretical peak.
 
     Args:
         report: the report.
         figures: the reference figures.
     """
-    devices = devices_of(report)
-    unknown: dict[str, str] = {}
-    uncompared: dict[str, dict[str, tuple[Value, Mapping[str, Any]]]] = defaultdict(dict)
     for measurement in usable_measurements(report):
-        key = _KEYS.get(str(measurement.get("id")), "")
-        for value in _values(measurement, key):
-            facts = facts_of(value, devices)
-            if not key or not facts or value.unit not in _UNITS:
-                continue
-            device = figures.find(facts)
-            case = None
-            if device is not None:
-                case = _case(report, measurement, value, device, figures)
+        for value in _values(measurement) if measurement.get("id") in _KEYS else ():
+            device = figures.find(facts_of(value, devices_of(report)))
+            case = _case(report, measurement, value, device, figures) if device is not None else None
             if case is not None:
                 yield case
-            elif key != "allreduce":
-                uncompared[value.where][key] = (value, measurement)
-                if device is None or key == "fp32":
-                    unknown[value.where] = str(facts.get("name"))
-    for where, name in unknown.items():
-        seen = f"{where}: no reference figures for {name!r}; its values are only compared with each other"
-        yield Finding("device.reference", "skip", seen, device=where)
-        yield from _consistency(uncompared[where])
 
 
-def _values(measurement: Mapping[str, Any], key: str) -> list[Value]:
+def _values(measurement: Mapping[str, Any]) -> list[Value]:
     """Return all values; of an all-reduce the slowest of each node: it is done when that rank has it."""
-    values = values_of(measurement)
-    if key != "allreduce":
+    values = [value for value in values_of(measurement) if value.on_gpu and value.unit in _UNITS]
+    if measurement["id"] != "allreduce.node":
         return values
     slowest_last = sorted(values, key=lambda value: -value.median)
     return list({value.host: value for value in slowest_last}.values())
@@ -107,31 +87,27 @@ def _case(
     figure = _figure(report, measurement, key, device)
     peak = device.peak.get(_PEAK_KEYS.get(key, key), 0.0) * scale
     if figure is not None:
-        basis = "acceptance" if figure.kind == "acceptance" else "achieved"
-        reference, source = figure.value * scale, figures.title(figure.source)
-        limits = figure.limits or LIMITS[figure.kind]
+        basis, reference, source = figure.kind, figure.value * scale, figure.source
+        limits = figure.limits or LIMITS[basis]
     elif peak and key != "allreduce":
-        basis, reference, source = "peak", peak, figures.title(device.peak_source)
+        basis, reference, source = "peak", peak, device.peak_source
         limits = LIMITS.get(f"peak.{key}", LIMITS["peak"])
     else:
         return None
-    crowd = _crowd(measurement, value) if key == "transfer" else 1
     return Case(
         value,
         measurement,
         basis,
         reference,
-        _shared(limits) if crowd > 1 else limits,
-        _described(basis, device, figure, crowd),
+        limits,
+        _described(basis, device, figure),
         _advice(report, key, device),
         facts_of(value, devices_of(report)),
-        source,
+        figures.title(source),
         peak=peak if peak and not device.boosts else None,
-        # No slice was ever measured publicly, and its neighbours use the board's power, too.
-        may_fail=not device.profile and not (key == "tf32" and device.is_amd),
-        shown_only=not_bound(value, measurement) if key == "transfer" else "",
-        unfair=_unfair(report, measurement, value, device, figure),
-        is_best=basis == "achieved" and not device.profile and _has_size(measurement, figure),
+        may_fail=not (key == "tf32" and device.is_amd),
+        unfair=_unfair(measurement, value, figure),
+        is_best=basis == "achieved" and _has_size(measurement, figure),
     )
 
 
@@ -165,33 +141,18 @@ def _has_size(measurement: Mapping[str, Any], figure: Figure | None) -> bool:
     return size is not None and figure.bytes <= size < 2 * figure.bytes
 
 
-def _shared(limits: Limits) -> Limits:
-    """Return the limits of a link that may be shared."""
-    return limits[0] * SHARED_LINK, 0.0
-
-
-def _described(basis: str, device: Device, figure: Figure | None, crowd: int) -> str:
-    what = {"achieved": "published", "acceptance": "the acceptance limit", "peak": "peak"}[basis]
+def _described(basis: str, device: Device, figure: Figure | None) -> str:
     if figure is not None and figure.gpus:
         how = f"{figure.algorithm}, " if figure.algorithm else ""
-        return f"{what} for {figure.gpus} x {device.name}, {how}{figure.size}"
-    at_once = f"; {crowd} GPUs copied at once" if crowd > 1 else ""
-    return f"{what} for {device.name}{at_once}"
+        return f"{_DESCRIBED[basis]} for {figure.gpus} x {device.name}, {how}{figure.size}"
+    return f"{_DESCRIBED[basis]} for {device.name}"
 
 
-def _unfair(
-    report: Report,
-    measurement: Mapping[str, Any],
-    value: Value,
-    device: Device,
-    figure: Figure | None,
-) -> str:
+def _unfair(measurement: Mapping[str, Any], value: Value, figure: Figure | None) -> str:
     """Return why a low value says nothing about the GPU; empty if it does."""
-    key = _KEYS[value.id]
-    if key == "tf32" and device.is_amd and variables_of(report).get(_AMD_TF32) != "1":
-        return f"on AMD, torch uses TF32 with {_AMD_TF32}=1 only"
     size = _largest_size(value, measurement)
-    if key == "allreduce" and figure is not None and 0 < size < min(LEAST_REDUCTION, figure.bytes):
+    is_reduction = figure is not None and figure.gpus > 0
+    if is_reduction and 0 < size < min(LEAST_REDUCTION, figure.bytes if figure is not None else 0):
         return f"only {size / 2**20:.0f} MiB fitted the time"
     is_small = value.id.startswith("matmul.") and 0 < size < LEAST_PRODUCT
     if is_small and 2e-9 * size**3 < HOST_BOUND_S * value.median:
@@ -208,43 +169,66 @@ def _largest_size(value: Value, measurement: Mapping[str, Any]) -> float:
     return max((size for size in found if size is not None), default=0.0)
 
 
-def _crowd(measurement: Mapping[str, Any], value: Value) -> int:
-    """Return the number of GPUs of the value's node that copied at the same time."""
-    if value.rank is None or measurement.get("alone") is True:
-        return 1
-    return sum(rank.get("host") == value.host for rank in mappings(measurement.get("ranks")))
-
-
 def _advice(report: Report, key: str, device: Device) -> str:
     if key in ("transfer", "allreduce"):
         return _TRANSFER_ADVICE if key == "transfer" else _REDUCE_ADVICE
     tool = "rocm-smi -a" if device.is_amd else "nvidia-smi -q -d PERFORMANCE"
-    checks = f"clock, power and heat ({tool}), other processes on the GPU"
-    if key in _PEAK_KEYS:
-        driver = ", and the age of its driver, which makes the copies" if key == "copy" else ""
-        return f"check {checks}{driver}"
+    advice = f"check clock, power and heat ({tool}), other processes on the GPU"
+    if key == "copy":
+        return f"{advice}, and the age of its driver, which makes the copies"
+    if key == "triad":
+        return advice
     library = "rocBLAS or hipBLASLt" if device.is_amd else "cuBLAS"
-    advice = f"check {checks}, and the library in the lock: {library}"
+    advice += f", and the library in the lock: {library}"
     if device.is_amd and variables_of(report).get("PYTORCH_TUNABLEOP_ENABLED") != "1":
         advice += "; PYTORCH_TUNABLEOP_ENABLED=1 makes torch search for faster products"
     return advice
 
 
-def _consistency(values: Mapping[str, tuple[Value, Mapping[str, Any]]]) -> Iterator[Case]:
-    """Yield an unknown GPU's half precision: it must not be slower than fp32. Nothing here fails."""
-    if "fp32" not in values:
-        return
-    single = values["fp32"][0].median
-    for key in ("tf32", "fp16", "bf16"):
-        if key in values and single > 0:
-            value, measurement = values[key]
-            yield Case(
-                value,
-                measurement,
-                "consistency",
-                single,
-                LIMITS["consistency"],
-                "its own fp32",
-                _HALF_ADVICE,
-                may_fail=False,
-            )
+def cases_by_peers(report: Report) -> Iterator[Case]:
+    """Yield each device's values with what its peers reach.
+
+    An all-reduce is as fast as its slowest rank: its ranks are not compared.
+    """
+    devices = devices_of(report)
+    for measurement in usable_measurements(report):
+        groups: dict[str, list[Value]] = defaultdict(list)
+        for value in values_of(measurement):
+            is_compared = floor_of(value.id, on_gpu=True).decides and value.median > 0
+            if value.on_gpu and is_compared and not value.id.startswith("allreduce"):
+                groups[str(facts_of(value, devices).get("name") or "GPU")].append(value)
+        for name, values in groups.items():
+            if len(values) > 1:
+                yield from _cases_of_group(report, name, measurement, values)
+
+
+def _cases_of_group(
+    report: Report, name: str, measurement: Mapping[str, Any], values: Sequence[Value]
+) -> Iterator[Case]:
+    speeds = [value.median for value in values]
+    # With two devices the faster one is the reference, with more devices the median.
+    normal = max(speeds) if len(speeds) == 2 else statistics.median(speeds)
+    # A GPU that had time for a small product only is not slow.
+    sizes = [number(rank_item(value, measurement), "size") or 0.0 for value in values]
+    for value, size in zip(values, sizes, strict=True):
+        had_less_time = value.id.startswith("matmul.") and size < LEAST_PRODUCT <= max(sizes)
+        yield Case(
+            value,
+            measurement,
+            "equals",
+            normal,
+            LIMITS["equals"],
+            f"{len(values)} x {name} typically reach it",
+            _GPU_ADVICE,
+            facts_of(value, devices_of(report)),
+            may_fail=_is_of_gpu(value, measurement, normal),
+            unfair=f"it had time for size {size:.0f} only" if had_less_time else "",
+        )
+
+
+def _is_of_gpu(value: Value, measurement: Mapping[str, Any], normal: float) -> bool:
+    """Return whether a low value can only be the GPU's, and not the host's that starts its kernels."""
+    flop = number(measurement, "flop")
+    is_layer = value.unit == "gflop_per_s" and not value.id.startswith("matmul.")
+    is_short = bool(flop) and is_layer and (flop or 0.0) < HOST_BOUND_S * normal * 1e9
+    return not value.id.startswith("transfer.") and not is_short
