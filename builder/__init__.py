@@ -38,20 +38,7 @@ _MODULES = {
     "publish": "builder.publishing.publish",
 }
 
-__all__ = [
-    "BuildResult",
-    "BuilderError",
-    "Lock",
-    "Project",
-    "PublishOptions",
-    "Published",
-    "Recipe",
-    "Settings",
-    "SmokeOptions",
-    "SmokeReport",
-    "__version__",
-    "publish",
-]
+__all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """``python -m builder`` and the console script; Ctrl-C ends it quietly, also while it still imports."""
 
 import gc
+import os
 import sys
 
 
@@ -12,6 +13,8 @@ def main() -> None:
         # A build holds some 100,000 objects (files of packages) and makes few cycles. With Python's
         # threshold, 700, the collector looks through all of them again and again: 3 % of a cold build.
         gc.set_threshold(100_000, 20, 50)
+        # pydantic would look for plugins in all installed distributions, and import them
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         # httpx's own command line, with a highlighter of source code: a fifth of what importing httpx takes
         sys.modules["httpx._main"] = None  # type: ignore[assignment]
         from builder.cli import main as command_line

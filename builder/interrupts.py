@@ -11,6 +11,8 @@ from types import FrameType
 _LATER_S = 0.01
 #: Functions that acquire or release a lock. Those named with one underscore are ``threading.Condition``'s.
 _HOLD_LOCKS = ("__enter__", "__exit__", "_acquire_restore", "_release_save")
+#: The signals of this process so far.
+_CAME: list[int] = []
 
 
 def catch_ctrl_c() -> None:
@@ -32,17 +34,20 @@ def catch_ctrl_c() -> None:
         sys.unraisablehook = _unraisable
 
 
-def take_postponed() -> bool:
-    """Whether a Ctrl-C that Python would lose waits for its repetition; it is not repeated then.
+def take_interrupt() -> bool:
+    """Return whether Ctrl-C came; one that waits for its repetition is not repeated.
 
-    An exception may be its consequence: what was computed at that moment may be wrong. The alarm clock of a
-    process that does not use :func:`catch_ctrl_c` is left alone.
+    An exception may be its consequence: what was computed at that moment may be wrong, and pydantic turns
+    KeyboardInterrupt into an error of its own. The alarm clock of a process that does not use
+    :func:`catch_ctrl_c` is left alone.
     """
-    is_ours = signal.getsignal(signal.SIGALRM) is _repeat
-    return is_ours and signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0
+    if signal.getsignal(signal.SIGALRM) is _repeat:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return bool(_CAME)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    _CAME.append(number)
     if frame is not None and _may_hold_lock(frame):
         _later()
     else:

@@ -30,23 +30,21 @@ from builder.lock.file import packages_in, read_lock
 from builder.lock.groups import chosen_groups, left_out
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
-from builder.lock.request import LockRequest, WheelBuilder
-from builder.lock.solve import check_environment
-from builder.lock.solvers import Solver
-from builder.lock.unfinished import solved
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.site.pulled import forget_pull
-from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
-from builder.smoke.plan import SmokePlan, plan_smoke
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
 from builder.wheels.locked import build_missing_wheels, place_wheels
 
 if TYPE_CHECKING:
+    from builder.lock.request import WheelBuilder
+    from builder.lock.solvers import Solver
+    from builder.smoke.options import SlurmOptions, SmokeOptions
+    from builder.smoke.plan import SmokePlan
     from builder.smoke.run import SmokeReport
 
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
@@ -181,6 +179,10 @@ class Project:
             SolveError: no set of packages satisfies the environment.
             FetchError, RegistryError: base, channel or index do not answer.
         """
+        from builder.lock.request import LockRequest
+        from builder.lock.solve import check_environment
+        from builder.lock.unfinished import solved
+
         path = path or recipe.lock_path
         _refuse_unchanged(recipe)
         self.check(recipe)
@@ -427,12 +429,14 @@ class Project:
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
         """What the smoke test of a build tests: the recipe's ``smoke``, or what the lock suggests."""
+        from builder.smoke.plan import plan_smoke
+
         recipe = result.recipe
         packages = result.lock.for_platform(recipe.platform)
         return plan_smoke(recipe.smoke, packages, recipe_environment(recipe).requested)
 
     def smoke(
-        self, result: BuildResult, options: SmokeOptions = DEFAULTS, job: SlurmOptions | None = None
+        self, result: BuildResult, options: SmokeOptions | None = None, job: SlurmOptions | None = None
     ) -> SmokeReport:
         """Runs the smoke test inside the image (or SIF) and stores its report.
 
@@ -442,10 +446,11 @@ class Project:
             job: the Slurm job that runs it, see :func:`builder.smoke.slurm.complete_job`; None: this host.
         """
         from builder.smoke.evidence import BuiltImage
+        from builder.smoke.options import DEFAULTS
         from builder.smoke.run import smoke
         from builder.smoke.slurm import smoke_on_slurm
 
-        options = replace(options, plan=self.smoke_plan(result))
+        options = replace(options or DEFAULTS, plan=self.smoke_plan(result))
         if job is not None:
             return smoke_on_slurm(
                 result.recipe,

@@ -1,4 +1,4 @@
-"""The settings of this machine (folders, threads, network), and the environment variables."""
+"""The settings of this machine: folders, threads, network."""
 
 from __future__ import annotations
 
@@ -10,31 +10,6 @@ from pathlib import Path
 
 from builder.errors import UsageError
 
-#: The environment variables that builder reads, and their meaning; the reference of the documentation.
-VARIABLES = {
-    "BUILDER_CACHE": "the cache; default: ``$XDG_CACHE_HOME/builder`` or ``~/.cache/builder``",
-    "BUILDER_TMPDIR": "the folder for temporary files; default: ``tmp`` in the cache",
-    "BUILDER_JOBS": "number of threads; default: the cores that this process may use",
-    "BUILDER_OFFLINE": "1: use only the cache and local files",
-    "BUILDER_MIRRORS": "``FROM=TO`` URL prefixes, separated by blanks; TO may be a folder",
-    "BUILDER_ACCEPT_LICENSES": "1: as ``--accept-licenses`` of ``builder build``",
-    "BUILDER_SOURCE": "as ``--source``: the annotation ``org.opencontainers.image.source``",
-    "BUILDER_REVISION": "as ``--revision``: the annotation ``org.opencontainers.image.revision``",
-    "BUILDER_REGISTRY_PROFILE": "a file with REGISTRY_USER and REGISTRY_PASSWORD",
-    "REGISTRY_USER": "user of the registry to push to or pull from",
-    "REGISTRY_PASSWORD": "password or token of this user",
-    "REGISTRY_HOST": "the only registry that they are sent to",
-    "REGISTRY_AUTH_FILE": "a file with credentials of registries, as podman and skopeo have it",
-    "DOCKER_CONFIG": "the folder with Docker's config.json, which may have credentials",
-    "DOCKER_HOST": "the Docker engine; also DOCKER_CONTEXT",
-    "SOURCE_DATE_EPOCH": "the time stamp of files in layers, in seconds since 1970; default: 1980-01-01",
-    "SSL_CERT_FILE": "certificates of authorities; also PIP_CERT and REQUESTS_CA_BUNDLE",
-    "HTTPS_PROXY": "the proxy for https; also HTTP_PROXY and NO_PROXY",
-    "NETRC": "a file with users and passwords of servers; default: ``~/.netrc``",
-    "PIP_INDEX_URL": "the package index; also pip's other variables, such as PIP_FIND_LINKS and PIP_NO_INDEX",
-    "SBATCH_ACCOUNT": "the account of jobs without ``--account``",
-    "SLURM_ACCOUNT": "the same, without SBATCH_ACCOUNT",
-}
 #: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800
 #: The last second, in the year 2106, that a squashfs can hold as a time.

@@ -1,13 +1,25 @@
-"""Text for people: numbers with units, and characters that a terminal would obey."""
+"""Text for people: tables, numbers with units, and characters that a terminal would obey."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 #: Control characters (C0, DEL, C1), separators of lines and paragraphs, and marks that change the direction
 #: of a text: a terminal obeys them, and other programs see a new line. Also surrogates, the undecodable bytes
 #: of file names: they cannot be written as UTF-8.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@dataclass
+class Table:
+    """A table for a terminal: columns, rows, and a line above and below them."""
+
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    title: str = ""
+    caption: str = ""
 
 
 def visible(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from builder.cli.logs import log_path, start_logging
 from builder.cli.mistakes import explained, flags_first, wants_json
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
-from builder.interrupts import take_postponed
+from builder.interrupts import take_interrupt
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.running import mark_running
@@ -38,7 +37,7 @@ COMMANDS = {
     "pull": ("pull", "Download the published image of a target."),
     "run": ("run_command", "Run a command in a target's image."),  # not run: see the function below
     "job": ("job", "Write or submit a batch script for a target."),
-    "sites": ("sites", "List, show, check and write site files."),
+    "sites": ("sites", "List, show and write site files."),
     "convert": ("convert", "Convert an OCI image to SIF or squashfs."),
     "diff": ("convert", "Compare the packages of two locks."),
     "doctor": ("doctor", "Report what this host can build and run."),
@@ -68,34 +67,12 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, flags_first(args, list(COMMANDS)))
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except OSError as e:
-            if isinstance(ctx.obj, Context) and (refused := _cache_refused(e, ctx.obj.settings.cache)):
-                raise refused from e
-            raise
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"builder.cli.{COMMANDS[cmd_name][0]}")
         found: click.Command = getattr(module, cmd_name)
         return found
-
-
-def _cache_refused(error: OSError, cache: Path) -> BuilderError | None:
-    """The error for a cache that cannot be written to; None if ``error`` is about something else."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or not isinstance(error.filename, str | bytes):
-        return None
-    path = Path(os.fsdecode(error.filename))
-    if not path.is_relative_to(cache) and not cache.is_relative_to(path):
-        return None
-    return BuilderError(
-        f"the cache {cache} cannot be used: {path}: {error.strerror}",
-        "name a folder that you can write to: BUILDER_CACHE=FOLDER, or builder --cache FOLDER",
-    )
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
@@ -152,7 +129,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        message, hint = explained(e, words, command)
+        message, hint = explained(e)
         output.error(message, hint)
         output.failure(message, hint, e.exit_code)
         return e.exit_code
@@ -162,7 +139,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         return interrupted(output)
     except Exception as e:
         # Python before 3.12 turns one in __set_name__ (of a class that is imported) into a RuntimeError.
-        if isinstance(e.__cause__, KeyboardInterrupt) or take_postponed():
+        if isinstance(e.__cause__, KeyboardInterrupt) or take_interrupt():
             return interrupted(output)
         return failed(e, output)
 
@@ -182,7 +159,8 @@ def failed(error: Exception, output: Output) -> int:
         message, hint, code = error.message, error.hint, error.exit_code
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        message, hint = f"{where}{error.strerror or error}", "check the path, its permissions and the disk"
+        message = f"{where}{error.strerror or error}"
+        hint = "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         code = SpaceError.exit_code if full else BuilderError.exit_code
     else:

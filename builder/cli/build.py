@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.model import Image
-    from builder.site.build_array import BuildTask
+    from builder.site.build_jobs import BuildTask
     from builder.smoke.options import SlurmOptions
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -178,9 +178,9 @@ def build(
         return
     folder = options.layout or context.project.layout  # an error before the build
     if job:
-        from builder.cli.build_array import build_in_array
+        from builder.cli.build_jobs import build_in_jobs
 
-        build_in_array(context, recipes, lambda recipe: _array_task(context, recipe, options), folder)
+        build_in_jobs(context, recipes, lambda recipe: _job_task(context, recipe, options), folder)
         return
     context.each(recipes, lambda recipe: _build_here(context, recipe, options))
 
@@ -240,18 +240,18 @@ def _print_differences(context: Context, result: BuildResult) -> None:
 
 def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
     """Prints a build that was written to ``place`` and returns it as JSON."""
-    from builder.site.images import image_reference
-
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
     seconds = sum(result.timings.values())
     context.output.text(
-        f"[bold]{name}[/bold] {result.digest}\n"
+        f"{name} {result.digest}\n"
         f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
         f"  {place if result.sif else f'oci:{place}:{name}'}"
     )
     if result.recipe.site.runtime.kind == "edf" and result.image:
+        from builder.site.images import image_reference
+
         file = image_reference(result.recipe)
         context.output.note(f'jobs run it as a squashfs: builder convert oci:{place}:{name} "{file}"')
     where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
@@ -331,19 +331,20 @@ def _write_other_forms(context: Context, image: Image, name: str, options: Build
 # in a job -------------------------------------------------------------------------------------------------
 
 
-def _array_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildTask:
+def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildTask:
     """Return the build of a target in a job, whose packages are on this machine then.
 
     It locks and downloads on this host, because compute nodes may have no network.
     """
     from builder.engines.prepare import download_inputs
-    from builder.site.build_array import build_options, build_task
+    from builder.site.build_jobs import build_task
 
     asked = options.job
     assert asked is not None
-    wanted = build_options(recipe, account=asked.account, time=asked.time_limit, asked=asked.asked)
+    command = _job_command(context, recipe, options)
+    task = build_task(recipe, command, account=asked.account, time=asked.time_limit, asked=asked.asked)
     download_inputs(replace(context.project, says_left_out=True).request(recipe, options.lock_file))
-    return build_task(recipe, _job_command(context, recipe, options), wanted)
+    return task
 
 
 def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
-from rich.table import Table
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
 from builder.errors import BuilderError, ConfigError, UsageError
 from builder.progress import working
-from builder.text import human_bytes, parse_bytes
+from builder.text import Table, human_bytes, parse_bytes
 
 
 @click.group()
 def cache() -> None:
-    """Show, verify or prune the cache of packages, layers and unpacked images."""
+    """Show or prune the cache of packages, layers and unpacked images."""
 
 
 @cache.command("info")
@@ -31,9 +30,9 @@ def cache_info(context: Context) -> None:
 
     with working(context.output, "measuring the cache"):
         folders = usage(context.settings.cache)
-    table = Table("folder", "files", "size", box=None)
+    table = Table(("folder", "files", "size"))
     for folder in folders:
-        table.add_row(folder.name, str(folder.files), human_bytes(folder.size))
+        table.rows.append((folder.name, str(folder.files), human_bytes(folder.size)))
     context.output.table(table)
     total = sum(p.size for p in folders)
     context.output.result(
@@ -44,41 +43,6 @@ def cache_info(context: Context) -> None:
         },
         f"the cache {context.settings.cache} holds {human_bytes(total)}",
     )
-
-
-@cache.command("verify")
-@common_options
-@pass_context
-def cache_verify(context: Context) -> None:
-    """Hash all blobs, records and SIFs of the cache, and remove what is corrupt; exit code 1 if anything was.
-
-    The next build makes or downloads again what was removed.
-    """
-    from builder.sif.digests import remembered_digest
-    from builder.store.blobs import Store
-    from builder.store.verify import verify_cache
-
-    settings, output = context.settings, context.output
-    store = Store(settings.cache)
-    sifs = [(path, remembered_digest(path, store)) for path in store.folders.sif.glob("*.sif")]
-    known = [(path, digest) for path, digest in sifs if digest is not None]
-    found = verify_cache(store, known, jobs=settings.jobs, reporter=output)
-    for corrupt in found.corrupt:
-        output.warn(f"{corrupt.path} was corrupt and is removed: {corrupt.reason}")
-    if any(corrupt.is_linked for corrupt in found.corrupt):
-        output.warn("files in dist/ or in another OCI layout are the same: build again, which replaces them")
-    what = f"{found.files} files, {human_bytes(found.size)} in {settings.cache}"
-    output.result(
-        {
-            "cache": str(settings.cache),
-            "files": found.files,
-            "bytes": found.size,
-            "corrupt": [{"path": str(c.path), "reason": c.reason} for c in found.corrupt],
-        },
-        f"{what}: {len(found.corrupt)} corrupt, removed" if found.corrupt else f"{what}: all are right",
-    )
-    if found.corrupt:
-        context_exit(BuilderError.exit_code)
 
 
 @cache.command("prune")
@@ -140,15 +104,13 @@ def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bo
 
 
 def prune_all(context: Context, days: float | None, limit: int | None, stuck: set[Path]) -> int:
-    """Prune the cache, ``dist/`` of the project, and leftovers of engines; return the bytes freed.
+    """Prune the cache and ``dist/`` of the project; return the bytes freed.
 
     Args:
         context: of the command.
         days, limit: see :func:`builder.store.prune.prune`.
         stuck: receives what cannot be removed.
     """
-    from builder.run.select import remove_engine_leftovers
-    from builder.store.blobs import Store
     from builder.store.prune import prune
 
     freed, settings = 0, context.settings
@@ -156,7 +118,6 @@ def prune_all(context: Context, days: float | None, limit: int | None, stuck: se
         with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
             freed = context.project.prune_layout()
         freed += prune(settings.cache, settings.tmpdir, days, limit, stuck.add)
-        remove_engine_leftovers(settings, Store(settings.cache))
     return freed
 
 
@@ -192,12 +153,12 @@ def _show_removal(context: Context, limit: int | None, days: float) -> None:
 
     with working(context.output, "measuring the cache"):
         removal = plan_removal(context.settings.cache, limit, days)
-    table = Table("folder", "entries", "size", "last used", box=None)
+    table = Table(("folder", "entries", "size", "last used"))
     for kind in dict.fromkeys(item.kind for item in removal.items):
         items = [item for item in removal.items if item.kind == kind]
         used = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in items]
         size = human_bytes(sum(item.size for item in items))
-        table.add_row(kind, str(len(items)), size, f"{min(used)} to {max(used)}")
+        table.rows.append((kind, str(len(items)), size, f"{min(used)} to {max(used)}"))
     if removal.items:
         context.output.table(table)
     if limit is not None and removal.left > limit:

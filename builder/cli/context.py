@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.output import Output
-from builder.errors import BuilderError, ConfigError, UsageError
+from builder.errors import BuilderError, ConfigError
 from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.project import Project
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def decorated(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command, in their order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @dataclass
@@ -26,8 +39,6 @@ class Context:
     output: Output
     settings: Settings
     start: Path
-    _said: set[str] = field(default_factory=set)
-    """Warnings about targets that were printed."""
 
     @cached_property
     def project(self) -> Project:
@@ -54,18 +65,10 @@ class Context:
 
         Raises:
             ConfigError: the first word is not a target, and the project has several.
-            UsageError: there is no word, and the project has several targets; or the first word is a site and
-                no target.
+            UsageError: there is no word, and the project has several targets.
         """
-        from builder.config.sites import site_files
-
         targets = self.project.targets
         if not words or (len(targets) == 1 and words[0] not in targets):
-            if words and words[0] in site_files(self.project.root):
-                raise UsageError(
-                    f"no target named {words[0]!r}: it is a site, and the only target is {targets[0]}",
-                    f"write {targets[0]}, or leave it out",
-                )
             return self.one_recipe(None), tuple(words)
         try:
             return self.project.recipe(words[0]), tuple(words[1:])
@@ -152,20 +155,8 @@ target_and_command = click.argument(
 )
 
 
-def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion of the names of groups."""
-    from builder.config.groups import recipe_groups
-
-    root = completed_root(ctx)
-    try:
-        names = sorted(recipe_groups(root)) if root else []
-    except BuilderError:
-        return []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-#: The options of a container, of ``run`` and ``job``.
-_CONTAINER: tuple[Any, ...] = (
+#: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.
+container_options = decorated(
     click.option("--image", default="", help="Use another image: a reference, or a SIF."),
     click.option(
         "--bind",
@@ -189,28 +180,20 @@ _CONTAINER: tuple[Any, ...] = (
 )
 
 
-def container_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--image``, ``--bind``, ``--env`` and ``--env-file``."""
-    for option in reversed(_CONTAINER):
-        command = option(command)
-    return command
-
-
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Accepts ``--json`` after the command's name too, where people type it."""
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        help="Print one JSON document on stdout.",
-        expose_value=False,
-        callback=_set_json,
-    )(command)
-
-
 def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and isinstance(ctx.obj, Context):
         ctx.obj.output.as_json = True
+
+
+#: Accepts ``--json`` after the command's name, where people type it.
+common_options = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document on stdout.",
+    expose_value=False,
+    callback=_set_json,
+)
 
 
 def context_exit(code: int) -> None:

@@ -73,14 +73,6 @@ def convert(
 @pass_context
 def diff(context: Context, a: Path, b: Path, form: str) -> None:
     """Compare the packages and the base images of two lock files. Exit with 1 if they differ."""
-    if _diff_locks(context, a, b, form):
-        context_exit(1)
-
-
-def _diff_locks(context: Context, a: Path, b: Path, form: str) -> bool:
-    """Prints what differs between two locks; returns whether anything does."""
-    from rich.markup import escape
-
     from builder.cli.markdown import lock_changes, summary
     from builder.lock.changes import compare_locks
     from builder.lock.file import read_lock
@@ -95,5 +87,6 @@ def _diff_locks(context: Context, a: Path, b: Path, form: str) -> bool:
             lines.append(f"base: {before} -> {after}")
         text = "\n".join([*lines, summary(changes)])
     value = {"a": str(a), "b": str(b), "equal": not changes, **changes.to_json()}
-    context.output.result(value, escape(text))
-    return bool(changes)
+    context.output.result(value, text)
+    if changes:
+        context_exit(1)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
 from builder.errors import BuilderError, ImageError
@@ -20,19 +18,13 @@ from builder.parallel import in_parallel
 from builder.progress import working
 from builder.run.process import execute, reason
 from builder.settings import Settings, home_folder
-from builder.text import human_bytes
+from builder.text import Table, human_bytes
 from builder.version import __version__
 
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9
 _LOGIN_HINT = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
 Status = Literal["ok", "missing", "broken", "bad"]
-_MARKS = {
-    "ok": "[green]ok[/green]",
-    "missing": "[yellow]missing[/yellow]",
-    "broken": "[yellow]broken[/yellow]",
-    "bad": "[red]bad[/red]",
-}
 
 
 @dataclass(frozen=True)
@@ -56,9 +48,9 @@ def doctor(context: Context) -> None:
     """
     with working(context.output, "examining this host"):
         findings = examine(context.settings)
-    table = Table("", "what", "found", "hint", box=None)
+    table = Table(("", "what", "found", "hint"))
     for finding in findings:
-        table.add_row(_MARKS[finding.status], finding.what, escape(finding.found), escape(finding.hint))
+        table.rows.append((finding.status, finding.what, finding.found, finding.hint))
     context.output.table(table)
     context.output.result([asdict(finding) for finding in findings])
     if any(finding.status == "bad" for finding in findings):

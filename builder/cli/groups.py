@@ -9,11 +9,11 @@ import click
 
 from builder.cli import failed, run
 from builder.cli.cache import prune_all
-from builder.cli.context import Context
+from builder.cli.context import Context, decorated
 from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
-from builder.cli.slurmoptions import JOB_OPTIONS, take_job_options
+from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import BuilderError, UsageError
 from builder.interrupts import catch_ctrl_c
 from builder.settings import Settings
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 USUAL_GROUPS = ("ml", "gui")
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30
-_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
-    (["-y", "--yes"], {"is_flag": True, "help": "Answer yes to every question (for CI)."}),
-    (["--dry-run"], {"is_flag": True, "help": "Build, and print what would be published."}),
-    (["--tag"], {"metavar": "YY.MM", "help": "Tag to use instead of the recipes' dated tags."}),
-    (["--to"], {"help": "HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."}),
-    (["--force"], {"is_flag": True, "help": "Allow a dated tag to move, and latest to go back."}),
+_OPTIONS = decorated(
+    click.option("-y", "--yes", is_flag=True, help="Answer yes to every question (for CI)."),
+    click.option("--dry-run", is_flag=True, help="Build, and print what would be published."),
+    click.option("--tag", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."),
+    click.option("--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."),
+    click.option("--force", is_flag=True, help="Allow a dated tag to move, and latest to go back."),
+    job_options,
 )
 
 
@@ -64,20 +65,15 @@ def command(root: Path) -> click.Command:
         options = PublishOptions(to=to, month=tag, force=force, job=job, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
-    params: list[click.Parameter] = [
-        click.Option(
-            [f"--{name}", _parameter(name)], is_flag=True, help=f"Publish the targets of group {name}."
+    flags = [
+        click.option(
+            f"--{name}", _parameter(name), is_flag=True, help=f"Publish the targets of group {name}."
         )
         for name in names
     ]
-    params += [click.Option(declarations, **options) for declarations, options in (*_OPTIONS, *JOB_OPTIONS)]
-    return click.Command(
-        "publish.py",
-        params=params,
-        callback=publish,
-        help=__doc__,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    settings = {"help_option_names": ["-h", "--help"]}
+    add = click.command("publish.py", help=__doc__, context_settings=settings)
+    return add(decorated(*flags, _OPTIONS)(publish))
 
 
 def _parameter(group: str) -> str:

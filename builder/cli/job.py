@@ -71,12 +71,6 @@ class JobOutput:
     help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. The newest in it is $BUILDER_RESUME.",
 )
 @click.option(
-    "--resume-args",
-    default="",
-    metavar="WORDS",
-    help='Words that follow COMMAND if there is a checkpoint: "--resume {job.resume}".',
-)
-@click.option(
     "--chain",
     type=click.IntRange(min=1),
     metavar="N",
@@ -116,8 +110,8 @@ def job(
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
 
-    TARGET can be left out in a project of one target. Words of COMMAND can contain {job.data}, {job.id},
-    {job.resume}, {job.checkpoints} and {env.NAME}, which the job fills in.
+    TARGET can be left out in a project of one target. COMMAND reaches the program unchanged; bash -c '...'
+    fills in variables of the job, such as "$BUILDER_DATA".
 
     \b
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py

@@ -1,7 +1,9 @@
-"""What runs now: a live display in a terminal, a line every few seconds in a log."""
+"""What runs now: a line that changes in a terminal, a line every few seconds in a log."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import threading
 import time
@@ -9,24 +11,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
-
-from builder.text import human_bytes, human_seconds
+from builder.text import human_bytes, human_seconds, visible
 
 #: Seconds without a line in a log, after which one says what runs. A busy machine may be late by a second.
 QUIET_S = 8.0
 #: Seconds over which a rate is measured, and between two of its samples.
 _RATE_S = 15.0
 _SAMPLE_S = 0.5
-#: Columns of a bar: it takes what the text leaves, and is left out below the least.
-_BAR = range(8, 25)
-#: Columns that a name keeps beside a long state.
-_LEAST_NAME = 24
+#: Seconds between two states of the line in a terminal.
+_REFRESH_S = 0.125
+#: Moves the cursor to the start of its line, and deletes the line.
+_CLEAR = "\r\x1b[K"
 
 
 @dataclass
@@ -88,28 +83,30 @@ class Task:
 
 
 class Activity:
-    """Shows the tasks that run.
+    """Shows what runs: the task that began last, because it is a part of the others.
 
-    Args:
-        console: where they are shown. In a terminal they have a line each, which changes; otherwise
-            ``say`` receives a line for each when nothing was printed for :data:`QUIET_S` seconds.
-        say: prints a line.
+    In a terminal it has the last line of stderr, which changes; otherwise ``say`` receives a line when
+    nothing was printed for :data:`QUIET_S` seconds.
     """
 
-    def __init__(self, console: Console, say: Callable[[str], None]) -> None:
-        self._console = console
+    def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()  # of the tasks
-        self._display = threading.Lock()  # of what shows them; taken before the other one
+        self._display = threading.RLock()  # of what shows them; taken before the other one
         self._tasks: dict[str, Task] = {}
-        self._live: Live | None = None
         self._stop = threading.Event()
-        self._spinner = Spinner("dots")
         self._printed = 0.0
+        self._shown = False
 
-    def printed(self) -> None:
-        """Something was printed: a log is not silent."""
-        self._printed = time.monotonic()
+    def clear(self) -> None:
+        """Remove the line from the terminal, because something else will be printed: a log is not silent."""
+        with self._display:
+            self._printed = time.monotonic()
+            if self._shown:
+                sys.stderr.write(_CLEAR)
+                sys.stderr.flush()
+                self._shown = False
 
     def start(self, name: str, total: int | None, unit: str) -> None:
         """Shows a task. One that is shown already gets another total."""
@@ -143,71 +140,45 @@ class Activity:
 
     def close(self) -> None:
         """Shows no task any longer."""
-        with self._display:
-            with self._lock:
-                self._tasks.clear()
-            self._end()
+        with self._lock:
+            self._tasks.clear()
+        self._end()
 
     def _begin(self) -> None:
-        self.printed()
-        if self._console.is_terminal:
-            self._live = Live(
-                console=self._console,
-                get_renderable=self._render,
-                refresh_per_second=8,
-                transient=True,
-                redirect_stdout=sys.stdout.isatty(),
-            )
-            self._live.start()
-            return
+        self._printed = time.monotonic()
         self._stop = threading.Event()
         threading.Thread(target=self._report, args=(self._stop,), name="activity", daemon=True).start()
 
     def _end(self) -> None:
-        self._stop.set()
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+        with self._display:
+            self._stop.set()
+            self.clear()
 
     def _report(self, stop: threading.Event) -> None:
-        """Prints lines until ``stop`` is set."""
-        while not stop.wait(max(0.01, self._printed + QUIET_S - time.monotonic())):
+        """Show what runs until ``stop`` is set."""
+        pause = _REFRESH_S if self._terminal else QUIET_S
+        while not stop.wait(pause if self._terminal else self._printed + pause - time.monotonic()):
             with self._display:
-                if stop.is_set() or time.monotonic() - self._printed < QUIET_S:
+                if stop.is_set() or time.monotonic() - self._printed < pause:
                     continue
                 try:
-                    self._say(self._line())
+                    self._show()
                 except (OSError, ValueError):  # nobody reads any more, or the output is closed
                     return
-                self.printed()
+
+    def _show(self) -> None:
+        line = self._line()
+        if not self._terminal:
+            self._say(line)
+            return
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(_CLEAR + (line if len(line) <= width else f"{line[: width - 3]}..."))
+        sys.stderr.flush()
+        self._shown = True
 
     def _line(self) -> str:
-        """The state of the task that began last: it is a part of the others."""
+        """Return the state of the task that began last, and how many others run."""
         with self._lock:
-            task = list(self._tasks.values())[-1]
-            return f"{task.name}: {task.status(time.monotonic())}"
-
-    def _render(self) -> Group:
-        with self._lock:
-            now = time.monotonic()
-            rows = [(task.name, task.status(now), task.total, task.done) for task in self._tasks.values()]
-        return Group(*(self._row(*row) for row in rows))
-
-    def _row(self, name: str, status: str, total: int | None, done: int) -> Table:
-        """A line that is never wider than the terminal: spinner, name, bar, state."""
-        room = self._console.width - 3  # the spinner, and a column that stays free
-        if len(name) + 1 + len(status) > room:
-            name = _shortened(name, max(_LEAST_NAME, room - 1 - len(status)))
-            status = _shortened(status, room - 1 - len(name))
-        cells: list[Spinner | Text | ProgressBar] = [self._spinner, Text(name, no_wrap=True)]
-        left = room - len(name) - len(status) - 2
-        if total and left >= _BAR.start:
-            cells.append(ProgressBar(total, min(done, total), width=min(left, _BAR.stop - 1)))
-        cells.append(Text(status, style="dim", no_wrap=True))
-        row = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
-        row.add_row(*cells)
-        return row
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 3)] + "..."
+            *others, task = self._tasks.values()
+            more = f" (and {len(others)} more)" if len(others) > 1 else ""
+            return visible(f"{task.name}: {task.status(time.monotonic())}{more}".replace("\n", " "))

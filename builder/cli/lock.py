@@ -108,7 +108,6 @@ def lock(
 
 def _report(context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None) -> dict[str, Any]:
     """Prints a lock that was written and returns it as JSON; ``changes`` is None for a first lock."""
-    from rich.markup import escape
 
     from builder.cli.markdown import summary
     from builder.lock.groups import left_out
@@ -122,7 +121,7 @@ def _report(context: Context, recipe: Recipe, made: Lock, changes: LockChanges |
         counted = f"{len(system)} OS, {counted}"
     context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
     if line := left_out(recipe, made):
-        context.output.text(f"  {escape(line)}")
+        context.output.text(f"  {line}")
     if changes is not None:
         context.output.text(f"  {summary(changes)}")
     return {
@@ -147,6 +146,6 @@ def _earlier(recipe: Recipe) -> Lock | None:
 
 def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:
     reasons = context.project.stale(recipe)
-    state = f"[red]stale[/red]: {'; '.join(reasons)}" if reasons else "[green]fresh[/green]"
+    state = f"stale: {'; '.join(reasons)}" if reasons else "fresh"
     context.output.text(f"{recipe.name}: {state}")
     return {"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Sequence
 
 import click
@@ -27,28 +26,6 @@ _COMMANDS = {
     "prune": "cache prune",
     "version": "--version",
 }
-#: Options of other tools by command -> what to write for builder.
-_OPTIONS = {
-    "run": {
-        "-v": "--bind SOURCE:TARGET",
-        "--volume": "--bind SOURCE:TARGET",
-        "-e": "--env NAME=VALUE",
-        "-w": "--workdir FOLDER",
-        "-t": "--interactive",
-        "-it": "--interactive",
-        "--nv": "--gpus N, or nothing: the recipe's gpu: decides",
-        "--rocm": "--gpus N, or nothing: the recipe's gpu: decides",
-        "--rm": "nothing instead: no container is left behind",
-    },
-    "build": {
-        "-f": "the target's name: a target is the file recipes/NAME.yaml",
-        "--env": "builder init --from FILE once; then builder build",
-        "--no-cache": "--rebuild, for the engines docker, apptainer and cotainr",
-        "--push": "builder publish TARGET",
-        "--platform": "platform: linux-64 in the recipe",
-    },
-}
-_OPTIONS["job"] = _OPTIONS["run"]
 #: Options of the group that are flags, which may stand after the command too.
 _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 
@@ -73,26 +50,20 @@ def wants_json(args: Sequence[str]) -> bool:
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
-def explained(error: click.ClickException, args: Sequence[str], command: click.Command) -> tuple[str, str]:
-    """The message and the hint for an error of click.
-
-    Args:
-        error: what click raised.
-        args: the command line, without the program's name.
-        command: the program.
-    """
+def explained(error: click.ClickException) -> tuple[str, str]:
+    """The message and the hint for an error of click."""
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
-        return message, _value_hint(getattr(error, "option_name", ""), args, command)
+        return message, "builder COMMAND --help lists the options and arguments"
     path = _path(context)
     general = f"{path} --help lists the options and arguments"
     unknown = re.match(r"No such command ['\"](.*?)['\"]", error.message)
     if unknown and isinstance(context.command, click.Group):
-        return f"No such command {unknown[1]!r}", _command_hint(unknown[1], context, args)
+        return f"No such command {unknown[1]!r}", _command_hint(unknown[1], context)
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
-        return f"No such option: {name}", _option_hint(name, context, args) or general
+        return f"No such option: {name}", _option_hint(name, context) or general
     if isinstance(error, click.BadParameter) and error.param is not None:
         choices = getattr(error.param.type, "choices", ())
         wrong = re.search(r"'(.*?)' is not one of", error.message)
@@ -104,18 +75,6 @@ def explained(error: click.ClickException, args: Sequence[str], command: click.C
     return message, general
 
 
-def _value_hint(option: str, args: Sequence[str], command: click.Command) -> str:
-    """How an option is written whose value is missing; click names no command in that error."""
-    path = "builder"
-    for word in args:
-        found = isinstance(command, click.Group) and command.get_command(click.Context(command), word)
-        if found:
-            command, path = found, f"{path} {word}"
-    general = f"{path} --help lists the options and arguments"
-    metavar = next((param.metavar for param in command.params if option in param.opts), "")
-    return f"write {option} {metavar}; {general}" if metavar else general
-
-
 def _path(context: click.Context) -> str:
     """``builder cache prune``; click has the program's name, which may be ``python -m builder``."""
     names: list[str] = []
@@ -125,7 +84,7 @@ def _path(context: click.Context) -> str:
     return " ".join(["builder", *names])
 
 
-def _command_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
+def _command_hint(name: str, context: click.Context) -> str:
     group = context.command
     known = group.list_commands(context) if isinstance(group, click.Group) else []
     near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.6)
@@ -145,15 +104,11 @@ def _targets(context: click.Context) -> list[str]:
     return complete_target(context, click.Argument(["target"]), "")
 
 
-def _option_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
+def _option_hint(name: str, context: click.Context) -> str:
     """Return the hint for an option that the command does not have; empty if nothing is close."""
     command = context.command
-    typed = name if name in args else next((a for a in args if a.startswith(name)), name)
-    if command.name in ("run", "job") and (inner := _with_dashes(typed, context, args)):
-        return f"put -- before the command that runs in the image: {inner}"
-    others = _OPTIONS.get(command.name or "", {})
-    if found := others.get(typed) or others.get(name):
-        return f"write {found}"
+    if command.name in ("run", "job"):
+        return f"put -- before the command: builder {command.name} [TARGET] -- COMMAND {name}"
     root = context.find_root()
     if root is not context and any(name in param.opts for param in root.command.params):
         return f"write it before the command: builder {name} ... {context.info_name} ..."
@@ -161,37 +116,3 @@ def _option_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
     options = [option for param in params for option in param.opts if option.startswith("--")]
     near = difflib.get_close_matches(name, dict.fromkeys(options), n=2, cutoff=0.6)
     return f"did you mean {' or '.join(near)}?" if near else ""
-
-
-def _with_dashes(option: str, context: click.Context, args: Sequence[str]) -> str:
-    """The command line with ``--`` before the command that has the option; empty if there is no command."""
-    words = list(args)
-    if option not in words or context.info_name not in words:
-        return ""
-    positional = _positional(words, words.index(context.info_name) + 1, words.index(option), context.command)
-    first = words[positional[0]] if positional else ""
-    if first in _targets(context) or ("/" in first and ":" in first):  # a target, or an image
-        positional = positional[1:]
-    if not positional:
-        return ""
-    start = positional[0]
-    return shlex.join(["builder", *words[:start], "--", *words[start:]])
-
-
-def _positional(words: Sequence[str], start: int, end: int, command: click.Command) -> list[int]:
-    """The positions of words that are neither options nor their values."""
-    with_value = {
-        option
-        for param in command.params
-        for option in param.opts
-        if isinstance(param, click.Option) and not param.is_flag and not param.count
-    }
-    found = []
-    position = start
-    while position < end:
-        if words[position] in with_value:
-            position += 1
-        elif not words[position].startswith("-"):
-            found.append(position)
-        position += 1
-    return found

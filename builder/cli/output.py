@@ -5,40 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
-from rich.segment import Segment, Segments
-from rich.table import Table
+import click
 
 from builder.cli.live import Activity
-from builder.cli.tables import LONGEST_LINE, fitted
-from builder.text import visible
-
-#: Columns of a table that goes to a file or a pipe; a longer text stays on one line there.
-_WIDTH = 120
+from builder.text import Table, visible
 
 log = logging.getLogger("builder.output")
 
 
-class _Console(Console):
-    """A console that shows control characters of texts as escapes (``\\x1b``) and keeps its own.
-
-    Messages and tables quote registries, locks and packages: these could set the terminal's title, clear the
-    screen, or hide what follows.
-    """
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
-
-
 class Output:
     """Writes results to stdout and progress to stderr; the :class:`builder.progress.Reporter` of all stages.
+
+    Control characters of texts are shown as escapes (``\\x1b``): messages and tables quote registries, locks
+    and packages, which could set the terminal's title, clear the screen, or hide what follows.
 
     Args:
         as_json: stdout takes one JSON document and nothing else.
@@ -48,32 +33,29 @@ class Output:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.err = _Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-        self.out = _Console(highlight=False, emoji=False, soft_wrap=True)
-        self._wraps = self.out.is_terminal
-        if not self._wraps:  # a file or a pipe has no width
-            self.out = _Console(highlight=False, emoji=False, soft_wrap=True, width=_WIDTH)
-        self._activity = Activity(self.err, self.note)
+        self._activity = Activity(self.note)
 
     def result(self, value: Any, text: str | None = None) -> None:
-        """Prints the command's result: ``value`` with ``--json``, else ``text`` (rich markup) or nothing."""
+        """Prints the command's result: ``value`` with ``--json``, else ``text`` or nothing."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
         elif text is not None:
-            self.out.print(text)
+            self.text(text)
 
     def text(self, text: str) -> None:
-        """Prints a part of the result (rich markup), unless ``--json`` prints all of it at the end."""
+        """Prints a part of the result, unless ``--json`` prints all of it at the end."""
         if not self.as_json:
-            self.out.print(text)
+            self._activity.clear()
+            click.echo(visible(text))
 
     def table(self, table: Table) -> None:
-        """Prints a rich table that fits the terminal, unless the result is JSON."""
+        """Prints a table that fits the terminal, unless the result is JSON."""
         if self.as_json:
             return
-        options = self.out.options.update(width=LONGEST_LINE)
-        lines = self.out.render_lines(fitted(table, self.out, wrap=self._wraps), options, pad=False)
-        self.out.print(Segments([segment for line in lines for segment in _stripped(line)]), end="")
+        from builder.cli.tables import fitted
+
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        self.text("\n".join(fitted(table, width)))
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
         if not self.quiet:
@@ -93,20 +75,19 @@ class Output:
     def note(self, message: str) -> None:
         log.info("%s", message)
         if not self.quiet:
-            self._activity.printed()
-            self.err.print(escape(message))
+            self._say("", message)
 
     def warn(self, message: str) -> None:
         log.warning("%s", message)
-        self.err.print(f"[yellow]warning:[/yellow] {escape(message)}")
+        self._say("warning: ", message, "yellow")
 
     def error(self, message: str, hint: str = "") -> None:
         """Reports an error that ends the command."""
         log.error("%s%s", message, f" (hint: {hint})" if hint else "")
         self.close()
-        self.err.print(f"[red]error:[/red] {escape(message)}")
+        self._say("error: ", message, "red")
         if hint:
-            self.err.print(f"  [dim]hint:[/dim] {escape(hint)}")
+            self._say("  hint: ", hint)
 
     def failure(self, message: str, hint: str, code: int) -> None:
         """With ``--json``, prints the error that ends the command as the one document on stdout."""
@@ -117,18 +98,15 @@ class Output:
 
     def log_hint(self, path: Path) -> None:
         """Names the log of a command that failed."""
-        self.err.print(f"  [dim]log:[/dim]  {escape(str(path))}")
+        self._say("  log:  ", str(path))
 
     def close(self) -> None:
         """Ends the display of tasks that an error left open."""
         self._activity.close()
 
-
-def _stripped(line: list[Segment]) -> Iterable[Segment]:
-    """A line without the blanks at its end, and a line break."""
-    while line and not line[-1].text.strip(" "):
-        line.pop()
-    if line:
-        text, style, control = line[-1]
-        line[-1] = Segment(text.rstrip(" "), style, control)
-    return [*line, Segment.line()]
+    def _say(self, label: str, message: str, color: str | None = None) -> None:
+        """Print a message on stderr, after a label in a color."""
+        if color and "NO_COLOR" not in os.environ:
+            label = click.style(label, fg=color)
+        self._activity.clear()
+        click.echo(label + visible(message), err=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.cli.context import Context
 from builder.progress import working
-from builder.text import human_bytes
+from builder.text import Table, human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -23,13 +23,12 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     Returns:
         The same as JSON.
     """
-    from rich.table import Table
 
     from builder.bytecode.layers import layers_for_packages
     from builder.engines.layered import layer_budget
     from builder.engines.prepare import ordered_packages
     from builder.fetch.sizes import head_sizes
-    from builder.layers.plan import likely_parts, plan_lock
+    from builder.layers.plan import plan_lock
     from builder.lock.environment import find_links
     from builder.lock.urls import url_variables
 
@@ -45,53 +44,34 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
             variables=url_variables(recipe),
         )
     budget = layers_for_packages(layer_budget(1, recipe.step_count))
-    plans = plan_lock(packages, sizes, recipe.layers, budget=budget, parts=likely_parts(sizes))
+    plans = plan_lock(packages, sizes, recipe.layers, budget=budget)
 
     unknown = sum(sizes.get(p.key) is None for p in packages)
-    rows = [_row(layer, sizes) for layer in plans]
-    result = {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown}
-    if recipe.bytecode != "none":
-        result["bytecode"] = recipe.bytecode
-    if system := _os_packages(recipe, lock):
-        result["os_packages"] = system
-    if recipe.step_count:
-        result["steps"] = _steps(recipe)
-    table = Table("layer", "packages", "archives", box=None)
+    system, steps = _os_packages(recipe, lock), _steps(recipe)
+    table = Table(("layer", "packages", "archives"))
     for layer in plans:
-        table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
+        table.rows.append((layer.title, str(len(layer.packages)), _size(layer, sizes)))
     context.output.table(table)
-    _print_system_and_steps(context, system, _steps(recipe))
+    if system:
+        context.output.text(f"OS packages: {', '.join(system)}")
+    for step in steps:
+        context.output.text(f"step: {step}")
     if unknown:
         context.output.warn(
             f"{unknown} archives have an unknown size: they are not in the cache, and their servers do not "
             "report it. They count as small here; in a build, each large one gets a separate layer"
         )
-    _note_what_a_build_knows(context, recipe, plans)
-    context.output.text(f"{recipe.name}: {len(packages)} packages in {len(rows)} layers")
-    return result
-
-
-def _note_what_a_build_knows(context: Context, recipe: Recipe, plans: Sequence[LayerPlan]) -> None:
     if recipe.bytecode != "none":
-        context.output.note(
-            f"bytecode: {recipe.bytecode} adds layers of compiled modules: only a build knows their number"
-        )
-    if any(layer.parts > 1 for layer in plans):
-        context.output.note(
-            "the parts of a package (1/2) are an estimate: only a build knows the sizes of the files"
-        )
-
-
-def _print_system_and_steps(
-    context: Context, system: Sequence[str], steps: Sequence[Mapping[str, Any]]
-) -> None:
-    from rich.markup import escape
-
-    if system:
-        context.output.text(f"OS packages: {escape(', '.join(system))}")
-    for step in steps:
-        network = " (with network)" if step["network"] else ""
-        context.output.text(f"step: {escape(step['title'])}{network}")
+        context.output.note("a build adds layers of compiled modules: only a build knows their number")
+    context.output.text(f"{recipe.name}: {len(packages)} packages in {len(plans)} layers")
+    return {
+        "target": recipe.name,
+        "packages": len(packages),
+        "layers": [_row(layer, sizes) for layer in plans],
+        "unknown_sizes": unknown,
+        "os_packages": system,
+        "steps": steps,
+    }
 
 
 def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
@@ -104,19 +84,12 @@ def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
     return [f"{package.name} {package.version}" for package in locked]
 
 
-def _steps(recipe: Recipe) -> list[dict[str, Any]]:
-    """What runs in the image while it is built, in order."""
+def _steps(recipe: Recipe) -> list[str]:
+    """Return the names of what runs in the image while it is built, in order."""
     from builder.steps.recipe import recipe_steps
 
-    scripts = [name for name, policy in recipe.conda.post_link.items() if policy == "run"]
     below, above = recipe_steps(recipe)
-    return [
-        *({"title": f"post-link script of {name}", "commands": [], "network": False} for name in scripts),
-        *(
-            {"title": step.name, "commands": step.commands, "network": step.network}
-            for step in (*below, *above)
-        ),
-    ]
+    return [f"{step.name}{' (with network)' if step.network else ''}" for step in (*below, *above)]
 
 
 def _size(layer: LayerPlan, sizes: Mapping[str, int | None]) -> str:
@@ -137,5 +110,4 @@ def _row(layer: LayerPlan, sizes: Mapping[str, int | None]) -> dict[str, object]
         "packages": [p.name for p in layer.packages],
         "archive_bytes": total,
         "unknown": unknown,
-        "estimated": layer.parts > 1,
     }

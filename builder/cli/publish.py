@@ -7,13 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from builder.cli.build import print_build_notes
 from builder.cli.context import (
     Context,
     common_options,
-    complete_group,
     complete_target,
     origin_annotations,
     pass_context,
@@ -36,13 +34,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@click.option(
-    "--group",
-    "groups",
-    multiple=True,
-    help="Publish all targets of a recipe group.",
-    shell_complete=complete_group,
-)
+@click.option("--group", "groups", multiple=True, help="Publish all targets of a recipe group.")
 @click.option(
     "--to",
     help="HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's repository; or oci:DIR.",
@@ -82,10 +74,10 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option("--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them.")
 @click.option(
     "--verify",
-    type=click.Choice(["sent", "all", "none"]),
+    type=click.Choice(["sent", "all"]),
     default="sent",
     show_default=True,
-    help="What to read back before a tag moves: what was sent, the whole image, or nothing.",
+    help="What to read back before a tag moves: what was sent, or the whole image.",
 )
 @click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
@@ -217,9 +209,9 @@ def _lines(done: Published) -> list[str]:
     from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
 
     verb = "would be" if done.dry_run else "is"
-    lines = [f"[bold]{done.target}[/bold] {verb} {done.reference}@{done.digest}"]
+    lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
     if done.tags:
-        smoke = f"not smoke-tested: {escape(done.untested)}" if done.untested else f"smoke test: {done.smoke}"
+        smoke = f"not smoke-tested: {done.untested}" if done.untested else f"smoke test: {done.smoke}"
         lines.append(f"  tags: {', '.join(done.tags)}; {smoke}")
     if done.push:
         p = done.push

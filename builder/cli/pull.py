@@ -12,7 +12,7 @@ import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
-from builder.errors import ConfigError, UsageError
+from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -79,8 +79,6 @@ def pull(
     if target and is_reference(target):
         _pull_reference(context, target, load)
         return
-    if origin:
-        _require_project(context, origin)
     project, out = context.project, context.output
     recipe = context.one_recipe(target)
     where = destination_text(recipe, origin, "--from")
@@ -95,15 +93,7 @@ def pull(
             done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out)
             done = _write_squashfs(context, recipe, done, squashfs) if squashfs else done
     text = f"{'now' if done.changed else 'already'} {done.reference}@{done.digest}\n  {done.place}"
-    out.result(_value(done, recipe.name), f"[bold]{recipe.name}[/bold] is {text}")
-
-
-def _require_project(context: Context, origin: str) -> None:
-    """Raises ConfigError with the way that needs no project, if there is none."""
-    try:
-        context.project  # noqa: B018
-    except ConfigError as e:
-        raise ConfigError(e.message, f"without a project: builder pull {origin}; {e.hint}") from None
+    out.result(_value(done, recipe.name), f"{recipe.name} is {text}")
 
 
 def _value(done: Pulled, target: str | None) -> dict[str, Any]:
@@ -129,7 +119,7 @@ def _pull_reference(context: Context, reference: str, load: EngineName | None) -
         with closing(open_place(where, settings, store, reporter=out)) as place:
             done = pull_into(Engine(load, settings, out), AnyImage(reference), place, tag)
         text = done.place
-    out.result(_value(done, None), f"[bold]{done.reference}[/bold] is here: {done.digest}\n  {text}")
+    out.result(_value(done, None), f"{done.reference} is here: {done.digest}\n  {text}")
 
 
 def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> Path:

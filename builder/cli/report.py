@@ -14,7 +14,6 @@ from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from builder.project import Project
-    from builder.smoke.page import TargetView
 
 
 @click.command()
@@ -43,7 +42,6 @@ def report(context: Context, names: tuple[str, ...], output: Path | None, share:
         _share(context, names, share)
         return
     from builder.smoke.page import render, view
-    from builder.smoke.reference import references
     from builder.smoke.reports import read_folder
     from builder.store.files import write_output
 
@@ -55,10 +53,11 @@ def report(context: Context, names: tuple[str, ...], output: Path | None, share:
     path = output or folder / "index.html"
     _require_folder("--output", path)
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    views = [view(name, *read, references()) for name, read in found.items() if read[0]]
+    views = [view(name, *read) for name, read in found.items() if read[0]]
     untested = {name: problems for name, (stored, problems) in found.items() if not stored}
     write_output(path, render(views, untested, made=made).encode())
-    _print_summary(context, path, views)
+    targets = {target.name: target.verdict for target in views}
+    context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {path}")
 
 
 def _require_folder(option: str, path: Path) -> None:
@@ -115,24 +114,3 @@ def _targets(project: Project, names: Sequence[str]) -> list[str]:
             "run one: builder smoke TARGET",
         )
     return targets
-
-
-def _print_summary(context: Context, path: Path, views: Sequence[TargetView]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("target", "verdict", "images", "tested", "slower than the image before", box=None)
-    targets = {}
-    for target in views:
-        slower = list(target.slower)
-        count, tested = str(len(target.images)), str(target.report["started"])[:10]
-        table.add_row(
-            target.name, target.verdict, count, tested, f"[yellow]{escape(', '.join(slower))}[/yellow]"
-        )
-        targets[target.name] = {
-            "verdict": target.verdict,
-            "images": len(target.images),
-            "slower": slower,
-        }
-    context.output.table(table)
-    context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {escape(str(path))}")

@@ -22,7 +22,7 @@ from builder.errors import UsageError
 if TYPE_CHECKING:
     from builder.cli.run_image import RunImage
     from builder.config.recipe import Recipe
-    from builder.site.command import ContainerRequest
+    from builder.site.containers import ContainerRequest
 
 
 @click.command()
@@ -79,7 +79,7 @@ def run(
     from builder.cli.run_here import bind_here, run_reference
     from builder.cli.run_image import chosen_image
     from builder.site.arguments import parse_bind, parse_env
-    from builder.site.command import ContainerRequest
+    from builder.site.containers import ContainerRequest
     from builder.site.shell import from_user
 
     recipe, command = _recipe_and_command(context, words)

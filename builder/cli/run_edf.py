@@ -14,7 +14,7 @@ from builder.errors import UsageError
 if TYPE_CHECKING:
     from builder.cli.context import Context
     from builder.config.recipe import Recipe
-    from builder.site.command import ContainerRequest
+    from builder.site.containers import ContainerRequest
 
 
 def print_edf(context: Context, recipe: Recipe, request: ContainerRequest) -> None:

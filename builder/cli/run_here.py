@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.cli.context import Context
     from builder.config.recipe import GpuVendor, Recipe
     from builder.run.base import Mount, RunOptions
-    from builder.site.command import ContainerRequest
+    from builder.site.containers import ContainerRequest
 
 #: Folders of an image that a bound folder would hide.
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")

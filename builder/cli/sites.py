@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_site, context_exit, pass_context
+from builder.cli.context import Context, common_options, complete_site, pass_context
 from builder.errors import ConfigError
+from builder.text import Table
 
 if TYPE_CHECKING:
     from builder.config.recipe import GpuVendor
@@ -28,7 +29,7 @@ def project_root(context: Context) -> Path | None:
 @common_options
 @click.pass_context
 def sites(ctx: click.Context) -> None:
-    """List the known sites, print the file of one, say how old they are, or write a new one.
+    """List the known sites and when they were checked, print the file of one, or write a new one.
 
     A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the file of this
     package.
@@ -39,14 +40,13 @@ def sites(ctx: click.Context) -> None:
 
 def _list(context: Context) -> None:
     """Prints the known sites."""
-    from rich.table import Table
 
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, site_files
 
     root = project_root(context)
     files = all_site_files(root)
-    table = Table("site", "runtime", "GPU", "checked", box=None)
+    table = Table(("site", "runtime", "GPU", "checked"))
     rows = []
     for name, path in site_files(root).items():
         try:
@@ -56,7 +56,7 @@ def _list(context: Context) -> None:
             continue
         place, runtime = origin(path), site.site.runtime.kind
         checked = (site.site.checked or "") + (f" ({place})" if place != "package" else "")
-        table.add_row(name, runtime, _gpus(site), checked)
+        table.rows.append((name, runtime, _gpus(site), checked))
         rows.append(
             {
                 "name": name,
@@ -105,52 +105,6 @@ def sites_show(context: Context, name: str) -> None:
     extends = f", which extends {parent} (builder sites show {parent})" if parent else ""
     context.output.note(f"{path}{extends}")
     click.echo(read_text(path), nl=False)
-
-
-def _days(age: int | None) -> str:
-    return "" if age is None else str(age)
-
-
-@sites.command("check")
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_site)
-@click.option("--days", type=click.IntRange(min=1), help="Days after which a file is too old. Default: 180.")
-@click.option("--strict", is_flag=True, help="End with exit code 4 if a file is too old or names no source.")
-@common_options
-@pass_context
-def sites_check(context: Context, names: tuple[str, ...], days: int | None, strict: bool) -> None:
-    """Say how old the facts in site files are: all of them, or those of NAME.
-
-    A site file has the day on which somebody compared it with the site's documents (checked), and these
-    documents (sources). docs/sites/README.md says how to compare one again.
-    """
-    from datetime import UTC, datetime
-
-    from rich.table import Table
-
-    from builder.config.sitefile import read_site
-    from builder.config.sites import all_site_files, site_files, unknown_site
-    from builder.site.status import MAX_AGE, currency
-
-    root = project_root(context)
-    known, files = site_files(root), all_site_files(root)
-    for name in names:
-        if name not in known:
-            raise unknown_site(name, root)
-    table = Table("site", "checked", "days", "to do", box=None)
-    rows = []
-    for name in dict.fromkeys(names or known):
-        found = currency(read_site(name, files).site, datetime.now(UTC).date(), days or MAX_AGE)
-        table.add_row(name, found.checked, _days(found.age), "; ".join(found.problems))
-        rows.append({"name": name, "checked": found.checked, "days": found.age, "problems": found.problems})
-    context.output.table(table)
-    context.output.result(rows)
-    old = [str(row["name"]) for row in rows if row["problems"]]
-    if old:
-        context.output.warn(f"compare these sites with their sources: {', '.join(old)}")
-    else:
-        context.output.note("nothing to do")
-    if old and strict:
-        context_exit(4)
 
 
 @sites.command("new")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.cli.context import decorated
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,67 +15,36 @@ if TYPE_CHECKING:
 
 #: Where the account comes from without ``--account``: sbatch reads the first variable, srun the second.
 ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
-#: Declarations and settings of the options, for click.
-_Options = tuple[tuple[list[str], dict[str, Any]], ...]
-_SLURM: _Options = (
-    (
-        ["--slurm"],
-        {
-            "multiple": True,
-            "metavar": "OPTION",
-            "help": "Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
-        },
-    ),
-)
-_BUILD: _Options = (
-    (
-        ["--on"],
-        {"type": click.Choice(["slurm"]), "help": "Run as a job on the nodes of the recipe's site."},
-    ),
-    (
-        ["--account"],
-        {
-            "default": "",
-            "metavar": "A",
-            "help": "With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT.",
-        },
-    ),
-    (
-        ["--time"],
-        {"default": "", "metavar": "T", "help": "With --on slurm: time limit of the job (HH:MM:SS)."},
-    ),
-    *_SLURM,
-)
-#: The options of commands that can run the smoke test as a job.
-JOB_OPTIONS: _Options = (
-    *_BUILD,
-    (
-        ["--nodes"],
-        {
-            "type": click.IntRange(min=1),
-            "default": 1,
-            "show_default": True,
-            "help": "With --on slurm: number of nodes. With 2 or more the network is measured, too.",
-        },
-    ),
-)
-
-
-def _adds(options: _Options) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for declarations, settings in reversed(options):
-            command = click.option(*declarations, **settings)(command)
-        return command
-
-    return add
-
-
 #: Adds ``--slurm`` alone; :func:`builder.site.slurmrequest.read_slurm` reads its values.
-raw_slurm_option = _adds(_SLURM)
+raw_slurm_option = click.option(
+    "--slurm",
+    multiple=True,
+    metavar="OPTION",
+    help="Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
+)
+_ON = click.option(
+    "--on", type=click.Choice(["slurm"]), help="Run as a job on the nodes of the recipe's site."
+)
+_ACCOUNT = click.option(
+    "--account",
+    default="",
+    metavar="A",
+    help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT.",
+)
+_TIME = click.option(
+    "--time", default="", metavar="T", help="With --on slurm: time limit of the job (HH:MM:SS)."
+)
+_NODES = click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --on slurm: number of nodes. With 2 or more the network is measured, too.",
+)
 #: Adds ``--on``, ``--account``, ``--time`` and ``--slurm``; :func:`take_job_options` takes their values.
-slurm_options = _adds(_BUILD)
+slurm_options = decorated(_ON, _ACCOUNT, _TIME, raw_slurm_option)
 #: The same and ``--nodes``; :func:`take_job_options` takes their values.
-job_options = _adds(JOB_OPTIONS)
+job_options = decorated(slurm_options, _NODES)
 
 
 def take_job_options(
@@ -94,9 +63,6 @@ def take_job_options(
     Raises:
         UsageError: an option needs ``--on slurm``, or excludes it, or ``--slurm`` is not valid.
     """
-    from builder.site.slurmrequest import read_slurm
-    from builder.smoke.options import SlurmOptions
-
     where, account, time, raw = (values.pop(name) for name in ("on", "account", "time", "slurm"))
     nodes = values.pop("nodes", 1)
     if not where:
@@ -111,5 +77,8 @@ def take_job_options(
             "--runner cannot be combined with --on slurm: the site's recipe names the runtime",
             "leave out one of them",
         )
+    from builder.site.slurmrequest import read_slurm
+    from builder.smoke.options import SlurmOptions
+
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
     return SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time, asked=read_slurm(raw))

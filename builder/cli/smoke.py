@@ -226,7 +226,7 @@ def _finish(
     if run.image_digest == result.digest:
         SmokeRecord(context.settings.cache).update(run, context.project.smoke_plan(result))
     code = {"error": SmokeNotRun.exit_code, "fail": SmokeError.exit_code}.get(run.verdict, 0)
-    context.output.text(f"[dim]exit code {code}[/dim]")
+    context.output.text(f"exit code {code}")
     if code:
         context_exit(code)
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from builder.cli.context import Context, context_exit
 from builder.errors import LockError, SmokeError, SmokeNotRun, UsageError
 
@@ -132,7 +130,7 @@ def _finish(context: Context, recipe: Recipe, sides: dict[str, Side], runs: AbRu
         context.output.table(render_ab(result, sides))
     code, why = _exit_code(runs, result)
     context.output.result(_to_json(recipe, sides, runs, result))
-    context.output.text(f"[dim]exit code {code}{escape(why)}[/dim]")
+    context.output.text(f"exit code {code}{why}")
     if code:
         context_exit(code)
 

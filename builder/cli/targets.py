@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.text import Table
 
 
 @click.command()
@@ -23,15 +24,13 @@ def targets(context: Context, target: str | None) -> None:
 
 
 def _list(context: Context) -> None:
-    from rich.markup import escape
-    from rich.table import Table
 
-    table = Table("target", "GPU", "locked", "description", box=None)
+    table = Table(("target", "GPU", "locked", "description"))
     rows = []
     for r in context.project.recipes():
         locked = r.lock_path.exists()
-        text = escape(r.description)
-        table.add_row(r.name, r.gpu.vendor, "yes" if locked else "no", text)
+        text = r.description
+        table.rows.append((r.name, r.gpu.vendor, "yes" if locked else "no", text))
         rows.append(
             {
                 "name": r.name,

@@ -17,7 +17,6 @@ from pydantic_core import PydanticUndefined
 from builder.cli import cli
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, exit_codes
-from builder.settings import VARIABLES
 
 #: Fields of a recipe that are not keys of its file.
 _NOT_KEYS = ("source", "root")
@@ -35,7 +34,6 @@ def pages(root: Path) -> dict[str, str]:
         "reference/errors.md": errors(),
         "reference/keys.md": keys(root / "docs/schemas/recipe.schema.json"),
         "reference/report.md": report(root / "builder/smoke/report.schema.json"),
-        "reference/variables.md": variables(),
     }
 
 
@@ -253,20 +251,6 @@ def _schema_type(node: dict[str, Any]) -> str:
         name = name or " or ".join(_schema_type(choice) for choice in node.get(key, []))
     items = node.get("items")
     return f"{name} of {_schema_type(items)}" if isinstance(items, dict) and items else name
-
-
-# variables --------------------------------------------------------------------------------------------------
-
-
-def variables() -> str:
-    """Environment variables, from ``builder/settings.py``."""
-    rows = [f"| `{name}` | {_cell(_text(meaning))} |" for name, meaning in VARIABLES.items()]
-    table = "\n".join(["| variable | meaning |", "|---|---|", *rows])
-    about = (
-        "Options of the command line win over them. "
-        "[Jobs](../jobs.md#a-training-that-resumes) has the variables of jobs."
-    )
-    return f"# Environment variables\n\n{_MADE}\n\n{about}\n\n{table}\n"
 
 
 def _text(text: str) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from builder.bytecode import compile as compile_module
-from builder.bytecode.job import CompileJob
+from builder.bytecode.compile import CompileJob
 from tests.support.thispython import ThisPython
 
 
@@ -11,6 +11,6 @@ from tests.support.thispython import ThisPython
 def compiler(monkeypatch: pytest.MonkeyPatch) -> ThisPython:
     """This Python compiles, in place of one in a container."""
     python = ThisPython()
-    monkeypatch.setattr(compile_module, "make_runtime", lambda source: None)
+    monkeypatch.setattr(compile_module, "make_runtime", lambda source: (None, ""))
     monkeypatch.setattr(CompileJob, "run", lambda job, *args: python.run(job, *args))
     return python

@@ -33,14 +33,6 @@ def wait_after(lines: str) -> list[str]:
     return run(f"try:\n    catch_ctrl_c()\n{indented}\n{end}")
 
 
-def test_usual_moment() -> None:
-    lines = """
-    main = threading.main_thread().ident
-    threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
-    """
-    assert wait_after(lines) == ["interrupted"]
-
-
 @pytest.mark.parametrize(
     "lost",
     [
@@ -117,18 +109,6 @@ def test_interpreter_that_ends() -> None:
     kept = Slow()
     """
     assert run(program) == []
-
-
-def test_what_else_is_unraisable() -> None:
-    program = """
-    import sys
-    sys.stderr = sys.stdout
-    class Last:
-        def __del__(self): raise ValueError("of its own")
-    catch_ctrl_c()
-    Last()
-    """
-    assert "ValueError:" in run(program)
 
 
 def test_ignored_before() -> None:

@@ -1,4 +1,4 @@
-"""``make image``, with a stand-in for builder."""
+"""``make image``, with stand-ins for builder and for the program that makes the channel."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def test_image(tmp_path: Path, code: int, words: list[str], called: list[str]) -
     builder = tmp_path / "builder"
     builder.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n[ "$*" != "build cpu" ] || exit {code}\n')
     builder.chmod(0o755)
+    (tmp_path / "python").symlink_to("/bin/true")
     command = ["make", "-o", "apt-image", "-o", "setup", "image", f"BIN={tmp_path}", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (tmp_path / "calls").read_text().splitlines() == called

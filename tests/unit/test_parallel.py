@@ -39,9 +39,3 @@ def test_first_of_several_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         with pytest.raises(RegistryError, match="failure 0"):
             in_parallel(work, range(8), 1)
-
-
-def test_order() -> None:
-    """Results have the order of the items."""
-    assert in_parallel(lambda n: n * n, range(20), 4) == [(n, n * n) for n in range(20)]
-    assert in_parallel(lambda n: n, [], 4) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
@@ -68,20 +67,6 @@ def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     whole(tmp_path / "layout", again["digest"])
 
 
-def test_find_links_of_an_environment_file(
-    do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The folder is relative to that file, from whatever folder the command runs in."""
-    data = tiny.recipe.read_text().replace("pip: {find_links: [wheels]}\n", "")
-    tiny.recipe.write_text(data)
-    tiny.environment.write_text(
-        tiny.environment.read_text().replace("      - pure", "      - --find-links ../wheels\n      - pure")
-    )
-    monkeypatch.chdir("/")
-    result = do("--project", tiny.root, "build", "tiny", "--json")
-    assert result.code == 0 and "builder://find-links/pure-1.0-py3-none-any.whl" in tiny.lock.read_text()
-
-
 def test_offline(do: Cli, copy: TinyProject) -> None:
     assert do("--offline", "build", "tiny").code == 0, "everything is in the cache"
     shutil.rmtree(copy.cache)
@@ -118,30 +103,6 @@ def test_missing_package(
         away.rename(served[0] / "linux-64" / away.name)
 
 
-def test_corrupt_package(do: Cli, copy: TinyProject, served: tuple[Path, Server]) -> None:
-    """It is requested twice, reported by name, and not kept."""
-    shutil.rmtree(copy.cache)
-    there = served[0] / "linux-64" / "small3-1.0-0.conda"
-    good = there.read_bytes()
-    there.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    served[1].requests.clear()
-    try:
-        result = do("build", "tiny")
-    finally:
-        there.write_bytes(good)
-    assert result.code == 6 and result.err.count("small3-1.0-0.conda") >= 2
-    assert (
-        "returned sha256:" in result.err
-        and "twice" in result.err
-        and "lock again, or use another mirror" in result.err
-    )
-    assert served[1].requests.count(f"/linux-64/{there.name}") == 2
-    stored = [p.read_bytes() for p in (copy.cache / "blobs" / "sha256").iterdir() if p.suffix != ".seen"]
-    assert not any(b[:-1] == good[:-1] for b in stored), "neither as what it should be nor as what it is"
-    assert not (copy.cache / "partial" / f"sha256-{hashlib.sha256(good).hexdigest()}").exists()
-    assert do("build", "tiny").code == 0
-
-
 @pytest.mark.parametrize("fills", ["cache", "tmpdir"])
 def test_too_little_space(
     do: Cli, copy: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fills: str
@@ -159,7 +120,7 @@ def test_too_little_space(
     )
     result = do("--tmpdir", tmp_path / "elsewhere", "build", "tiny")
     assert result.code == 13 and f"in {full}, 1.0 kB are free" in result.err and "--tmpdir" in result.err
-    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert not list((tmp_path / "elsewhere").glob("*"))
 
 
 def test_link_script(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
@@ -181,7 +142,7 @@ def test_link_script(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
     edit(tiny.recipe, conda={"post_link": {"hooked": "skip"}})
     result = do("build", "tiny", "--json")
     assert result.code == 0 and result.json["notes"] == [
-        "hooked: its link script was left out, as the recipe says"
+        "hooked: its link script was not run, as the recipe says"
     ]
 
 
@@ -224,3 +185,17 @@ def test_dry_run(do: Cli, copy: TinyProject) -> None:
     of_packages = [layer["title"] for layer in built["layers"] if layer["packages"]]
     assert [layer["title"] for layer in shown.json["layers"]] == of_packages
     assert shown.json["packages"] == 10 and shown.json["unknown_sizes"] == 0
+
+
+def test_find_links_of_an_environment_file(
+    do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is relative to that file, from whatever folder the command runs in."""
+    data = tiny.recipe.read_text().replace("pip: {find_links: [wheels]}\n", "")
+    tiny.recipe.write_text(data)
+    tiny.environment.write_text(
+        tiny.environment.read_text().replace("      - pure", "      - --find-links ../wheels\n      - pure")
+    )
+    monkeypatch.chdir("/")
+    result = do("--project", tiny.root, "build", "tiny", "--json")
+    assert result.code == 0 and "builder://find-links/pure-1.0-py3-none-any.whl" in tiny.lock.read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,9 @@ from builder.layers.entry import Entry, Inline
 from builder.model import Image, Layer
 from builder.oci.layout import read_layout
 from builder.settings import Settings
-from builder.steps import cache, run
+from builder.steps import run
 from builder.steps.job import StepRun
 from builder.store.blobs import Store
-from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 
@@ -49,8 +47,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
-    for module in (cache, run):
-        monkeypatch.setattr(module, "run_step", made.run_step)
+    monkeypatch.setattr(run, "run_step", made.run_step)
     return made
 
 
@@ -101,15 +98,3 @@ def test_check_reproducible(do: Cli, tiny: TinyProject, runs: Runs) -> None:
     assert done.code == 8 and "random: /opt/random: content" in done.err
     assert "1 files of target tiny differ between two runs of its steps" in done.err
     assert "step: random" in titles(tiny)
-
-
-def test_post_link(do: Cli, tiny: TinyProject, runs: Runs, tmp_path: Path) -> None:
-    """A package's script is a step after the packages, where the recipe says so."""
-    script = {"bin/.hooked-post-link.sh": "#!/bin/sh\n"}
-    make_package(tmp_path / "post", "hooked", "1.0", files=script)
-    index_channel(tmp_path / "post")
-    edit(tiny.environment, channels=[(tmp_path / "post").as_uri()], dependencies=["hooked"])
-    edit(tiny.recipe, conda={"post_link": {"hooked": "run"}}, steps=[{"run": "make"}])
-    assert do("build", "tiny").code == 0
-    assert runs.names == ["post-link script of hooked", "make"]
-    assert titles(tiny)[-3:-1] == ["step: post-link script of hooked", "step: make"]

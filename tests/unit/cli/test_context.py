@@ -53,13 +53,6 @@ def test_command_of_the_only_target(copy: TinyProject, words: list[str], command
     assert shown["command"] == ["builder", "run", "tiny", *(["--", *command] if command else [])]
 
 
-def test_site_is_no_command(copy: TinyProject, do: Cli) -> None:
-    """A site's name in place of the only target is an error, not a program that a job fails to find."""
-    result = do("run", "--print", "lumi-g", "--", "python", "train.py")
-    assert result.code == 2 and "no target named 'lumi-g': it is a site" in result.err
-    assert "hint: write tiny, or leave it out" in result.err
-
-
 def test_first_word_of_several_targets(do: Cli, three: TinyProject) -> None:
     """In a project of several targets the first word must be one of them."""
     result = do("run", "python", "train.py")

@@ -52,16 +52,6 @@ def test_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert log is not None and "Traceback" in log.read_text() and "secret" not in log.read_text()
 
 
-def test_log_file(tmp_path: Path) -> None:
-    """``--log-file`` names the log; it is appended to."""
-    file = tmp_path / "own" / "builder.log"
-    for _ in range(2):
-        assert (
-            run(cli, ["--cache", str(tmp_path), "--log-file", str(file), "help", "completion", "bash"]) == 0
-        )
-    assert file.read_text().count("command:") == 2 and not (tmp_path / "logs").exists()
-
-
 @pytest.mark.parametrize(("option", "shown"), [("-q", ""), ("-v", "info"), ("-vv", "info debug")])
 def test_verbosity(option: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``-v`` shows INFO on stderr, ``-vv`` DEBUG too; the file has both in any case."""

@@ -69,20 +69,6 @@ def test_help_fits_a_terminal(do: Cli) -> None:
     assert [c for c in COMMANDS if f"`builder {c}" not in docs] == []
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["biuld"], "No such command 'biuld'"),
-        (["build", "--no-such-option"], "No such option"),
-        (["--jobs", "0", "targets"], "--jobs"),
-        (["help", "completion", "tcsh"], "takes one of: bash, zsh, fish"),
-    ],
-)
-def test_usage_errors(do: Cli, tiny: TinyProject, args: list[str], words: str) -> None:
-    result = do(*args)
-    assert result.code == 2 and words in result.err and not result.out and "hint:" in result.err
-
-
 @pytest.mark.parametrize("command", ["build", "pull", "smoke", "run", "job", "publish"])
 def test_no_target_of_several(do: Cli, three: TinyProject, command: str) -> None:
     """Only a project of one target needs no TARGET."""

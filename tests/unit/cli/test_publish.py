@@ -15,16 +15,6 @@ from tests.support.project import TinyProject, edit, whole
 OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 
 
-def test_unknown_group(do: Cli, tiny: TinyProject) -> None:
-    """The message names the groups that recipes declare."""
-    result = do("publish", "--group", "gui", "--to", "oci:there")
-    assert result.code == 3
-    assert (
-        "no recipe declares the group 'gui'" in result.err
-        and "groups: ml; a recipe joins with 'group: [gui]'" in result.err
-    )
-
-
 def test_group_with_failing_targets(do: Cli, three: TinyProject, tmp_path: Path) -> None:
     """All targets of the group are tried, and each failure has its own reason."""
     for name in ("tiny", "zwei"):
@@ -105,25 +95,6 @@ def test_smoke_test_fails(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     assert not (tmp_path / "there").exists()
     if result.code == 11:
         assert "no tag was moved" in result.err and "--no-tags" in result.err
-
-
-def test_no_destination(do: Cli, copy: TinyProject) -> None:
-    result = do("publish", "tiny")
-    assert (
-        result.code == 2
-        and f"{copy.recipe}: registry.host is not set" in result.err
-        and "--to oci:DIR" in result.err
-    )
-
-
-def test_job_options(do: Cli, tiny: TinyProject) -> None:
-    """Options of a job need ``--on slurm``, and exclude a runner of this host."""
-    result = do("publish", "tiny", "--to", "oci:there", "--account", "me")
-    assert result.code == 2 and "--account requires --on slurm" in result.err
-    result = do("publish", "tiny", "--to", "oci:there", "--on", "slurm", "--runner", "userns")
-    assert result.code == 2 and "--runner cannot be combined with --on slurm" in result.err
-    with pytest.raises(builder.errors.UsageError, match="--nodes requires"):
-        ask(tiny, ["--ml", "-y", "--to", "oci:there", "--nodes", "2"])
 
 
 def test_untested(do: Cli, copy: TinyProject, tmp_path: Path) -> None:

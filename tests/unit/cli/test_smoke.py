@@ -178,30 +178,6 @@ def test_compare_with_layout(project: SmokeProject) -> None:
     assert "no report of" in err
 
 
-def test_error_is_not_compared(project: SmokeProject) -> None:
-    project.before()
-    project.answers = [could_not_run(load_recipe("gpu", project.root), "runner", "docker: no", "x")]
-    assert project.json("smoke", "gpu", "--compare", "26.10", code=14)["comparison"] is None
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--nodes", "2"], "--nodes requires --on slurm"),
-        (["--account", "x"], "add --on slurm"),
-        (["--image", "x.sif"], "--image requires --on slurm"),
-        (["--on", "slurm", "--runner", "docker"], "cannot be combined"),
-        (["--devices", "0"], "Invalid value"),
-        (["--on", "pbs"], "Invalid value"),
-    ],
-)
-def test_invalid_options(
-    project: SmokeProject, monkeypatch: pytest.MonkeyPatch, args: list[str], words: str
-) -> None:
-    _, err = project("smoke", "gpu", *args, code=2)
-    assert words in err and not project.asked
-
-
 def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has the options of the command."""
     monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)

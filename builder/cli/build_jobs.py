@@ -1,4 +1,4 @@
-"""``builder build --on slurm``: one job array, and one table of its results."""
+"""``builder build --on slurm``: a job for each target, and one table of the results."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from builder.cli.context import Context, context_exit
 from builder.errors import BuilderError
-from builder.text import human_bytes, human_seconds
+from builder.text import Table, human_bytes, human_seconds
 
 #: Characters of a digest in the table: ``sha256:`` and 12 digits.
 _SHOWN_DIGEST = 19
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.site.build_array import BuildTask, Outcome
+    from builder.site.build_jobs import BuildTask, Outcome
 
 
-def build_in_array(
+def build_in_jobs(
     context: Context, recipes: Sequence[Recipe], prepare: Callable[[Recipe], BuildTask], folder: Path
 ) -> None:
-    """Builds targets in a job array, and prints a row for each.
+    """Builds targets in jobs, and prints a row for each.
 
     A failure of one does not stop the others. After a failure the command ends with the exit code of the
     first target that failed.
@@ -36,7 +36,7 @@ def build_in_array(
     Raises:
         BuilderError: the only target cannot be built in a job.
     """
-    from builder.site.build_array import Outcome, run_build_array
+    from builder.site.build_jobs import Outcome, run_builds
 
     failed: dict[str, Outcome] = {}
     tasks = []
@@ -48,7 +48,7 @@ def build_in_array(
                 raise
             context.output.error(f"{recipe.name}: {e.message}", e.hint)
             failed[recipe.name] = Outcome(recipe.name, "not started", {}, e.message, e.hint, e.exit_code)
-    done = run_build_array(tasks, folder, context.output) if tasks else []
+    done = run_builds(tasks, folder, context.output) if tasks else []
     found = failed | {outcome.target: outcome for outcome in done}
     outcomes = [_with_tag(found[recipe.name]) for recipe in recipes]
     _print(context, outcomes)
@@ -72,22 +72,21 @@ def _with_tag(outcome: Outcome) -> Outcome:
 
 
 def _print(context: Context, outcomes: Sequence[Outcome]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
 
-    table = Table("target", "state", "digest", "size", "time", "error", box=None)
+    table = Table(("target", "state", "digest", "size", "time", "error"))
     for outcome in outcomes:
         answer = outcome.answer
         seconds = sum(answer.get("seconds", {}).values())
         lines = outcome.error.splitlines() or [""]
-        table.add_row(
+        row = (
             outcome.target,
             outcome.state,
             str(answer.get("digest", ""))[:_SHOWN_DIGEST],
             human_bytes(answer["size"]) if "size" in answer else "",
             human_seconds(seconds) if answer else "",
-            escape(lines[-1]),
+            lines[-1],
         )
+        table.rows.append(row)
     context.output.table(table)
     failed = [outcome for outcome in outcomes if outcome.state != "built"]
     if failed:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cli import Cli, tags
 from tests.support.project import TinyProject, edit
-from tests.unit.site.test_build_array import state  # noqa: F401  a fixture
+from tests.unit.site.test_build_jobs import state  # noqa: F401  a fixture
 
 SITE = {"title": "Here", "slurm": {"account": "none", "queues": {"build": {"partition": "debug"}}}}
 
@@ -19,7 +19,7 @@ def slurm(three: TinyProject, state: Path, monkeypatch: pytest.MonkeyPatch) -> P
     for name in ("broken", "tiny"):
         edit(three.recipe.parent / f"{name}.yaml", site=SITE)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-    (state / "states").write_text("0 COMPLETED\n")
+    (state / "states").write_text("1 COMPLETED\n")
     return state
 
 
