@@ -49,8 +49,8 @@ apt-image: ## install the Debian packages that make image needs (root or sudo)
 apt-test: ## install the Debian packages that make test needs: engines, a registry, tools (root or sudo)
 	@scripts/apt-install "make test" $(APT_TEST) $(if $(HEAVY),$(APT_HEAVY))
 
-parts: setup ## put Apptainer and crane into .cache/parts, for the tests
-	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts
+parts: setup ## put what tests share into .cache/parts: a Debian base; for heavy tests Apptainer, torch and Ray
+	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts $(HEAVY)
 
 # PyPI has torch for CUDA only, and builder takes no CUDA for target cpu: where nothing else answers (exit code
 # 6), and the user named no target, the image is that of cpu-jax.

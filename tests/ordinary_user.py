@@ -17,21 +17,26 @@ from pathlib import Path
 from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
-from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give
+from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give, serve_base
 from tests.support.parts import CLONE, Registry, part_folder, start_registry
 
 #: Lines that the user types in the clone: the README's first command, and the tests that need no daemon.
 IN_CLONE = ("make image", "make test-unit")
+_WALK = (
+    "cd ~/mine && BUILDER_MIRRORS=$(cat ~/mirrors) XDG_CACHE_HOME=~/mine.cache sh ~/builder-clone/tests/walks"
+)
 #: The README's other commands, with a wheel and empty caches, in a folder with two files of the user.
 WALKS = (
     ".venv/bin/pip wheel --quiet --no-deps --wheel-dir ~/wheels .",
     "BUILDER=$(echo ~/wheels/*.whl) sh tests/walks/install.sh",
+    ".venv/bin/python -m tests.support.debian_channel $PWD/.cache/channel >~/mirrors",
+    "echo docker://docker.io/library=docker://$(dirname $REGISTRY)/library >>~/mirrors",
     "cp -r tests/walks/project ~/mine",
-    *(
-        f"cd ~/mine && XDG_CACHE_HOME=~/mine.cache sh ~/builder-clone/tests/walks/{name}.sh"
-        for name in ("image", "publish", "change")
-    ),
-    "cat ~/mine/model.txt",
+    f"{_WALK}/image.sh",
+    "cmp ~/mine/environment.yml tests/walks/project/environment.yml && grep 2.0 ~/mine/model.txt",
+    f"{_WALK}/publish.sh >~/published 2>&1; code=$?; cat ~/published; exit $code",
+    "grep 'sent 0 blobs' ~/published && grep '\"mine\"' ~/pulled/index.json",
+    f"{_WALK}/change.sh",
 )
 #: Names in /tmp that other users may have taken. builder and its tests must not need them.
 LEFTOVERS = ("locks", "data", "builder", "uv", "pip", "mmdebstrap", "cache")
@@ -49,6 +54,7 @@ def main(commands: list[str]) -> int:
         ) as machine,
     ):
         set_up(machine, folder)
+        serve_base(registry.host, "library/debian", "bookworm-slim", settings.cache, base.digest)
         for command in commands or (*IN_CLONE, *WALKS):
             print(f"$ {command}", flush=True)
             if code := machine.show(command, folder="builder-clone"):

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from builder.bases.resolve import resolve_base
 from builder.errors import BuilderError
-from builder.settings import Settings
-from builder.store.blobs import Store
 from builder.store.records import read_record
 from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
+from tests.support.install import base_folder
+from tests.support.package_folders import package_folder
+from tests.support.parts import part_missing
 
 CLONE = Path(__file__).parents[2]
 
 
-#: Parts that take minutes to install or to use.
-_HEAVY = {"apptainer", "docker_engine", "podman", "slurm", "torch_cpu", "torch_sif"}
+#: Fixtures and parameters that name a part which takes long to install or to use.
+_HEAVY = {"apptainer", "cotainr", "docker", "docker_engine", "podman", "slurm", "torch"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.integration)
-            if _HEAVY & set(getattr(item, "fixturenames", ())):
+            parameters = getattr(item, "callspec", None)
+            values = parameters.params.values() if parameters else ()
+            used = {*getattr(item, "fixturenames", ()), *(v for v in values if isinstance(v, str))}
+            if _HEAVY & used:
                 item.add_marker(pytest.mark.heavy)
 
 
@@ -74,7 +77,8 @@ class Builder:
         return json.loads(self.run(*args, "--json", env=env).stdout)
 
 
-#: What target ``cpu`` holds in most tests: compiled modules, but a twentieth of torch's bytes.
+#: What target ``cpu`` holds in tests: compiled modules, but a twentieth of torch's bytes. Where torch is
+#: tested, its folder (tests/support/package_folders.py) is mounted.
 SMALL = """\
 name: cpu
 channels: [conda-forge, nodefaults]
@@ -85,13 +89,12 @@ dependencies:
 """
 
 
-def new_project(folder: Path, *targets: str, torch: bool = False) -> Path:
+def new_project(folder: Path, *targets: str) -> Path:
     """Make a project folder with copies of this repository's recipes and environments.
 
     Args:
         folder: gets them.
-        targets: names of recipes.
-        torch: target ``cpu`` has torch, as in this repository; else only numpy (:data:`SMALL`).
+        targets: names of recipes. Target ``cpu`` has numpy, and no torch (:data:`SMALL`).
     """
     for name in ("recipes", "environments"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -101,7 +104,7 @@ def new_project(folder: Path, *targets: str, torch: bool = False) -> Path:
         for line in recipe.read_text().splitlines():
             if line.startswith("environment:"):
                 shutil.copy(CLONE / line.split(":")[1].strip(), folder / "environments")
-    if "cpu" in targets and not torch:
+    if "cpu" in targets:
         (folder / "environments" / "cpu.yml").write_text(SMALL)
     return folder
 
@@ -130,22 +133,27 @@ def conda_channel() -> str:
 
 
 @pytest.fixture(scope="session")
-def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with the base ``debian:bookworm`` and nothing else; all workers share it and only read it."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    cache = shared / "base-cache"
-    with FileLock(shared / "base-cache.lock"):
-        settings = Settings.from_environment(cache=cache)
-        resolve_base("debian:bookworm", "amd64", settings, Store(cache))
-    return cache
+def base_cache() -> Path:
+    """A cache with the base ``debian:bookworm`` and nothing else, which tests only read."""
+    try:
+        return base_folder(CLONE / ".cache/parts/base")
+    except BuilderError as e:
+        part_missing(f"no base: {e.message}")
 
 
-def _built(project: Path, cache: Path, base_cache: Path) -> Builder:
-    """Build target ``cpu`` with a cache that all workers share."""
-    builder = Builder(project, cache)
-    with FileLock(cache.with_suffix(".lock")):
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run that all workers share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def cpu(tmp_path_factory: pytest.TempPathFactory, shared_folder: Path, base_cache: Path) -> Builder:
+    """Target ``cpu`` with numpy, locked and built: a project for each worker, one cache for all."""
+    project = new_project(tmp_path_factory.mktemp("cpu"), "cpu")
+    builder = Builder(project, shared_folder / "cpu-cache")
+    with FileLock(builder.cache.with_suffix(".lock")):
         if not builder.cache.exists():
             keep_base(base_cache, builder.cache)
         builder.run("build", "cpu")
@@ -153,17 +161,9 @@ def _built(project: Path, cache: Path, base_cache: Path) -> Builder:
 
 
 @pytest.fixture(scope="session")
-def cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
-    """Target ``cpu`` with numpy alone, locked and built: a project for each worker, one cache for all."""
-    project = new_project(tmp_path_factory.mktemp("cpu"), "cpu")
-    return _built(project, base_cache.parent / "cpu-cache", base_cache)
-
-
-@pytest.fixture(scope="session")
-def torch_cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
-    """Target ``cpu`` as it is, with torch: 2 GB."""
-    project = new_project(tmp_path_factory.mktemp("torch"), "cpu", torch=True)
-    return _built(project, base_cache.parent / "torch-cache", base_cache)
+def torch() -> Path:
+    """The folder with torch for CPUs, for PYTHONPATH: on this machine, or mounted into an image."""
+    return package_folder("torch")
 
 
 @pytest.fixture(scope="module")
@@ -179,26 +179,15 @@ def module_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sif(builder: Builder, folder: Path, *, torch: bool) -> Path:
-    """Build the packages of target ``cpu`` as a SIF, by a recipe that extends it."""
-    project = new_project(folder, "cpu", torch=torch)
-    (project / "recipes" / "cpu-sif.yaml").write_text("extends: cpu\nformat: sif\n")
-    environments = project / "environments"
-    shutil.copy(builder.root / "environments" / "cpu.cpu.lock.yml", environments / "cpu.cpu-sif.lock.yml")
-    Builder(project, builder.cache).run("build", "cpu-sif")
-    return project / "dist" / "cpu-sif.sif"
-
-
 @pytest.fixture(scope="session")
 def cpu_sif(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of :func:`cpu` as a SIF."""
-    return _sif(cpu, tmp_path_factory.mktemp("sif"), torch=False)
-
-
-@pytest.fixture(scope="session")
-def torch_sif(torch_cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of :func:`torch_cpu` as a SIF."""
-    return _sif(torch_cpu, tmp_path_factory.mktemp("torch-sif"), torch=True)
+    """The packages of :func:`cpu` as a SIF, by a recipe that extends it."""
+    project = new_project(tmp_path_factory.mktemp("sif"), "cpu")
+    (project / "recipes" / "cpu-sif.yaml").write_text("extends: cpu\nformat: sif\n")
+    environments = project / "environments"
+    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", environments / "cpu.cpu-sif.lock.yml")
+    Builder(project, cpu.cache).run("build", "cpu-sif")
+    return project / "dist" / "cpu-sif.sif"
 
 
 def runner_environment(runner: str, request: pytest.FixtureRequest) -> dict[str, str]:

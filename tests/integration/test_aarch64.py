@@ -32,7 +32,7 @@ from tests.integration.conftest import CLONE, Builder
 from tests.support.debian_channel import make_debian_channel, mirror_line
 from tests.support.parts import need, part_missing
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.heavy]
 #: ELF's number of the processor.
 AARCH64 = 183
 RECIPE = """\
@@ -160,7 +160,6 @@ def test_without_qemu(arm: Builder, tmp_path: Path) -> None:
     assert "apt-get install qemu-user-static" in done.stderr
 
 
-@pytest.mark.heavy
 @pytest.mark.timeout(1200)
 def test_debian_base(tmp_path: Path) -> None:
     """``debian:bookworm`` for arm64 is complete: dpkg and all scripts of the packages ran, under qemu.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import CLONE
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
 
 def test_install_without_an_index(tmp_path: Path) -> None:

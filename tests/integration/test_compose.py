@@ -1,8 +1,9 @@
 """The compose file of examples/chameleon on a Docker engine, and a training on its Ray cluster.
 
-builder makes the images. Here torch is that for CPUs, no worker reserves a GPU, and moto takes the place of
-Garage, whose image is in a registry of images. Ray's nodes start one after the other: each must start within
-30 s, which Ray does not let us change. So the image has compiled modules.
+builder makes one image, of the recipe ``servers`` without MLflow. Ray, MLflow, and torch for CPUs are folders
+that the containers mount. No worker reserves a GPU, and moto takes the place of Garage, whose image is in a
+registry of images. Ray's nodes start one after the other: each must start within 30 s, which Ray does not let
+us change.
 """
 
 from __future__ import annotations
@@ -21,38 +22,17 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.conftest import CLONE, Builder, keep_base
+from tests.integration.conftest import CLONE, Builder
+from tests.support.package_folders import package_folder
 from tests.support.parts import DockerEngine, docker_engine, need
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.docker, pytest.mark.timeout(1800)]
 
 DASHBOARD = "http://127.0.0.1:8265"
-RECIPE = """\
-base: debian:bookworm
-environment: environments/ray.yml
-platform: linux-64
-gpu: {vendor: none}
-virtual_packages: {__glibc: "2.36", __linux: "5.14"}
-pip: {fallback: pip}
-registry: {repository: builder/ray}
-"""
-ENVIRONMENT = """\
-name: ray
-channels: [conda-forge, nodefaults]
-dependencies:
-  - python=3.11
-  - pip
-  - pip:
-      - --extra-index-url https://download.pytorch.org/whl/cpu
-      - torch==2.13.0
-      - mlflow==3.17.2
-      - ray[default,train]==2.60.0
-      - moto[server]==5.2.5
-      - boto3==1.44.5
-      - pyarrow==25.0.1
-"""
-STORE = {"image": "builder/ray:latest", "command": ["moto_server", "-H", "0.0.0.0", "-p", "3900"]}
+IMAGE = "builder/servers:latest"
+PATH = "/ray/bin:/opt/conda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+STORE = {"image": IMAGE, "environment": {}, "command": ["moto_server", "-H", "0.0.0.0", "-p", "3900"]}
 BUCKET = "import boto3; boto3.client('s3').create_bucket(Bucket='builder')"
 RUNS = """
 import json, mlflow
@@ -123,23 +103,24 @@ def engine() -> Iterator[DockerEngine]:
 
 
 @pytest.fixture(scope="module")
-def stack(
-    engine: DockerEngine, base_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def stack(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("chameleon") / "project"
     shutil.copytree(CLONE / "examples/chameleon", folder, ignore=shutil.ignore_patterns("secrets", "dist"))
-    (folder / "recipes/ray.yaml").write_text(RECIPE)
-    (folder / "environments/ray.yml").write_text(ENVIRONMENT)
-    builder = Builder(folder, keep_base(base_cache, folder.parent / "cache"))
-    for target in ("servers", "ray"):
-        builder.run("build", target, "--load", "docker", env=engine.env)
+    environment = folder / "environments/servers.yml"
+    environment.write_text(re.sub("(?m)^ *- mlflow==.*\n", "", environment.read_text()))
+    builder = Builder(folder, folder.parent / "cache")
+    builder.run("build", "servers", "--load", "docker", env=engine.env)
     compose = yaml.safe_load((folder / "compose.yaml").read_text())
     compose["services"]["s3"] = STORE
-    for worker in ("ray-worker-0", "ray-worker-1"):
-        del compose["services"][worker]["deploy"]
+    for name, service in compose["services"].items():
+        service.pop("deploy", None)
+        if name not in ("postgres", "prometheus"):
+            mounts = [f"{package_folder(part)}:/{part}:ro" for part in ("ray", "torch")]
+            service["volumes"] = [*service.get("volumes", ()), *mounts]
+            service["environment"] |= {"PATH": PATH, "PYTHONPATH": "/ray:/torch"}
     (folder / "compose.yaml").write_text(json.dumps(compose))
     subprocess.run([folder / "secrets.sh"], check=True)
-    ray = {"RAY_IMAGE": "builder/ray:latest", "WORKER_GPUS": "0", "WORKER_CPUS": "1"}
+    ray = {"RAY_IMAGE": IMAGE, "WORKER_GPUS": "0", "WORKER_CPUS": "1"}
     started = Stack(folder, {**engine.env, **ray, "COMPOSE_HTTP_TIMEOUT": "300"})
     try:
         started.compose("up", "--detach", "s3", "mlflow", "prometheus")

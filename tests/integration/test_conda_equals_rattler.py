@@ -21,14 +21,14 @@ import pytest
 from rattler import BuildString, GenericVirtualPackage, PackageName, PrefixRecord, Version, install, solve
 
 from builder.errors import FetchError
-from builder.layers.conda import CondaReader
-from builder.layers.conda_layout import python_context
+from builder.layers.conda import conda_entries, conda_index
+from builder.layers.conda_layout import python_of
 from builder.layers.conda_order import link_order
 from builder.layers.conflicts import resolve_conflicts
 from builder.layers.entry import LinkContext
 from builder.model import Fetched, LockedPackage
-from tests.support.channel import PLACEHOLDER, index_channel
-from tests.support.condapackage import Extension, Member, hardlink, pack, symlink, write_tree
+from tests.support.channel import index_channel
+from tests.support.condapackage import PLACEHOLDER, Extension, Member, hardlink, pack, symlink, write_tree
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
 
 PREFIX = "/opt/conda"
@@ -73,16 +73,16 @@ def both(
         )
         fetched.append(Fetched(package, path, path.stat().st_size))
     order = link_order([f.package for f in fetched])
-    context = python_context(order, fetched, prefix, "linux-64", requested)
+    python = next((f for f in fetched if f.package.name == "python"), None)
+    version, site_packages = ("", "") if python is None else python_of(python)
+    context = LinkContext(prefix, version, site_packages, "linux-64", requested)
     by_key = {f.package.key: f for f in fetched}
-    reader = CondaReader(tmp_path / "spool")
-    indexes = {k: reader.index(f, context) for k, f in by_key.items()}
+    indexes = {k: conda_index(f, context) for k, f in by_key.items()}
     resolution = resolve_conflicts(order, indexes, lambda package, path: "")
     root = tmp_path / "ours"
     for package in order:
-        entries = reader.entries(
-            by_key[package.key], context, resolution.leave_out.get(package.key, frozenset())
-        )
+        leave_out = resolution.leave_out.get(package.key, frozenset())
+        entries = conda_entries(by_key[package.key], context, tmp_path / "spool", leave_out)
         write_tree(entries, root)
     assert list((tmp_path / "spool").iterdir()) == []
     return Both(

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.doccommands import FILES, FOLDER, PAGES, Block, blocks, marked, shims
 
-pytestmark = [pytest.mark.network, pytest.mark.root]
+pytestmark = [pytest.mark.network, pytest.mark.root, pytest.mark.heavy]
 RUN = {
     page: scripts
     for page in PAGES
@@ -29,12 +29,12 @@ for _page in PAGES:
             IN_FOLDERS.setdefault((_page, _block.what.removeprefix(FOLDER)), []).append(_block)
 
 
-def environment(torch_cpu: Builder, bin_folder: Path) -> dict[str, str]:
+def environment(cpu: Builder, bin_folder: Path) -> dict[str, str]:
     """The variables of the commands: this clone's builder, with the cache of target cpu."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("BUILDER_", "REGISTRY_"))
     }
-    own = {"PATH": shims(bin_folder), "PYTHONPATH": str(CLONE), "BUILDER_CACHE": str(torch_cpu.cache)}
+    own = {"PATH": shims(bin_folder), "PYTHONPATH": str(CLONE), "BUILDER_CACHE": str(cpu.cache)}
     return {**kept, **own, "BUILDER_MIRRORS": os.environ.get("BUILDER_MIRRORS", "")}
 
 
@@ -46,13 +46,13 @@ def execute(block: Block, folder: Path, env: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(CLONE)))
-def test_page(page: Path, torch_cpu: Builder, tmp_path: Path) -> None:
+def test_page(page: Path, cpu: Builder, tmp_path: Path) -> None:
     """A page's blocks run in their order, in a copy of the project in which target cpu is built."""
-    project = new_project(tmp_path / "project", "cpu", torch=True)
-    shutil.copytree(torch_cpu.root / "environments", project / "environments", dirs_exist_ok=True)
-    shutil.copytree(torch_cpu.root / "dist", project / "dist", copy_function=os.link)
+    project = new_project(tmp_path / "project", "cpu")
+    shutil.copytree(cpu.root / "environments", project / "environments", dirs_exist_ok=True)
+    shutil.copytree(cpu.root / "dist", project / "dist", copy_function=os.link)
     shutil.copytree(CLONE / "examples", project / "examples")
-    env = environment(torch_cpu, tmp_path / "bin")
+    env = environment(cpu, tmp_path / "bin")
     for block in RUN[page]:
         execute(block, project, env)
 
@@ -60,11 +60,11 @@ def test_page(page: Path, torch_cpu: Builder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "name"), IN_FOLDERS, ids=[f"{page.relative_to(CLONE)}-{name}" for page, name in IN_FOLDERS]
 )
-def test_folder(page: Path, name: str, torch_cpu: Builder, tmp_path: Path) -> None:
+def test_folder(page: Path, name: str, cpu: Builder, tmp_path: Path) -> None:
     """The files and commands of one folder, in their order. It is called ``mine``, so this is the target."""
     folder = tmp_path / name / "mine"
     folder.mkdir(parents=True)
-    env = environment(torch_cpu, tmp_path / "bin")
+    env = environment(cpu, tmp_path / "bin")
     github = f"https://github.com={repositories(tmp_path / 'mirrors')}"
     env["BUILDER_MIRRORS"] = f"{github}\n{env.get('BUILDER_MIRRORS', '')}"
     for block in IN_FOLDERS[page, name]:

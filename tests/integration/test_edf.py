@@ -58,7 +58,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(settings.cache)
     bottom = pack_tar([out.getvalue()], store, 2, "programs")
     made = image_kit.image(store, bottom, env={"PATH": "/bin", "FROM_IMAGE": 'it\'s "$x"'}, workdir="/work")
-    return write_plain(made, folder / "engine.sqsh", settings, store).path
+    write_plain(made, folder / "engine.sqsh", settings, store)
+    return folder / "engine.sqsh"
 
 
 @pytest.fixture

@@ -9,37 +9,30 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
-from builder.bases.resolve import open_base, resolve_base
-from builder.engines.base import BuildRequest
 from builder.engines.cotainr import PREFIX
-from builder.engines.docker import provide_base
 from builder.image.archive import docker_load
-from builder.model import Image, Lock, SifImage
+from builder.model import Image, SifImage
 from builder.oci.layout import read_layout
-from builder.publishing.places import open_place
-from builder.settings import Settings
 from builder.sif.read import open_sif
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.trees.merge import Merge
 from builder.trees.rootfs import unpack
 from tests.integration.conftest import CLONE, Builder, keep_base
-from tests.support import image_kit
-from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
+from tests.support.channel import index_channel, make_package, serve
 from tests.support.compare import compare_trees, image_sources, image_tree
+from tests.support.condapackage import PLACEHOLDER
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
 from tests.support.miniforge import cotainr_with, make_installer, write_tool
 from tests.support.parts import (
     Apptainer,
     DockerEngine,
-    Registry,
     need_root,
 )
 from tests.support.slurm import Slurm
@@ -133,37 +126,7 @@ def small(module_folder: Path, base_cache: Path) -> Iterator[Small]:
         shutil.copytree(
             debian / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards")
         )
-    make_package(
-        channel,
-        "greeter",
-        "1.0",
-        noarch="python",
-        depends=["python >=3.8"],
-        entry_points=["greet = greeter:main"],
-        files={"site-packages/greeter.py": GREETER},
-    )
-    make_package(
-        channel,
-        "textual",
-        "1.0",
-        files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n"},
-        prefix_files={"bin/where": "text"},
-        symlinks={"bin/there": "where"},
-    )
-    make_package(
-        channel,
-        "binary",
-        "1.0",
-        depends=["textual"],
-        files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end"},
-        prefix_files={"lib/blob.bin": "binary"},
-    )
-    make_package(
-        channel,
-        "activator",
-        "1.0",
-        files={"etc/conda/activate.d/a.sh": 'export SMALL_HOME="$CONDA_PREFIX/share"\n'},
-    )
+    make_packages(channel)
     index_channel(channel)
     root = folder / "project"
     for name in ("recipes", "environments"):
@@ -176,6 +139,28 @@ def small(module_folder: Path, base_cache: Path) -> Iterator[Small]:
         (root / "environments" / "small.yml").write_text(ENVIRONMENT.format(url=server.url))
         builder.run("build", "small")
         yield builder
+
+
+def make_packages(channel: Path) -> None:
+    """Make a package with an entry point, two with the prefix in a text and a binary, and a script."""
+    greeter = {"site-packages/greeter.py": GREETER}
+    start = ["greet = greeter:main"]
+    make_package(
+        channel, "greeter", "1.0", noarch="python", depends=["python"], entry_points=start, files=greeter
+    )
+    make_package(
+        channel,
+        "textual",
+        "1.0",
+        files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n"},
+        prefix_files={"bin/where": "text"},
+        symlinks={"bin/there": "where"},
+    )
+    blob = {"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end"}
+    prefixed = {"lib/blob.bin": "binary"}
+    make_package(channel, "binary", "1.0", depends=["textual"], files=blob, prefix_files=prefixed)
+    script = {"etc/conda/activate.d/a.sh": 'export SMALL_HOME="$CONDA_PREFIX/share"\n'}
+    make_package(channel, "activator", "1.0", files=script)
 
 
 def with_subordinate_ids(command: Sequence[str], folder: Path) -> list[str]:
@@ -211,18 +196,8 @@ def run(
 @pytest.fixture(scope="module")
 def docker_built(small: Small, docker_engine: DockerEngine) -> dict[str, Any]:
     """The JSON of ``builder build small --engine docker``; its image is in the layout ``by-docker``."""
-    layout = str(small.root / "by-docker")
-    done = small.run(
-        "build",
-        "small",
-        "--engine",
-        "docker",
-        "--to",
-        f"oci:{layout}",
-        "--json",
-        env={"DOCKER_HOST": docker_engine.host},
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
+    words = ["build", "small", "--engine", "docker", "--to", f"oci:{small.root}/by-docker"]
+    answer: dict[str, Any] = small.json(*words, env={"DOCKER_HOST": docker_engine.host})
     return answer
 
 
@@ -231,15 +206,7 @@ def apptainer_built(
     small: Small, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ids")
-    args = (
-        "build",
-        "small-sif",
-        "--engine",
-        "apptainer",
-        "--to",
-        f"oci:{small.root}/by-apptainer",
-        "--json",
-    )
+    args = ("build", "small-sif", "--engine", "apptainer", "--to", f"oci:{small.root}/by-apptainer", "--json")
     answer: dict[str, Any] = json.loads(run(small, *args, env=apptainer.env, folder=folder).stdout)
     return answer
 
@@ -263,21 +230,9 @@ def cotainr_env(stub_cotainr: Path, apptainer: Apptainer) -> dict[str, str]:
 def cotainr_built(small: Small, cotainr_env: dict[str, str], slurm: Slurm) -> dict[str, Any]:
     """Built in a job, as on LUMI. With --offline, conda and pip get the locked archives from builder."""
     env = {**cotainr_env, "SLURM_CONF": slurm.env["SLURM_CONF"]}
-    layout = str(small.root / "by-cotainr")
-    args = (
-        "build",
-        "small-sif",
-        "--engine",
-        "cotainr",
-        "--on",
-        "slurm",
-        "--account",
-        "project_1",
-        "--accept-licenses",
-    )
-    answer: dict[str, Any] = json.loads(
-        run(small, "--offline", *args, "--to", f"oci:{layout}", "--json", env=env).stdout
-    )
+    args = ["build", "small-sif", "--engine", "cotainr", "--on", "slurm", "--account", "project_1"]
+    args += ["--accept-licenses", "--to", f"oci:{small.root}/by-cotainr", "--json"]
+    answer: dict[str, Any] = json.loads(run(small, "--offline", *args, env=env).stdout)
     return answer
 
 
@@ -315,27 +270,6 @@ def test_docker_image_runs(small: Small, docker_built: dict[str, Any], docker_en
         == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
     )
     assert f"SMALL_HOME={PREFIX}/share" in output[0][3]
-
-
-def test_docker_pulls_base_by_digest(docker_engine: DockerEngine, registry: Registry, tmp_path: Path) -> None:
-    settings = Settings.from_environment({"HOME": str(tmp_path)})
-    store = Store(settings.cache)
-    base = image_kit.image(store)
-    destination = open_place(f"{registry.host}/engines/base", settings, store)
-    destination.push(base)
-    destination.move_tag("1", base)
-    reference = f"docker://{registry.host}/engines/base:1"
-    opened = open_base(
-        resolve_base(reference, "amd64", settings, store), "amd64", settings, store, download=False
-    )
-    recipe = image_kit.recipe(tmp_path, base=reference)
-    request = BuildRequest(recipe, Lock((), ("linux-64",)), b"", settings, store)
-    name = provide_base(request, opened, docker_engine.client)
-    assert name == f"{registry.host}/engines/base@{base.digest}"
-    assert docker_engine.client.images.get(name).id == base.config_descriptor.digest
-    gone = replace(opened, digest="sha256:" + "0" * 64)
-    with pytest.raises(docker.errors.DockerException, match="not found|unknown"):
-        provide_base(request, gone, docker_engine.client)
 
 
 @pytest.mark.parametrize(
@@ -421,12 +355,6 @@ def test_cotainr_download_fails(small: Small, apptainer: Apptainer, tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-# apptainer --------------------------------------------------------------------------------------------------
-
-
-# on Slurm ---------------------------------------------------------------------------------------------------
-
-
 # one lock, four engines -------------------------------------------------------------------------------------
 
 PYTHON = f"{HOME}/lib/python3.11"
@@ -445,6 +373,7 @@ EXPLAINED = {
         r"opt/cotainr/conda/(bin|etc)(/.*)?": "cotainr's own conda",
         r"environment\.yml": "cotainr leaves the environment file at the root",
         r"etc/hosts": "apptainer empties what it mounts over",
+        r"opt/builder/entrypoint": "cotainr's own environment script runs the activation scripts",
         r"usr/s?bin/.+|tmp|var/(tmp|local|mail)|run/lock": MODE_ONLY,
     },
 }

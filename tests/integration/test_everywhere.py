@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder.net.pipconfig import pip_configuration
+from builder.oci.layout import read_layout
+from builder.run.base import Mount, RunOptions
+from builder.run.select import find_runner
+from builder.settings import Settings
+from builder.store.blobs import Store
 from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
+from tests.support.ranks import RANKS
 from tests.support.schema import check_report as check_schema
+from tests.support.smoke import Modified, Result, unpacked
 
 NUMPY = "import numpy, sys; print(numpy.ones(3).sum(), sys.prefix)"
 PRINTED = "3.0 /opt/conda"
@@ -40,7 +48,7 @@ def digest(cpu: Builder) -> str:
 
 
 def check_report(report: dict[str, Any]) -> None:
-    """The report follows its schema, and its probes passed (test_smoke_runners measures with torch)."""
+    """The report follows its schema, and its probes passed (test_smoke_torch measures with torch)."""
     check_schema(report)
     assert "pass" in {probe["status"] for probe in report["probes"]}
 
@@ -72,12 +80,25 @@ def test_smoke_by_userns(publication: dict[str, Any], cpu: Builder) -> None:
 
 
 @pytest.mark.parametrize("runner", ["podman", "docker", "apptainer"])
-def test_smoke_by_engine(runner: str, cpu: Builder, request: pytest.FixtureRequest) -> None:
-    """The smoke test passes under each engine."""
+def test_smoke_by_engine(
+    runner: str, cpu: Builder, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smoke test passes under each engine, and two ranks meet; their work needs no torch."""
     env = runner_environment(runner, request)
     done = cpu.json("smoke", "cpu", "--runner", runner, env=env)
     assert done["verdict"] in ("pass", "warn") and done["runner"] == runner
     check_report(done["report"])
+
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings.from_environment(cache=cpu.cache)
+    mounts = [Mount(unpacked(), "/smoke"), Mount(CLONE, str(CLONE))]
+    options = RunOptions({"MEETING": "/tmp"}, mounts, entrypoint=[], timeout_s=300)
+    words = Modified(RANKS).command("--ranks", "2", python="/opt/conda/bin/python", file="/smoke")
+    found = find_runner(settings, Store(settings.cache), runner)
+    ran = found.run(read_layout(cpu.root / "dist", "cpu"), words, options)
+    result = Result(subprocess.CompletedProcess(words, ran.returncode, ran.stdout, ran.stderr))
+    assert result.verdict == "pass" and result.report["launch"]["ranks"] == 2, result.table
 
 
 def test_ordinary_user(cpu: Builder, ordinary_user: Any) -> None:

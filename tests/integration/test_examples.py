@@ -1,5 +1,4 @@
-"""examples/train_digits.py in the image of target ``cpu`` with Apptainer: interruptions, resuming, invalid
-input."""
+"""examples/train_digits.py with a real torch: interruptions, resuming, invalid input."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import CLONE
-from tests.support.parts import Apptainer
 
 EXAMPLES = CLONE / "examples"
 #: Of an epoch: 1437 images in batches of 96.
@@ -51,8 +50,8 @@ for line in sys.stdin:
 
 
 @dataclass
-class Image:
-    """A Python process in the image that has imported torch and waits for requests."""
+class Trainer:
+    """A Python process that has imported torch and waits for requests."""
 
     server: subprocess.Popen[str]
 
@@ -62,7 +61,7 @@ class Image:
         self.server.stdin.write(json.dumps(case) + "\n")
         self.server.stdin.flush()
         line = self.server.stdout.readline()
-        assert line, "the Python process in the image has exited"
+        assert line, "the Python process has exited"
         return int(line)
 
 
@@ -70,7 +69,7 @@ class Image:
 class Training:
     """The example, with a folder for its files."""
 
-    image: Image
+    trainer: Trainer
     folder: Path
 
     @property
@@ -95,7 +94,7 @@ class Training:
         script, out, err = EXAMPLES / "train_digits.py", self.folder / "out", self.folder / "err"
         env = {"BUILDER_CHECKPOINT_DIR": self.folder / "ck", **variables}
         case = {"script": str(script), "arguments": arguments, "out": str(out), "err": str(err), "kill": kill}
-        ended = self.image.ask({**case, "env": {k: str(v) for k, v in env.items()}})
+        ended = self.trainer.ask({**case, "env": {k: str(v) for k, v in env.items()}})
         printed, error = out.read_text(), err.read_text()
         assert ended == code, f"{ended}: {printed}{error}"
         return Result([json.loads(line) for line in printed.splitlines()], error)
@@ -117,16 +116,12 @@ class Result:
 
 
 @pytest.fixture(scope="module")
-def inside(
-    fuse: None, apptainer: Apptainer, torch_sif: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Image]:
-    binds = ["--bind", EXAMPLES, "--bind", tmp_path_factory.getbasetemp()]
-    words = [apptainer.path, "exec", *binds, torch_sif, "python", "-c", SERVER]
-    server = subprocess.Popen(
-        words, env=apptainer.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+def trainer(torch: Path) -> Iterator[Trainer]:
+    env = {**os.environ, "PYTHONPATH": str(torch)}
+    words = [sys.executable, "-c", SERVER]
+    server = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield Image(server)
+        yield Trainer(server)
     finally:
         assert server.stdin is not None and server.stdout is not None
         server.stdin.close()
@@ -135,14 +130,14 @@ def inside(
 
 
 @pytest.fixture
-def training(inside: Image, tmp_path: Path) -> Training:
-    return Training(inside, tmp_path)
+def training(trainer: Trainer, tmp_path: Path) -> Training:
+    return Training(trainer, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(inside: Image, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def uninterrupted(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Six epochs without an interruption."""
-    return Training(inside, tmp_path_factory.mktemp("whole")).run("--epochs", "6")
+    return Training(trainer, tmp_path_factory.mktemp("whole")).run("--epochs", "6")
 
 
 def test_training(uninterrupted: Result) -> None:

@@ -164,7 +164,7 @@ def test_interrupted_build(faulty: Faulty, tmp_path: Path, number: int) -> None:
     """All runs share one cache, so each run meets what the interrupted ones left."""
     cache, layout = tmp_path / "cache", tmp_path / "dist"
     build = faulty.command("build", "tiny", "--to", f"oci:{layout}")
-    for _ in (again := Interruptions(number, faulty.seconds, 5)):
+    for _ in (again := Interruptions(number, faulty.seconds, 3)):
         code = again.run(build, faulty.environment(cache))
         if (layout / "index.json").exists():
             whole(layout, faulty.digest)
@@ -198,7 +198,7 @@ def test_interrupted_publish(
     registry = make_registry()
     SmokeRecord(warm).store(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--to", f"{registry.host}/", "--tag", "26.11"]
-    for _ in (again := Interruptions(number, faulty.seconds, 4)):
+    for _ in (again := Interruptions(number, faulty.seconds, 3)):
         again.run(faulty.command(*publish), faulty.environment(warm))
         for tag in ("26.11", "latest"):
             if (digest := resolve(registry, tag)) is not None:

@@ -111,7 +111,7 @@ def test_userns(keep_root: bool, tmp_path: Path) -> None:
 
 
 OTHER_KERNELS = {
-    "before 5.12": "kernel._MOUNT_SETATTR = 9999",
+    "before 5.12": "confine._MOUNT_SETATTR = 9999",
     "before 5.11": "refused = 'overlay'",
     "in a container": "refused = 'proc'",
 }
@@ -122,7 +122,7 @@ OTHER_KERNELS = {
 def test_other_kernels(kernel: str, keep_root: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where the kernel lacks recursive read-only mounts, or refuses an overlay or a new /proc."""
     start = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.run import jail, kernel\n"
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.run import confine, jail\n"
         f"mount, refused = jail.mount, None; {OTHER_KERNELS[kernel]}\n"
         "jail.mount = lambda *args: -1 if args[2] and args[2] == refused else mount(*args)\n"
         "jail.main()\n"

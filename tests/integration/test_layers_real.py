@@ -1,4 +1,4 @@
-"""Layers of real wheels: installer's files, working imports, other gzip readers, builds that are killed."""
+"""Layers of real wheels: installer's files, working imports, and other gzip readers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import base64
 import hashlib
 import importlib.metadata
 import os
-import signal
 import subprocess
 import sys
-import textwrap
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +23,7 @@ from builder.model import Fetched
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.packagefiles import files_of
-from tests.support.wheels import fetched, make_wheel, noise
+from tests.support.wheels import fetched
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CONTEXT = LinkContext(
@@ -129,62 +127,5 @@ def test_file_over_4_gib(tmp_path: Path) -> None:
     layer = make_layer(entries, "", own, Store(tmp_path / "store"))
     assert layer.unpacked > 4 << 30 and layer.descriptor.size < 10 << 20
     assert layer.path is not None
-    digest, size = hashlib.sha256(), 0
-    with igzip.open(layer.path) as f:
-        while block := f.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-    assert (size, f"sha256:{digest.hexdigest()}") == (layer.unpacked, layer.diff_id)
-
-
-def test_killed_builds(tmp_path: Path) -> None:
-    """After kill -9 at any moment the next build returns the right layers, and sweep removes leftovers."""
-    packages = [
-        fetched(make_wheel(tmp_path, f"p{i}", files={f"p{i}/lib.so": noise(str(i), 8 << 20)}))
-        for i in range(8)
-    ]
-    expected = [x.descriptor for x in build(packages, tmp_path / "reference").layers]
-    program = tmp_path / "program.py"
-    program.write_text(
-        textwrap.dedent(f"""
-        import signal, sys
-        from pathlib import Path
-        from builder.config.recipe import Layers
-        from builder.layers.build import build_layers
-        from builder.layers.entry import LinkContext
-        from builder.layers.packages import Packages
-        from builder.settings import Settings
-        from builder.store.blobs import Store
-        from tests.support.wheels import fetched
-        wheels = [fetched(p) for p in sorted(Path({str(tmp_path)!r}).glob("*.whl"))]
-        site = {CONTEXT.site_packages!r}
-        context = LinkContext("/opt/conda", {VERSION!r}, site, requested=frozenset({{"numpy"}}))
-        where = Settings(Path({str(tmp_path)!r}) / "killed", Path({str(tmp_path)!r}) / "tmp", 2)
-        # The kernel ends this process then, like kill -9, also when the test's process is held up.
-        signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
-        store = Store(where.cache)
-        files = Packages(wheels, context, store, where)
-        build_layers(files, Layers(groups=3), where, store, budget=90)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print("done", flush=True)
-        """)
-    )
-    killed = 0
-    for wait_s in (0.01, 0.05, 0.1, 0.15, 0.2, 0.3):
-        done = subprocess.run(
-            [sys.executable, program, str(wait_s)],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.getcwd()},
-        )
-        assert (done.returncode, done.stdout) in ((-signal.SIGALRM, b""), (0, b"done\n"))
-        killed += done.returncode != 0
-    assert killed, "no build was killed in time: make the wheels larger"
-    store = Store(tmp_path / "killed")
-    store.sweep()
-    assert not list(store.tmp.iterdir())
-    for blob in store.blobs.iterdir():
-        if not blob.suffix:
-            assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
-    where = Settings(tmp_path / "killed", tmp_path / "tmp", 2)
-    result = build_layers(files_of(packages, where, CONTEXT), Layers(groups=3), where, store, budget=90)
-    assert [x.descriptor for x in result.layers] == expected
+    with igzip.open(layer.path) as f:  # it compares the trailer
+        assert sum(len(block) for block in iter(lambda: f.read(1 << 20), b"")) == layer.unpacked

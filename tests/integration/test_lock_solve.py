@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -16,14 +15,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.config.recipe import Recipe, load_recipe
+from builder.config.recipe import Recipe
 from builder.errors import ConfigError, FetchError, SolveError, UsageError
 from builder.fetch.packages import fetch_packages
-from builder.lock.conda import solve_conda
-from builder.lock.environment import read_environment
-from builder.lock.file import read_lock, write_lock
+from builder.lock.file import write_lock
 from builder.lock.inputs import stale_reasons
-from builder.lock.request import LockRequest, SolveRequest
+from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
 from builder.lock.urls import url_variables
 from builder.model import LockedBase
@@ -33,8 +30,6 @@ from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
 
-ROOT = Path(__file__).parents[2]
-SYNAPSE = ROOT.parent / "shared/data/synapse-ml"
 BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
 DAY_MS = 24 * 3600 * 1000  # TIMESTAMP is 2024-05-01
 
@@ -217,14 +212,6 @@ def test_strict_channel_priority(target, settings, channel, tmp_path):
         assert versions(lock(recipe, settings)) == {"libz": "0.5", "bystander": "2.0"}
         with pytest.raises(SolveError, match="libz"):
             lock(target("- libz>=1\n", channels=(server.url, channel.url)), settings)
-
-
-def test_mirror(target, settings, channel):
-    """A mirror serves the channel, and the lock names the original."""
-    mirrored = replace(settings, mirrors=(("https://conda.anaconda.org/conda-forge", channel.url),))
-    made = lock(target("- libz\n", channels=("conda-forge",)), mirrored)
-    assert made.packages[0].url == "https://conda.anaconda.org/conda-forge/linux-64/libz-1.1-0.conda"
-    assert made.channels == ("conda-forge",)
 
 
 @pytest.mark.parametrize(
@@ -507,53 +494,3 @@ def test_extras(target, settings, tmp_path):
     lock(target("- numpy\n- pip:\n  - --find-links wheels\n  - numpy[fast]\n"), settings, reporter=listener)
     (warning,) = listener.warnings
     assert "environment.yml:7: conda provides numpy, so its extra fast has no effect" in warning
-
-
-# the Synapse environment
-# ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(
-    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
-)
-def test_synapse(settings, tmp_path):
-    """Solving against an index of the packages in a real lock results in the same 302 packages."""
-    theirs = read_lock(SYNAPSE / "environment-lock.yml").for_platform("linux-64")
-    index: dict[str, dict] = {"linux-64": {}, "noarch": {}}
-    for p in theirs:
-        index[p.subdir][p.filename] = {
-            "name": p.name,
-            "version": p.version,
-            "build": p.build,
-            "build_number": int(m[1]) if (m := re.search(r"_(\d+)$", p.build)) else 0,
-            "depends": [f"{name} {spec}".strip() for name, spec in p.dependencies.items()],
-            "md5": p.md5,
-            "sha256": p.sha256,
-            "size": 1,
-            "subdir": p.subdir,
-            **(
-                {"noarch": "python" if "python" in p.dependencies else "generic"}
-                if p.subdir == "noarch"
-                else {}
-            ),
-        }
-    pages = tmp_path / "conda-forge"
-    for subdir, records in index.items():
-        (pages / subdir).mkdir(parents=True)
-        data = {
-            "info": {"subdir": subdir},
-            "packages": {f: r for f, r in records.items() if f.endswith(".tar.bz2")},
-            "packages.conda": {f: r for f, r in records.items() if f.endswith(".conda")},
-        }
-        (pages / subdir / "repodata.json").write_text(json.dumps(data))
-    recipe = load_recipe("perlmutter", ROOT)
-    environment = read_environment(SYNAPSE / "environment.yml", recipe.platform)
-    mirrored = replace(settings, mirrors=(("https://conda.anaconda.org/conda-forge", str(pages)),))
-    ours, _ = solve_conda(SolveRequest(recipe, environment, mirrored))
-    assert len(ours) == 302
-    assert {(p.name, p.version, p.build, p.url, p.sha256, p.md5) for p in ours} == {
-        (p.name, p.version, p.build, p.url, p.sha256, p.md5) for p in theirs
-    }
-    without_gpu = recipe.model_copy(update={"virtual_packages": {"__glibc": "2.31"}})
-    with pytest.raises(SolveError, match="__cuda"):
-        solve_conda(SolveRequest(without_gpu, environment, mirrored))

@@ -62,7 +62,9 @@ def project(module_folder: Path, base_cache: Path) -> Iterator[Builder]:
     with serve(channel) as server:
         for name, keys in RECIPES.items():
             channels = f"conda: {{channels: ['{server.url}']}}"
-            (root / f"recipes/{name}.yaml").write_text(f"base: debian:bookworm\n{channels}\n{keys}\n")
+            (root / f"recipes/{name}.yaml").write_text(
+                f"base: debian:bookworm\nbytecode: none\n{channels}\n{keys}\n"
+            )
         yield Builder(root, cache)
 
 
@@ -92,7 +94,7 @@ def test_uv(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:
     wheels = {name for name, package in uv_packages.items() if package.manager == "pip"}
     assert wheels == {"jinja2", "markupsafe"}
     done = project.run("build", "uv")
-    assert "left out: 1 package of the group dev" in done.stderr
+    assert "left out: dev" in done.stderr
     code = "import jinja2, sys; print(jinja2.__version__, sys.version_info.minor)"
     assert project.run("run", "uv", "--", "python", "-c", code).stdout == "3.1.6 11\n"
 

@@ -28,6 +28,7 @@ from tests.support import parts
 from tests.support.machine import Machine
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
 
+pytestmark = pytest.mark.heavy
 #: A program; one with a user, a group and a setuid program; a library.
 PACKAGES = ["hello", "dbus", "libmpich12"]
 SCRIPT = (

@@ -136,6 +136,26 @@ def test_damaged_blob(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mo
     assert not named(registry, repository, "latest")
 
 
+def test_full_disk_of_the_registry(registry: Registry, tmp_path: Path) -> None:
+    """A registry whose disk was full has empty files. Publishing again mends the one that names a blob.
+
+    docker-registry keeps an empty blob, which no client can replace: the error says so, and no tag moves.
+    """
+    ours = project(tmp_path)
+    result = built(ours, "empty")
+    options = PublishOptions(to=f"{registry.host}/full/t", month="26.11")
+    publish(ours, result, replace(options, move_tags=False))
+    hexes = result.image.layers[1].descriptor.digest.removeprefix("sha256:")  # type: ignore[union-attr]
+    storage = registry.root / "docker/registry/v2"
+    (storage / "repositories/full/t/_layers/sha256" / hexes / "link").write_bytes(b"")
+    done = publish(ours, result, options)
+    assert named(registry, "full/t", "latest") == done.digest
+    (storage / "blobs/sha256" / hexes[:2] / hexes / "data").write_bytes(b"")
+    with pytest.raises(RegistryError, match=f"holds 0 bytes under the digest sha256:{hexes}") as e:
+        publish(ours, result, replace(options, month="26.12"))
+    assert "delete this blob" in e.value.hint and not named(registry, "full/t", "26.12")
+
+
 def test_history(registry: Registry, tmp_path: Path) -> None:
     """A month later, the same again: what moves, what is read, and what is reported."""
     ours = project(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ from tests.support.machine import PASSWORD, ROBOT, Machine, RequestLog
 from tests.support.podman_hpc import podman_hpc
 from tests.support.project import edit, tiny_channel, tiny_project, whole
 from tests.support.rootfs import make_rootfs_tar
+from tests.support.secretwatch import Secrets
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +145,19 @@ def profile(folder: Path, password: str = PASSWORD) -> Path:
     path.write_text("\n".join([*lines, f'export REGISTRY_PASSWORD="{password}"\n']))
     path.chmod(0o600)
     return path
+
+
+def test_no_secret_is_written(maker: Machine, user: Machine, closed: parts.Registry, tmp_path: Path) -> None:
+    """The password is in no file of a publish and a pull, and in no command line meanwhile."""
+    env = {"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD}
+    with Secrets() as secrets:
+        secrets.add(PASSWORD, base64.b64encode(f"{ROBOT}:{PASSWORD}".encode()).decode())
+        published = maker.publish("--to", f"{closed.host}/p/secret", env=env)
+        pulled = user.json("pull", "tiny", "--from", f"{closed.host}/p/secret", env=env)
+    assert pulled["digest"] == published["digest"]
+    assert secrets.samples > 5 and secrets.seen == []
+    assert secrets.files(maker.project.root.parent) == secrets.files(user.project.root.parent) == []
+    assert secrets.files(profile(tmp_path).parent) == [tmp_path / "registry.profile"], "the search works"
 
 
 # engines ----------------------------------------------------------------------------------------------------

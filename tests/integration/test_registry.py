@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import urllib.request
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +19,19 @@ from builder.publishing.places import open_place
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.pull import pull_image
+from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
 from builder.settings import Settings
 from builder.store.blobs import Store
+from tests.support import parts
+from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged
-from tests.support.parts import Registry, RegistryFactory
+from tests.support.install_registries import install_crane
+from tests.support.parts import Registry, RegistryFactory, need
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.registry
 
+SBOM = "application/vnd.cyclonedx+json"
 ROBOT, PASSWORD = "robot$m558+perlmutter-nersc-gov", "pa$$ w0rd:s3cret"
 
 
@@ -57,28 +66,59 @@ def settings(folder: Path) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2)
 
 
-def test_push_and_pull(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
-    """An image is pushed, pushed again without transfers, and pulled."""
-    with RegistryClient(registry.host) as client:
+@pytest.fixture(scope="module")
+def crane() -> Iterator[str]:
+    """The address of ``crane registry serve`` (go-containerregistry)."""
+    try:
+        program = install_crane(parts.CLONE / ".cache/parts/crane")
+    except NotInstalled as e:
+        parts.part_missing(str(e))
+    host = f"127.0.0.1:{free_ports(1)[0]}"
+    with parts.part_folder("cran") as folder:
+        command = [program, "registry", "serve", "--address", host, "--disk", folder]
+        process = parts.start(command, folder / "log", parts.clean_environment(HOME=folder))
+        parts.wait_for(lambda: _answers(host), process, folder / "log", "crane registry serve")
+        yield host
+        process.kill()
+        process.wait()
+
+
+def _answers(host: str) -> bool:
+    try:
+        urllib.request.urlopen(f"http://{host}/v2/", timeout=10).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", ["distribution", "crane"])
+def test_push_and_pull(
+    kind: str, image: Image, repo: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """An image is pushed, pushed again without transfers, pulled, and read by skopeo; files are attached."""
+    own = kind == "distribution"
+    host = request.getfixturevalue("registry").host if own else request.getfixturevalue("crane")
+    with RegistryClient(host, ANONYMOUS) as client:
         first = push_tagged(image, client, repo, ["latest", "26.11"])
         assert (first.blobs_sent, first.blobs_present, first.blobs_mounted) == (5, 0, 0)
         assert first.bytes_sent == image.size + image.config_descriptor.size
         again = push_tagged(image, client, repo, ["latest"])
         assert (again.blobs_sent, again.bytes_sent, again.blobs_present) == (0, 0, 5)
-        store = Store(tmp_path / "cache")
-        back = pull_image(client, repo, "26.11", "amd64", store)
+        back = pull_image(client, repo, "26.11", "amd64", Store(tmp_path / "cache"))
+        attached = set()
+        for text in (b"1", b"2"):
+            artifact = Artifact(SBOM, [AttachedFile("sbom.json", SBOM, text)])
+            attached.add(attach(client, repo, image.manifest_descriptor, artifact))
+        assert {found.digest for found in referrers(client, repo, image.digest, SBOM)} == attached
     assert back.digest == image.digest and back.manifest == image.manifest and back.config == image.config
     for layer, sent in zip(back.layers, image.layers, strict=True):
-        assert (
-            layer.path is not None
-            and sent.path is not None
-            and layer.path.read_bytes() == sent.path.read_bytes()
-        )
-        assert (layer.diff_id, layer.origin, layer.title) == (
-            sent.diff_id,
-            f"{registry.host}/{repo}",
-            sent.title,
-        )
+        assert layer.path is not None and sent.path is not None
+        assert layer.path.read_bytes() == sent.path.read_bytes()
+        assert (layer.diff_id, layer.origin, layer.title) == (sent.diff_id, f"{host}/{repo}", sent.title)
+    need("skopeo")
+    command = ["skopeo", "inspect", "--tls-verify=false", f"docker://{host}/{repo}:latest"]
+    seen = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert seen["Digest"] == image.digest
 
 
 def test_image_of_skopeo(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
@@ -196,14 +236,14 @@ def test_own_authority(
         RegistryClient(registry.host, ANONYMOUS) as client,
         pytest.raises(RegistryError, match="its certificate is not trusted") as caught,
     ):
-        client.manifests.ping()
+        client.manifests.head("a/b", "t")
     assert "SSL_CERT_FILE" in caught.value.hint
     folder = tmp_path / "home/.config/containers/certs.d" / registry.host
     folder.mkdir(parents=True)
     assert registry.ca is not None
     shutil.copy(registry.ca, folder / "ca.crt")
     with RegistryClient(registry.host, ANONYMOUS) as client:
-        client.manifests.ping()
+        client.manifests.head("a/b", "t")
     shutil.rmtree(folder)
     monkeypatch.setenv("SSL_CERT_FILE", str(registry.ca))
     with RegistryClient(registry.host, ANONYMOUS) as client:
@@ -217,6 +257,7 @@ def test_memory(registry: Registry, tmp_path: Path) -> None:
 from pathlib import Path
 from builder.registry.client import RegistryClient
 from builder.registry.pull import pull_image
+from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
 from builder.model import Descriptor, Layer, OCI_LAYER
 from builder.store.blobs import Store
 from builder.store.files import sha256_file

@@ -1,5 +1,4 @@
-"""Scripts of ``builder job`` in a real Slurm: target ``cpu`` as a SIF, Apptainer, and
-examples/train_digits.py."""
+"""Scripts of ``builder job`` in a real Slurm: a SIF, Apptainer, and examples/train_digits.py."""
 
 from __future__ import annotations
 
@@ -41,6 +40,8 @@ site:
   runtime:
     kind: apptainer
     clean_env: true
+    binds: ["{torch}:/torch:ro", "{torch}/bin/torchrun:/usr/local/bin/torchrun:ro"]
+    env: {{PYTHONPATH: /torch}}
   node: {{cores: 2, tasks: 2}}
   local: /mnt/$USER-$SLURM_JOB_ID
   slurm:
@@ -108,22 +109,22 @@ def events(output: str, event: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def project(
     slurm: Slurm,
-    torch_cpu: Builder,
-    torch_sif: Path,
+    cpu: Builder,
+    cpu_sif: Path,
+    torch: Path,
     apptainer: Apptainer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Here:
     folder = tmp_path_factory.mktemp("here")
-    root = new_project(folder / "project", "cpu", "lumi-g", torch=True)
+    root = new_project(folder / "project", "cpu", "lumi-g")
     shutil.copy(CLONE / "recipes" / "_common.yaml", root / "recipes")
     images = folder / "images"
     images.mkdir()
     for name, text in (("here", HERE), ("lumi-here", LUMI)):
-        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images))
-        (images / f"{name}.sif").symlink_to(torch_sif)
-    shutil.copy(
-        torch_cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml"
-    )
+        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images, torch=torch))
+        (images / f"{name}.sif").symlink_to(cpu_sif)
+    lock = cpu.root / "environments" / "cpu.cpu.lock.yml"
+    shutil.copy(lock, root / "environments" / "cpu.here.lock.yml")
     env = {
         **slurm.env,
         **apptainer.env,
@@ -131,7 +132,7 @@ def project(
         "USER": "tester",
         "OMP_NUM_THREADS": "1",
     }
-    return Here(slurm, Builder(root, torch_cpu.cache), env, folder)
+    return Here(slurm, Builder(root, cpu.cache), env, folder)
 
 
 @pytest.fixture
@@ -161,42 +162,32 @@ def pack(here: Here) -> None:
     (here.work / "digits.csv.gz").unlink()
 
 
+def two_nodes(here: Here, launcher: str) -> dict[str, Any]:
+    """Train with one rank on each of two nodes, on data from a tar; return the result."""
+    pack(here)
+    options = ["--nodes", "2", "--tasks", "1", "--launcher", launcher, "--data", "digits.tar"]
+    output = here.finish(here.submit("here", *options, "--checkpoint", "ck", *TRAIN))
+    (start,), (done,) = events(output, "start"), events(output, "done")
+    assert (start["world_size"], start["backend"]) == (2, "gloo")
+    assert not [f for node in ("node1", "node2") for f in here.slurm.disk(node).rglob("*.gz")]
+    return done
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(project: Here) -> dict[str, Any]:
-    """The result of two ranks on one node."""
+    """The result of two ranks that srun starts on two nodes."""
     folder = project.work / "uninterrupted"
     folder.mkdir()
     for name in ("train_digits.py", "digits.csv.gz"):
         shutil.copy(CLONE / "examples" / name, folder)
-    here = Here(project.slurm, project.builder, project.env, folder)
-    output = here.finish(here.submit("here", "--checkpoint", "ck", *TRAIN))
-    (start,), (done,) = events(output, "start"), events(output, "done")
-    assert (start["world_size"], start["backend"], start["host"]) == (2, "gloo", "node1")
+    done = two_nodes(Here(project.slurm, project.builder, project.env, folder), "srun")
     assert done["accuracy"] > 0.85
     return done
 
 
-@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
-def test_two_nodes(launcher: str, here: Here, uninterrupted: dict[str, Any]) -> None:
-    """Two ranks on two nodes end with the same weights as on one node, bit for bit."""
-    pack(here)
-    options = [
-        "--nodes",
-        "2",
-        "--tasks",
-        "1",
-        "--launcher",
-        launcher,
-        "--data",
-        "digits.tar",
-        "--checkpoint",
-        "ck",
-    ]
-    output = here.finish(here.submit("here", *options, *TRAIN))
-    (start,), (done,) = events(output, "start"), events(output, "done")
-    assert (start["world_size"], start["backend"]) == (2, "gloo")
-    assert done == uninterrupted  # bit for bit
-    assert not [f for node in ("node1", "node2") for f in here.slurm.disk(node).rglob("*.gz")]
+def test_torchrun(here: Here, uninterrupted: dict[str, Any]) -> None:
+    """Ranks that torchrun starts end with the same weights, bit for bit."""
+    assert two_nodes(here, "torchrun") == uninterrupted
 
 
 def training_of(job: str, rank: int) -> int:
@@ -266,13 +257,17 @@ def error_message(here: Here, target: str, *options: str) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_rejected_jobs(here: Here) -> None:
-    """The error contains Slurm's reason."""
-    site = "site: {slurm: {queues: {cpu: {partition: nosuch}}}}"
+@pytest.mark.parametrize(
+    ("partition", "reason"),
+    [("nosuch", "invalid partition specified: nosuch"), ("dev-g", "Requested time limit is invalid")],
+)
+def test_rejected_jobs(partition: str, reason: str, here: Here) -> None:
+    """The error contains Slurm's reason: a partition that does not exist, one with a limit of 3 hours."""
+    site = f"site: {{slurm: {{queues: {{cpu: {{partition: {partition}}}}}}}}}"
     (here.builder.root / "recipes" / "nowhere.yaml").write_text(f"extends: here\n{site}\n")
-    message = error_message(here, "nowhere")
-    assert "Slurm rejected the job: " in message
-    assert "invalid partition specified: nosuch" in message and "correct what Slurm names: account" in message
+    message = error_message(here, "nowhere", "--time", "04:00:00")
+    assert "Slurm rejected the job: " in message and reason in message
+    assert "correct what Slurm names: account" in message
 
 
 def test_lumi_ranks(here: Here) -> None:
@@ -327,6 +322,6 @@ def test_options_of_sites(slurm: Slurm, target: str) -> None:
     done = subprocess.run(
         ["sbatch", "--test-only"], input=script, env=slurm.env, capture_output=True, text=True
     )
-    known = r"partition|node|feature|generic resource|GRES|constraint|time limit|Memory|CPU|to start at"
+    known = r"partition|node|feature|generic resource|GRES|constraint|time|Memory|CPU|processors|to start at"
     assert re.search(known, done.stderr), done.stderr
     assert not re.search("unrecognized option|nvalid option|Invalid directive", done.stderr), done.stderr

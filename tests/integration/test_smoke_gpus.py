@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
+from builder.cli.tables import fitted
 from builder.smoke.ab import compare_rounds
 from builder.smoke.abrun import Side
 from builder.smoke.changes import compare
@@ -26,9 +25,10 @@ from tests.support.cpu_as_gpu import run_on_gpus
 from tests.support.schema import check_report
 from tests.support.smoke import Result
 
+pytestmark = pytest.mark.heavy
 #: Their result depends on this machine: how it is set up, and what else runs on it.
 OF_MACHINE = {
-    "cpu.affinity", "machine.steady", "memory.shm", "nccl.interface", "python.path",
+    "cpu.affinity", "memory.shm", "nccl.interface", "python.path",
     "system.home", "system.tmp", "time.budget",
 }  # fmt: skip
 #: What a healthy machine with one GPU leaves out.
@@ -65,8 +65,7 @@ def check_figures(result: Result) -> None:
         ("transfer.d2h_pinned", "gb_per_s", 54),
     ):
         item = result.measurement(name)
-        for prefix in ("median_", "sustained_"):
-            assert item[prefix + unit] == pytest.approx(expected, rel=1e-3), (name, item)
+        assert item["median_" + unit] == pytest.approx(expected, rel=1e-3), (name, item)
 
 
 def shown(report: dict[str, Any], vendor: str) -> str:
@@ -95,10 +94,9 @@ def shown(report: dict[str, Any], vendor: str) -> str:
     assert result.verdict == "same", result.notes
     sides = {"old": Side("26.10", old.digest), "new": Side("build", new.digest)}
     tables.append(render_ab(result, sides))
-    page = render_page([view("x", [old, new], (), references())], {}, made="now")
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(*tables)
-    return "\n".join([console.export_text(), page, *contents(share(runs))])
+    page = render_page([view("x", [old, new], ())], {}, made="now")
+    lines = [line for table in tables for line in fitted(table, None)]
+    return "\n".join([*lines, page, *contents(share(runs))])
 
 
 def test_cuda(tmp_path: Path) -> None:
@@ -120,12 +118,7 @@ def test_two_ranks(tmp_path: Path) -> None:
     )
     assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
     summed = result.measurement("allreduce.node")
-    assert (summed["backend"], summed["algorithm"], summed["gpus"], len(summed["ranks"])) == (
-        "nccl",
-        "ring",
-        2,
-        2,
-    )
+    assert (summed["backend"], summed["algorithm"], len(summed["ranks"])) == ("nccl", "ring", 2)
     assert result.probe("nccl.transport")["seen"].endswith("network: IB, between GPUs: P2P/IPC, sums by ring")
     assert [device["rank"] for device in result.report["facts"]["devices"]] == [0, 1]
     assert "2 x NVIDIA H200" in shown(result.report, "nvidia")

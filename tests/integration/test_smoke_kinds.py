@@ -15,6 +15,7 @@ from tests.support.slurm import Slurm
 
 RECIPE = """\
 base: debian:bookworm
+bytecode: none
 environment: environments/own.yml
 virtual_packages: {__glibc: "2.36"}
 conda: {exclude_newer: 2026-11-01}

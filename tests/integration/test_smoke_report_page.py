@@ -53,7 +53,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if m["id"].startswith("matmul"):
                 m["size"] = 8192
         bf16 = ranked("matmul.bf16", (slow, slow, 0.8 * slow, slow), size=8192, backend="flash")
-        bf16 |= {"sustained_gflop_per_s": 240e3}
         made["measurements"] = [bf16, *others]
         for m in made["measurements"] if month > 9 else []:
             m.update(state)
@@ -71,8 +70,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in (10, 11)
     ]
     views = [
-        view("perlmutter", node, ("old.json: schema version 1",), references()),
-        view("cpu", machine, (), references()),
+        view("perlmutter", node, ("old.json: schema version 1",)),
+        view("cpu", machine, ()),
     ]
     path = tmp_path_factory.mktemp("page") / "index.html"
     path.write_text(render(views, {"lumi-g": ()}, made="2026-11-21 09:00 UTC"))

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.layers.conda import CondaReader
+from builder.layers.conda import conda_entries
+from builder.layers.content import read_whole
 from builder.layers.entry import Entry, LinkContext
 from builder.model import Fetched
-from tests.support.condapackage import Extension, data_of
+from tests.support.condapackage import Extension
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 EXTENSIONS: tuple[Extension, ...] = (".conda", ".tar.bz2")
@@ -20,8 +21,8 @@ def read(
     package: Fetched, tmp_path: Path, context: LinkContext = CONTEXT, leave_out: Sequence[str] = ()
 ) -> dict[str, tuple[Entry, bytes]]:
     """All entries with their content, by path. Uses the folder ``spool`` in ``tmp_path``."""
-    entries = CondaReader(tmp_path / "spool").entries(package, context, frozenset(leave_out))
-    return {e.path: (e, data_of(e) if e.kind == "file" else b"") for e in entries}
+    entries = conda_entries(package, context, tmp_path / "spool", frozenset(leave_out))
+    return {e.path: (e, read_whole(e) if e.kind == "file" else b"") for e in entries}
 
 
 def record(found: dict[str, tuple[Entry, bytes]]) -> dict[str, Any]:

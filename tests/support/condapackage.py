@@ -14,10 +14,12 @@ from typing import Any, Literal
 
 import zstandard
 
-from builder.layers.entry import Deflated, Entry, Inline, Range
+from builder.layers.content import read_whole
+from builder.layers.entry import Entry
 from builder.model import Fetched, LockedPackage
-from tests.support.channel import PLACEHOLDER
 
+#: The placeholder for the prefix in the files of a package, as long as conda-build writes it.
+PLACEHOLDER = ("/opt/build/" + "placehold_" * 25)[:255]
 Extension = Literal[".conda", ".tar.bz2"]
 
 
@@ -51,8 +53,8 @@ class PackOptions:
     noarch: Literal["", "python", "generic"] = ""
     entry_points: Sequence[str] = ()
     extension: Extension = ".conda"
-    old: bool = False
     index: Mapping[str, Any] | None = None
+    subdir: str = "linux-64"
     info: Mapping[str, bytes] | None = None
 
 
@@ -65,12 +67,9 @@ def pack(
     depends: Sequence[str] = (),
     **given: Any,
 ) -> Path:
-    """Writes a package into its subdir of a channel.
-
-    ``old``: without ``info/paths.json``.
-    """
+    """Writes a package into its subdir of a channel."""
     options = PackOptions(**given)
-    subdir = "noarch" if options.noarch else "linux-64"
+    subdir = "noarch" if options.noarch else options.subdir
     record: dict[str, Any] = {
         "name": name,
         "version": version,
@@ -80,17 +79,15 @@ def pack(
         "subdir": subdir,
         "timestamp": 1714521600000,
         "license": "BSD-3-Clause",
+        **({"noarch": options.noarch} if options.noarch else {"arch": "x86_64", "platform": "linux"}),
+        **(options.index or {}),
     }
-    if options.noarch:
-        record["noarch"] = options.noarch
-    else:
-        record |= {"arch": "x86_64", "platform": "linux"}
+    record = {key: value for key, value in record.items() if value is not None}
     by_path = {m.path: m for m in members}
     listed = [m for m in members if m.listed]
-    files: dict[str, bytes] = {"index.json": _json(record | dict(options.index or {})), "about.json": b"{}"}
+    files: dict[str, bytes] = {"index.json": _json(record), "about.json": b"{}"}
     files["files"] = "".join(f"{m.path}\n" for m in listed).encode()
-    if not options.old:
-        files["paths.json"] = _json({"paths": [_path(m, by_path) for m in listed], "paths_version": 1})
+    files["paths.json"] = _json({"paths": [_path(m, by_path) for m in listed], "paths_version": 1})
     if options.noarch == "python":
         files["link.json"] = _json(
             {
@@ -190,19 +187,6 @@ def fetched(path: Path, name: str | None = None, **more: Any) -> Fetched:
     return Fetched(LockedPackage(**(values | more)), path, path.stat().st_size)
 
 
-def data_of(entry: Entry) -> bytes:
-    """The content of a regular file. A Range is valid only until its reader reads on."""
-    content = entry.content
-    if isinstance(content, Inline):
-        return content.data
-    assert isinstance(content, Range) and not isinstance(content, Deflated)
-    with content.source.open("rb") as f:
-        f.seek(content.offset)
-        data = f.read(entry.size)
-    assert len(data) == entry.size
-    return data
-
-
 def write_tree(entries: Iterable[Entry], root: Path) -> None:
     """Writes entries into a folder as unpacking their layer would; later entries replace earlier ones."""
     for e in entries:
@@ -218,5 +202,5 @@ def write_tree(entries: Iterable[Entry], root: Path) -> None:
         elif e.kind == "hardlink":
             path.hardlink_to(root / e.target)
         else:
-            path.write_bytes(data_of(e))
+            path.write_bytes(read_whole(e))
             path.chmod(e.mode)

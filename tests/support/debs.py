@@ -37,18 +37,6 @@ def download(work: Path, packages: Sequence[str], suites: Sequence[str]) -> list
     return sorted((work / "debs").glob("*.deb"))
 
 
-def download_with_dependencies(work: Path, packages: Sequence[str]) -> list[Path]:
-    """Downloads packages of this machine's own suite, and those they need and this machine lacks."""
-    release = Path("/etc/os-release").read_text()
-    suite = re.search(r"^VERSION_CODENAME=(\S+)$", release, re.M)
-    if suite is None:
-        raise NotInstalled("this machine's /etc/os-release names no Debian suite")
-    apt = _private_apt(work, apt_sources(suite[1]), Path("/var/lib/dpkg/status"))
-    options = ["-oDebug::NoLocking=1", "--yes", "--no-install-recommends", "--download-only"]
-    call([*apt, *options, "install", *packages], work)
-    return sorted((work / "cache/archives").glob("*.deb"))
-
-
 def unpack(debs: Sequence[Path], folder: Path) -> None:
     for deb in debs:
         call(["dpkg", "-x", deb, folder])

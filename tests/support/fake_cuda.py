@@ -10,7 +10,6 @@ An interval between two events therefore includes the host's launch only if the 
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -27,36 +26,20 @@ class FakeGpu:
     """What the host needs for a launch."""
     first_s: float = 0.0
     """What the first call of a kernel needs on the host in addition, such as loading a library."""
-    cap_after_s: float = math.inf
-    """After so many seconds of work the power limit acts."""
-    capped: float = 0.9
-    """The speed under the power limit, as a fraction."""
     host_s: float = 0.0
     free_s: float = 0.0
     """When the GPU has finished all work that was launched."""
-    worked_s: float = 0.0
-    """Work without a pause of 10 ms."""
     launched: list[str] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
 
     def launch(self, name: str, seconds: float) -> None:
-        """Launches a kernel that takes ``seconds`` at the full clock."""
+        """Launches a kernel that takes ``seconds``."""
         if name not in self._seen:
             self._seen.add(name)
             self.host_s += self.first_s
         self.host_s += self.launch_s
         self.launched.append(name)
-        begin = max(self.free_s, self.host_s)
-        if begin - self.free_s > 0.01:
-            self.worked_s = 0.0
-        took = seconds / self.speed
-        self.free_s = begin + took
-        self.worked_s += took
-
-    @property
-    def speed(self) -> float:
-        """The present speed as a fraction of the full one."""
-        return self.capped if self.worked_s > self.cap_after_s else 1.0
+        self.free_s = max(self.free_s, self.host_s) + seconds
 
     def synchronize(self, *_: Any) -> None:
         self.host_s = max(self.host_s, self.free_s)

@@ -32,12 +32,16 @@ elif name == "scontrol":
     if len(states) > 1:
         (state / "states").write_text(" ".join(states[1:]))
     else:
-        for name in ("image.sha256", *(path.name for path in state.glob("lock-*"))):
-            if (state / name).exists():
-                (pathlib.Path((state / "cwd").read_text()) / name).write_text((state / name).read_text())
+        cwd = pathlib.Path((state / "cwd").read_text())
+        if (state / "image.sha256").exists():
+            (cwd / "image.sha256").write_text((state / "image.sha256").read_text())
         report = re.search(r"--json (\\S+)", (state / "script").read_text())
         if report and (state / "report").exists():
-            (state / "report").rename(pathlib.Path((state / "cwd").read_text()) / report[1])
+            (state / "report").rename(cwd / report[1])
+            if (state / "locks").exists():
+                written = json.loads((cwd / report[1]).read_text())
+                written["facts"]["locks"] = (state / "locks").read_text().split()
+                (cwd / report[1]).write_text(json.dumps(written))
 """
 
 
@@ -45,7 +49,7 @@ def put_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Puts commands named like Slurm's into PATH; returns their state folder.
 
     ``states`` in it are the states of the job, ``report`` is the report that it writes, ``output`` its log,
-    ``image.sha256`` and ``lock-*`` are what it reports of its image: see :func:`ran`. The commands write
+    ``image.sha256`` and ``locks`` are what it reports of its image: see :func:`ran`. The commands write
     ``calls``, and sbatch ``script`` and ``cwd``.
     """
     bin, state = folder / "bin", folder / "slurm"
@@ -63,5 +67,4 @@ def ran(state: Path, sif: str = "", *locks: str) -> None:
     """Makes the job report the sha256 of the SIF that it ran, and of the lock files in it."""
     if sif:
         (state / "image.sha256").write_text(f"{sif.removeprefix('sha256:')}  -\n")
-    for number, lock in enumerate(locks):
-        (state / f"lock-{number}.sha256").write_text(lock.removeprefix("sha256:"))
+    (state / "locks").write_text(" ".join(sorted(set(locks))))

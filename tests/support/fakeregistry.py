@@ -74,7 +74,6 @@ class FakeRegistry:
         self.patch_limit: int | None = None
         self.put_limit: int | None = None
         self.lists_referrers = False
-        self.honours_conditions = False
         self.token_answer: Reply | None = None
         self.keeps_cut_put = False
         """As Pulp 2.30: what arrived of a PUT that broke off is stored under the digest."""
@@ -305,12 +304,6 @@ class _Handler(BaseHTTPRequestHandler):
     def manifest(self, request: Request, repo: str, ref: str) -> None:
         there = self.fake.manifests.setdefault(repo, {})
         if request.method == "PUT":
-            etag = f'"{sha256(there[ref][0])}"' if ref in there else None
-            wanted = request.headers.get("if-match", etag)
-            replaces = etag is not None and request.headers.get("if-none-match") == "*"
-            if self.fake.honours_conditions and (wanted != etag or replaces):
-                self.error(412, "PRECONDITION_FAILED", "the tag names something else")
-                return
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
@@ -319,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif ref in there:
             data, media_type = there[ref]
             digest = sha256(data)
-            headers = {"Content-Type": media_type, "Docker-Content-Digest": digest, "ETag": f'"{digest}"'}
+            headers = {"Content-Type": media_type, "Docker-Content-Digest": digest}
             self.reply(200, data, headers)
         else:
             self.error(404, "MANIFEST_UNKNOWN", "manifest unknown")

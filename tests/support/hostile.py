@@ -26,9 +26,9 @@ from builder.config.recipe import Layers
 from builder.errors import BuilderError
 from builder.image.config import make_image
 from builder.layers.build import build_layers, make_layer
-from builder.layers.conda import CondaReader
+from builder.layers.conda import conda_entries, conda_index
 from builder.layers.entry import Entry, LinkContext
-from builder.layers.wheel import WheelReader
+from builder.layers.wheel import wheel_entries, wheel_index
 from builder.model import Fetched, Image, Layer, Lock
 from builder.oci.layout import write_layout
 from builder.settings import Settings
@@ -69,9 +69,11 @@ class Hostile:
 
 def entries_of(package: Fetched, folder: Path) -> Iterator[Entry]:
     """The package's entries, read as a build reads them: first the index, then the content."""
-    reader = WheelReader() if package.path.suffix == ".whl" else CondaReader(folder / "spool")
-    reader.index(package, CONTEXT)
-    return reader.entries(package, CONTEXT)
+    if package.path.suffix == ".whl":
+        wheel_index(package, CONTEXT)
+        return wheel_entries(package, CONTEXT)
+    conda_index(package, CONTEXT)
+    return conda_entries(package, CONTEXT, folder / "spool")
 
 
 def layer_of(package: Fetched, folder: Path, store: Store) -> Layer:
@@ -334,7 +336,7 @@ CONDAS = (
     Hostile("loop", conda_of(symlink("lib/a", "b"), symlink("lib/b", "a"))),
     Hostile("below-link", conda_of(symlink("lib64", "lib"), Member("lib64/x", b"x")), "has files below it"),
     Hostile("hardlink-out", conda_of(hardlink("lib/h", OUTSIDE)), "not a file of the package"),
-    Hostile("hardlink-forward", conda_of(hardlink("lib/h", "lib/z"), Member("lib/z", b"z"))),
+    Hostile("hardlink-forward", conda_of(hardlink("lib/h", "lib/z"), Member("lib/z")), "not a file of"),
     Hostile("hardlink-link", conda_of(symlink("lib/s", "x"), hardlink("lib/h", "lib/s"))),
     Hostile("device", conda_of(Member("dev/null", kind="device")), "not a file, a link or a folder"),
     Hostile("setuid", conda_of(Member("bin/su", b"#!/bin/sh\nid\n", mode=0o7777))),

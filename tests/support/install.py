@@ -1,7 +1,7 @@
 """Puts Apptainer into a private folder: Debian sid's package, with trixie's C library beside it. Nothing of
 the host is changed.
 
-``python -m tests.support.install FOLDER`` puts all parts that are installed privately below a folder.
+``python -m tests.support.install FOLDER [heavy]`` puts the parts that tests share below a folder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from pathlib import Path
 
 import filelock
 
+from builder.bases.resolve import resolve_base
 from builder.errors import BuilderError
+from builder.settings import Settings
+from builder.store.blobs import Store
 from tests.support import debs
 from tests.support.debs import NotInstalled
+from tests.support.install_registries import install_crane
 
 #: Raise when the folder's content has to be made anew.
 FORMAT = "1"
@@ -84,28 +88,40 @@ def _adapt(prefix: Path, glibc: Path) -> None:
     (prefix / "usr/bin/singularity").symlink_to("apptainer")
 
 
-def install_all(folder: Path) -> list[str]:
-    """Installs Apptainer and crane, each in a folder of its own; returns what failed, one line each."""
-    from tests.support.install_registries import install_crane
-    from tests.support.torch_part import install_torch
+def base_folder(cache: Path) -> Path:
+    """Make the base ``debian:bookworm`` in a cache, if it is not there; return the cache."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(cache.parent / f".{cache.name}.lock"):
+        settings = Settings.from_environment(cache=cache)
+        resolve_base("debian:bookworm", "amd64", settings, Store(cache))
+    return cache
+
+
+def install_all(folder: Path, *, heavy: bool) -> list[str]:
+    """Install the parts, each in a folder of its own; return what failed, one line each.
+
+    Args:
+        folder: gets their folders.
+        heavy: those of the heavy tests too, 2 GB.
+    """
+    from tests.support.package_folders import install_folder
 
     def failure(install: Callable[[Path], object], name: str) -> str:
         try:
             install(folder / name)
-        except NotInstalled as e:
+        except (BuilderError, NotInstalled) as e:
             return str(e)
         return ""
 
-    parts = [
-        (install_torch, "torch"),
-        (install_apptainer, "apptainer"),
-        (install_crane, "crane"),
-    ]
+    parts: list[tuple[Callable[[Path], object], str]] = [(install_crane, "crane"), (base_folder, "base")]
+    if heavy:
+        more = [(install_folder, "torch"), (install_folder, "ray"), (install_apptainer, "apptainer")]
+        parts = [*more, *parts]
     with ThreadPoolExecutor(len(parts)) as pool:
         return [line for line in pool.map(lambda part: failure(*part), parts) if line]
 
 
 if __name__ == "__main__":
-    failures = install_all(Path(sys.argv[1]).absolute())
+    failures = install_all(Path(sys.argv[1]).absolute(), heavy=sys.argv[2:] != [])
     if failures:
         sys.exit("\n".join(failures))

@@ -51,13 +51,6 @@ def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None])
         marker.write_text(version)
 
 
-def make_venv(venv: Path, packages: Sequence[str]) -> None:
-    """A virtual environment with these packages."""
-    uv = Path(sys.executable).with_name("uv")
-    debs.call([uv, "venv", "--quiet", "--python", sys.executable, venv])
-    install_packages(packages, VIRTUAL_ENV=str(venv))
-
-
 def install_packages(words: Sequence[str | Path], **env: str) -> None:
     """Runs ``uv pip install`` with the settings of this machine's pip."""
     uv = Path(sys.executable).with_name("uv")

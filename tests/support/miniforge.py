@@ -166,13 +166,12 @@ def make_installer(path: Path, tool: Path) -> Path:
     return path
 
 
-def cotainr_with(folder: Path, installer: Path | None, systems: str | None = None) -> Path:
+def cotainr_with(folder: Path, installer: Path | None) -> Path:
     """Writes a ``cotainr`` program into ``folder/bin``.
 
     Args:
         folder: A new folder.
-        installer: The file to use as Miniforge's installer; None downloads it, without pauses between
-        attempts. systems: Text of a site's ``systems.json``, which cotainr reads beside its own package.
+        installer: The file to use as Miniforge's; None downloads it, without pauses between attempts.
     """
     import shutil
 
@@ -180,8 +179,6 @@ def cotainr_with(folder: Path, installer: Path | None, systems: str | None = Non
 
     library = folder / "lib"
     shutil.copytree(Path(cotainr.__file__).parent, library / "cotainr", dirs_exist_ok=True)
-    if systems is not None:
-        (library / "systems.json").write_text(systems)
     program = folder / "bin" / "cotainr"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(

@@ -240,7 +240,7 @@ class DockerEngine:
 
 @contextlib.contextmanager
 def docker_engine(options: Sequence[str] = (), *, own_network: bool = False) -> Iterator[DockerEngine]:
-    """Starts a Docker engine; ``options`` are added to dockerd's command line.
+    """Start a Docker engine; ``options`` are added to dockerd's command line.
 
     With ``own_network`` it is in a network namespace of its own, where it can make networks for containers.
     """
@@ -256,15 +256,7 @@ def docker_engine(options: Sequence[str] = (), *, own_network: bool = False) -> 
         (folder / "config").mkdir()
         (folder / "daemon.json").write_text("{}")
         own = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
-        command = [
-            dockerd,
-            "--config-file",
-            folder / "daemon.json",
-            "--host",
-            host,
-            *own,
-            *options,
-        ]
+        command = [dockerd, "--config-file", folder / "daemon.json", "--host", host, *own, *options]
         if own_network:
             command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
         else:

@@ -16,7 +16,6 @@ from tests.support.fake_torch import fake_torch
 from bench.measurements.accuracy import checked
 from bench.measurements.timing import rate
 FOLDER = os.environ.get("MEETING", "")
-bench.machine.facts.gpu_state = lambda run, index: {{}}
 
 def take(run):
     run.torch = fake_torch("CUDA", devices=2)
@@ -43,7 +42,6 @@ def meet(run):
 def in_meeting(run):
     pass
 
-TRANSFERS = [m for m in bench.measurements.MEASUREMENTS if m.id.startswith("transfer.")]
 bench.probes.PROBES[:] = [bench.core.Probe("torch.import", take)]
 bench.measurements.MEASUREMENTS[:] = [
     bench.core.Measurement("work", lambda run: work(run)),

@@ -62,6 +62,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
+EnforcePartLimits=ALL
 KillWait=120
 MessageTimeout=100
 BatchStartTimeout=600
@@ -75,7 +76,7 @@ PartitionName=DEFAULT Nodes=ALL MaxTime=2-0 State=UP
 PartitionName=debug Default=YES
 PartitionName=small-g
 PartitionName=standard-g
-PartitionName=dev-g
+PartitionName=dev-g MaxTime=3:00:00
 PartitionName=gpu
 PartitionName=standard
 """

@@ -20,7 +20,7 @@ for measurement in report["measurements"]:
             measurement[field] = [speed * value for value in measurement[field]]
 report["started"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 report["probes"][0]["seen"] = " ".join(sys.argv[1:])
-text = json.dumps(report)
+text = json.dumps(report, indent=1)
 target = sys.argv[sys.argv.index("--json") + 1]
 if target == "-":
     print(text)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from builder.bytecode import worker
-from builder.bytecode.job import CompileJob
+from builder.bytecode.compile import CompileJob
 
 
 class ThisPython:

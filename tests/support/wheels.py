@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name
 
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
-from builder.layers.wheel import WheelReader
+from builder.layers.wheel import wheel_entries
 from builder.model import Fetched, Layer, LockedPackage
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -189,9 +189,7 @@ def assert_like_installer(wheel: Path, tmp_path: Path, context: LinkContext = CO
     root.mkdir()
     expected = installed(wheel, root, context)
     store = Store(tmp_path / "store")
-    layer = make_layer(
-        WheelReader().entries(fetched(wheel), context), "w", Settings(tmp_path, tmp_path, 1), store
-    )
+    layer = make_layer(wheel_entries(fetched(wheel), context), "w", Settings(tmp_path, tmp_path, 1), store)
     got = tree([layer])
     assert sorted(got) == sorted(expected)
     for path, (kind, mode, data) in expected.items():

@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 from tests.support.fake_nvml import library
+from tests.support.package_folders import package_folder
 from tests.support.parts import shared_library
 from tests.support.smoke import Modified, Result
-from tests.support.torch_part import torch_folder
 
 #: Sizes that a CPU computes in a moment.
 SHRINK = """
 from bench.measurements import collectives, imports, layers, matmul, timing
 from bench.probes import gpu_memory
-bench.examine.spin = lambda run: timing.spin(run, 0.001)
+
 bench.core.Run.share = lambda run, nominal_s: min(nominal_s, 0.2)
 collectives.SIZES["gpu"] = (1 << 16, 1 << 20)
 collectives._SAMPLE_S = 0.001
@@ -38,7 +38,7 @@ def run_on_gpus(
         options: of the benchmark.
         driver: whether it reports clocks, power and the like.
     """
-    torch = torch_folder()
+    torch = package_folder("torch")
     here = Path(__file__).parent
     code = SHRINK
     libraries = folder / "lib"

@@ -62,7 +62,7 @@ def test_three_targets(project: TinyProject, slurm: Slurm) -> None:
     for name in ("t1", "t2"):
         whole(layout, answers[name]["digest"])
     assert answers["t3"]["error"] and Path(answers["t3"]["log"]).read_text()
-    assert not list(layout.glob(".builds-*"))
+    assert not list(layout.glob(".build-*"))
     (project.recipe.parent / "tiny.yaml").rename(project.recipe.parent / "_tiny.yaml")
     for name in names:
         path = project.recipe.parent / f"{name}.yaml"
@@ -77,7 +77,7 @@ def test_three_targets(project: TinyProject, slurm: Slurm) -> None:
 
 
 def test_interrupt(project: TinyProject, slurm: Slurm, tmp_path: Path) -> None:
-    """Ctrl-C cancels the array."""
+    """Ctrl-C cancels the jobs."""
     waiting = "setup: [sleep 3600]\n"
     for name in ("t1", "t2"):
         path = project.recipe.parent / f"{name}.yaml"
@@ -87,12 +87,12 @@ def test_interrupt(project: TinyProject, slurm: Slurm, tmp_path: Path) -> None:
     log.touch()
 
     def running() -> bool:
-        listed = slurm.run("squeue", "--noheader", "--array", "--name=builder-build", "--format=%T").stdout
+        listed = slurm.run("squeue", "--noheader", "--name=builder-build", "--format=%T").stdout
         return listed.split() == ["RUNNING", "RUNNING"]
 
-    wait_for(running, process, log, "the array", 300)
-    number = slurm.run("squeue", "--noheader", "--name=builder-build", "--format=%F").stdout.split()[0]
+    wait_for(running, process, log, "the jobs", 300)
+    numbers = slurm.run("squeue", "--noheader", "--name=builder-build", "--format=%A").stdout.split()
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=300)
     assert process.returncode == 130
-    assert set(slurm.wait(number)) == {"CANCELLED"}
+    assert [slurm.wait(number) for number in numbers] == [["CANCELLED"]] * 2

@@ -1,0 +1,55 @@
+"""torch for CPUs, and Ray with MLflow, each in a folder for PYTHONPATH, here or in containers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.support import parts
+from tests.support.debs import NotInstalled
+from tests.support.install_registries import install, install_packages
+
+FORMAT = "2"
+INDEX = "https://download.pytorch.org/whl/cpu"
+PACKAGES = {
+    "torch": ("torch==2.13.0+cpu",),
+    "ray": (
+        "ray[default,train]==2.60.0",
+        "mlflow==3.17.2",
+        "moto[server]==5.2.5",
+        "boto3==1.44.5",
+        "pyarrow==25.0.1",
+    ),
+}
+
+
+def install_folder(prefix: Path) -> Path:
+    """Install the packages that the folder's name stands for, if they are not there; return their folder.
+
+    Raises:
+        NotInstalled: no package index has them.
+    """
+    prefix = prefix.resolve()
+    target = prefix / "site"
+    words = ["--target", target, *PACKAGES[prefix.name]]
+
+    def fill(work: Path) -> None:
+        try:
+            install_packages(words)  # a folder of pip's settings may have it
+        except subprocess.CalledProcessError:
+            install_packages(["--index", INDEX, *words])
+        for script in (target / "bin").iterdir():
+            if script.is_file() and (data := script.read_bytes()).startswith(b"#!"):
+                script.write_bytes(re.sub(rb"^#!.*python.*", b"#!/usr/bin/env python", data))
+
+    install(prefix.name, prefix, f"{FORMAT} {' '.join(PACKAGES[prefix.name])}", fill)
+    return target
+
+
+def package_folder(name: str) -> Path:
+    """Return the folder with torch or ray; skip the test if it cannot be installed."""
+    try:
+        return install_folder(parts.CLONE / ".cache/parts" / name)
+    except NotInstalled as e:
+        parts.part_missing(str(e))
