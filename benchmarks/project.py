@@ -21,6 +21,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record
 from tests.support import parts
+from tests.support.debian_channel import make_debian_channel
 
 CLONE = Path(__file__).resolve().parents[1]
 
@@ -89,7 +90,7 @@ class Project:
         self.channel = folder / "channel"
         for name in ("recipes", "environments"):
             (self.root / name).mkdir(parents=True)
-        self.builder("channel", "debian", self.channel)
+        make_debian_channel(self.channel)
         (self.root / "recipes/python.yaml").write_text(_PYTHON_RECIPE)
         self._write_environment("python", ["pip"], [f"uv=={importlib.metadata.version('uv')}"])
         for target, text in TARGETS.items():
@@ -104,16 +105,16 @@ class Project:
         data = {"name": name, "channels": channels, "dependencies": dependencies}
         (self.root / f"environments/{name}.yml").write_text(json.dumps(data))
 
-    def command(self, *args: str | Path) -> list[str]:
-        program = [sys.executable, "-m", "builder", "--project", str(self.root), "--json"]
+    def command(self, name: str, *args: str | Path) -> list[str]:
+        program = [sys.executable, "-m", "builder", "--project", str(self.root), name, "--json"]
         return [*program, *(str(a) for a in args)]
 
     def publish_command(self, target: str) -> list[str]:
-        return self.command("publish", target, "--registry", self.registry.host, "--no-tags")
+        return self.command("publish", target, "--to", f"{self.registry.host}/", "--no-tags")
 
-    def builder(self, *args: str | Path) -> Any:
+    def builder(self, name: str, *args: str | Path) -> Any:
         """Runs builder, not measured, and returns its JSON output."""
-        return json.loads(output_of(self.command(*args), self.env, self.root) or "null")
+        return json.loads(output_of(self.command(name, *args), self.env, self.root) or "null")
 
     def publish(self, target: str) -> str:
         """Runs builder publish, not measured, and returns the image's reference with its digest."""
