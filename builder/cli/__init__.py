@@ -41,7 +41,7 @@ COMMANDS = {
     "convert": ("convert", "Convert an OCI image to SIF or squashfs."),
     "diff": ("convert", "Compare the packages of two locks."),
     "doctor": ("doctor", "Report what this host can build and run."),
-    "cache": ("cache", "Show, verify or prune the cache."),
+    "cache": ("cache", "Show or prune the cache."),
     "help": ("help", "Explain a command, exit codes or schemas."),
 }
 _EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."

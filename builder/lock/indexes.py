@@ -15,13 +15,11 @@ from urllib.parse import urlsplit
 from builder.errors import ConfigError, FetchError
 from builder.lock.request import SolveRequest
 from builder.net.mirrors import mirrored_url, public_url
-from builder.net.pipconfig import PipConfiguration, pip_configuration
+from builder.net.pipconfig import PYPI, PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import expand_home
 
-#: The index of pip and uv.
-PYPI = "https://pypi.org/simple"
 #: Packages that only builds for CUDA need. Some for CPUs need nvidia-ml-py and nvidia-nccl.
 _NEEDS_CUDA = re.compile(r"cuda-toolkit|nvidia-(cublas|cuda-runtime|cudnn)(-cu\d+)?")
 #: Indexes of builds for CUDA: ``https://download.pytorch.org/whl/cu129``.

@@ -26,10 +26,10 @@ from builder.lock.pipsection import PipSection, plain_value
 from builder.lock.spec import Environment, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
 from builder.model import MAIN
+from builder.net.pipconfig import PYPI
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
-_PYPI = "https://pypi.org/simple"
 _REQUIREMENTS = (".txt", ".in")
 #: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.
 _PIXI_TARGETS = ("unix", "linux")
@@ -243,7 +243,7 @@ def builds_package(file: TomlFile) -> bool:
 def other_index(url: Any) -> str:
     """A package index without its last slash; empty for none, and for PyPI, which needs no option."""
     text = str(url or "").rstrip("/")
-    return "" if text == _PYPI else text
+    return "" if text == PYPI else text
 
 
 def group_members(groups: Mapping[str, Any], name: str) -> list[str]:

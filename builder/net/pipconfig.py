@@ -12,6 +12,9 @@ from pathlib import Path
 from builder.errors import ConfigError
 from builder.settings import expand_home
 
+#: The built-in index of pip and uv.
+PYPI = "https://pypi.org/simple"
+
 
 @dataclass(frozen=True, slots=True)
 class PipConfiguration:
