@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.parts import CLONE, OrdinaryUser, need
+from tests.support.parts import CLONE, OrdinaryUser, need, need_root
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.network, pytest.mark.root]
@@ -92,6 +92,7 @@ def prune(user: OrdinaryUser, env: dict[str, str], *options: str) -> subprocess.
 
 def test_secrets(ordinary_user: OrdinaryUser, with_secret: dict[str, str]) -> None:
     """apt's passwords are in no argument and no file for others; kill -9 of builder ends mmdebstrap."""
+    need_root()
     with half_a_base(ordinary_user, with_secret) as (process, folder):
         (settings,) = folder.glob("mmdebstrap.*/etc/apt/apt.conf.d/99mmdebstrap")
         assert SECRET in settings.read_text()
@@ -121,6 +122,7 @@ def test_crash(ordinary_user: OrdinaryUser, with_secret: dict[str, str], place: 
 
 def test_prune_that_cannot(ordinary_user: OrdinaryUser, open_cache: Path) -> None:
     """What prune cannot remove is named, and its exit code is not 0."""
+    need_root()
     theirs = open_cache / "tmp" / "somebody's"
     (theirs / "folder").mkdir(parents=True)
     (theirs / "folder" / "file").touch()
@@ -136,6 +138,7 @@ def test_prune_that_cannot(ordinary_user: OrdinaryUser, open_cache: Path) -> Non
 @pytest.mark.parametrize("home", ["set", "not set"])
 def test_user_without_name(ordinary_user: OrdinaryUser, open_cache: Path, home: str) -> None:
     """An id without an entry in the table of users, as in containers, needs no name; nor HOME."""
+    need_root()
     nameless = replace(ordinary_user, uid=ordinary_user.uid + 1)
     os.chown(open_cache, nameless.uid, nameless.uid)
     project = open_cache / "project"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def write(home: Path) -> Callable[..., Path]:
 
 
 def env(home: Path, **more: str) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}", **more}
+    return {"HOME": str(home), "PATH": f"{home}/bin:/usr/bin:/bin", **more}
 
 
 def helper(home: Path, name: str, script: str) -> None:
