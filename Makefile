@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 TARGET ?= cpu
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# Tests wait for other programs half of the time.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 
 # In CI nothing is written outside the clone, and the heavy parts are tested too.
 HEAVY :=
@@ -38,6 +39,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
 setup: $(STAMP) ## make .venv with builder (editable) and the tools for its tests
+	@mkdir -p .cache/tmp
 
 $(STAMP): pyproject.toml requirements/dev.txt scripts/setup
 	@scripts/setup $(VENV)
@@ -76,7 +78,6 @@ SELECT ?= $(if $(HEAVY),,-m "not heavy")
 test: setup ## run all tests but the heavy ones (PYTEST_ARGS="-k name" for some); with CI=true all
 	@$(MAKE) apt-test || [ "$(CI)" != true ]
 	@$(MAKE) parts >/dev/null || [ "$(CI)" != true ]
-	@mkdir -p .cache/tmp
 	@$(PYTEST) -o tmp_path_retention_policy=failed $(SELECT) $(PYTEST_ARGS)
 
 test-user: setup ## run make image, unit tests and walks as an ordinary user of a plain Debian, in a folder (root)

@@ -20,11 +20,16 @@ from builder.config.recipe import load_recipe
 from builder.site.plan import plan_job
 from builder.site.render import render, templates
 from builder.site.request import JobRequest
+from tests.support.parts import need_root
 
 ROOT = Path(__file__).parents[3]
 FUNCTION = templates().get_template("folder.j2").render()
 ALICE, MALLORY = 54321, 54322
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+
+
+@pytest.fixture
+def only_root() -> None:
+    need_root()
 
 
 def make(*folders: Path | str, cwd: Path | str = "/", user: int | None = None) -> str:
@@ -99,7 +104,8 @@ def test_not_shared(shared: Path, tmp_path: Path) -> None:
     assert "cannot create" in make("/proc/nobody/can")
 
 
-@needs_root
+@pytest.mark.root
+@pytest.mark.usefixtures("only_root")
 def test_owner() -> None:
     """A folder of another user is refused, whatever its mode; root's is not."""
     with tempfile.TemporaryDirectory() as name:
@@ -209,7 +215,8 @@ JOBS = [
 ]
 
 
-@needs_root
+@pytest.mark.root
+@pytest.mark.usefixtures("only_root")
 @pytest.mark.parametrize(("target", "options", "folder"), JOBS)
 @pytest.mark.parametrize("is_link", [False, True])
 def test_planted(node: Node, target: str, options: Mapping[str, Any], folder: str, is_link: bool) -> None:
@@ -234,7 +241,8 @@ def test_planted(node: Node, target: str, options: Mapping[str, Any], folder: st
     assert (data / "precious").read_text() == "x"
 
 
-@needs_root
+@pytest.mark.root
+@pytest.mark.usefixtures("only_root")
 @pytest.mark.parametrize(("target", "options", "folder"), JOBS)
 def test_not_planted(node: Node, target: str, options: Mapping[str, Any], folder: str) -> None:
     """The same jobs with nothing there: only alice can use the folders, and the data is removed."""
