@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass, replace
@@ -189,20 +188,15 @@ def test_debian_base_as_ordinary_user(
 # registries ---------------------------------------------------------------------------------------------
 
 
-def skopeo(*args: str | Path, env: dict[str, str] | None = None) -> str:
-    (path,) = parts.need("skopeo")
-    command = [path, "--insecure-policy", *map(str, args)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
-
-
 @pytest.mark.registry
 def test_layout_to_registry_and_back(registry: parts.Registry, tmp_path: Path) -> None:
     """A layout that skopeo copies to a registry can be used as a base, with and without its layers."""
     given, store = settings(tmp_path), Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1" * 10000)))
     write_layout(made, tmp_path / "dist", "tiny", store)
-    assert json.loads(skopeo("inspect", f"oci:{tmp_path}/dist:tiny"))["Digest"] == made.digest
-    skopeo(
+    assert json.loads(parts.skopeo(tmp_path, "inspect", f"oci:{tmp_path}/dist:tiny"))["Digest"] == made.digest
+    parts.skopeo(
+        tmp_path,
         "copy",
         "--dest-tls-verify=false",
         f"oci:{tmp_path}/dist:tiny",
@@ -225,7 +219,7 @@ def test_layout_to_registry_and_back(registry: parts.Registry, tmp_path: Path) -
         x.path.read_bytes() for x in made.layers if x.path
     ]
 
-    skopeo("copy", "--src-tls-verify=false", reference, f"oci:{tmp_path}/back:1")
+    parts.skopeo(tmp_path, "copy", "--src-tls-verify=false", reference, f"oci:{tmp_path}/back:1")
     assert read_layout(tmp_path / "back").digest == made.digest
 
 
@@ -239,7 +233,7 @@ def test_moved_tag(make_registry: parts.RegistryFactory, tmp_path: Path) -> None
     locks = []
     for made in images:
         write_layout(made, tmp_path / "dist", "x", store)
-        skopeo("copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
+        parts.skopeo(tmp_path, "copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
         locks.append(resolve_base(reference, "amd64", given, Store(tmp_path / "fresh")))
     assert [x.digest for x in locks] == [x.digest for x in images]
     fresh = Store(tmp_path / "another")

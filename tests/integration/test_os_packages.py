@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -139,7 +138,7 @@ def test_ordinary_user(
         command = [apptainer.path, "exec", "--containall", "--cleanenv", sif.path, "sh", "-c", SCRIPT]
         assert user.run(command, env, readable=[sif.path]).stdout.splitlines() == PRINTED
         archive = tmp_path / "image.tar"
-        subprocess.run(["skopeo", "copy", f"oci:{dist}:tiny", f"oci-archive:{archive}"], check=True)
+        parts.skopeo(tmp_path, "copy", f"oci:{dist}:tiny", f"oci-archive:{archive}")
         run = ["podman", "run", "--rm", "--entrypoint", "sh", f"oci-archive:{archive}", "-c", SCRIPT]
         done = user.run(run, user.podman_environment(), readable=[archive])
     assert done.stdout.splitlines() == PRINTED

@@ -26,7 +26,7 @@ from tests.support import parts
 from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.install_registries import install_crane
-from tests.support.parts import Registry, RegistryFactory, need
+from tests.support.parts import Registry, RegistryFactory, need, skopeo
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.registry
@@ -115,32 +115,18 @@ def test_push_and_pull(
         assert layer.path is not None and sent.path is not None
         assert layer.path.read_bytes() == sent.path.read_bytes()
         assert (layer.diff_id, layer.origin, layer.title) == (sent.diff_id, f"{host}/{repo}", sent.title)
-    need("skopeo")
-    command = ["skopeo", "inspect", "--tls-verify=false", f"docker://{host}/{repo}:latest"]
-    seen = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    seen = json.loads(skopeo(tmp_path, "inspect", "--tls-verify=false", f"docker://{host}/{repo}:latest"))
     assert seen["Digest"] == image.digest
 
 
 def test_image_of_skopeo(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     """An image that skopeo pushed in Docker's format is pulled."""
-    if shutil.which("skopeo") is None:
-        pytest.skip("needs skopeo")
     there = open_place(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "cache"))
     there.push(image)
     there.move_tag("t", image)
-    subprocess.run(
-        [
-            "skopeo",
-            "copy",
-            "-q",
-            "--dest-tls-verify=false",
-            "--format",
-            "v2s2",
-            f"oci:{tmp_path / 'layout'}:t",
-            f"docker://{registry.host}/{repo}:t",
-        ],
-        check=True,
-    )
+    options = ["--dest-tls-verify=false", "--format", "v2s2"]
+    source, target = f"oci:{tmp_path / 'layout'}:t", f"docker://{registry.host}/{repo}:t"
+    skopeo(tmp_path, "copy", *options, source, target)
     with RegistryClient(registry.host) as client:
         back = pull_image(client, repo, "t", "amd64", Store(tmp_path / "other"))
         assert [x.descriptor.digest for x in back.layers] == [x.descriptor.digest for x in image.layers]
@@ -198,16 +184,16 @@ def test_basic_authentication(
         )
 
 
-@pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
 def test_skopeo_login(
     make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A login with skopeo is used."""
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     file = tmp_path / "auth.json"
+    (path,) = need("skopeo")
     subprocess.run(
         [
-            "skopeo",
+            path,
             "login",
             "--tls-verify=false",
             "--authfile",

@@ -529,6 +529,17 @@ def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dic
     )
 
 
+def skopeo(folder: Path, *args: str | Path) -> str:
+    """Runs ``skopeo ARGS`` with its settings and credentials in ``folder``; returns what it prints."""
+    (path,) = need("skopeo")
+    auth = folder / "skopeo.json"
+    auth.write_text("{}")
+    auth.chmod(0o600)
+    env = clean_environment(HOME=folder, XDG_RUNTIME_DIR=folder, REGISTRY_AUTH_FILE=auth)
+    command = [path, "--insecure-policy", *map(str, args)]
+    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+
 @contextlib.contextmanager
 def podman() -> Iterator[Podman]:
     need("podman", "runc", "newuidmap")
