@@ -26,7 +26,7 @@ from tests.support import parts
 from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.install_registries import install_crane
-from tests.support.parts import Registry, RegistryFactory, need, skopeo
+from tests.support.parts import Registry, RegistryFactory, skopeo
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.registry
@@ -190,24 +190,8 @@ def test_skopeo_login(
     """A login with skopeo is used."""
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     file = tmp_path / "auth.json"
-    (path,) = need("skopeo")
-    subprocess.run(
-        [
-            path,
-            "login",
-            "--tls-verify=false",
-            "--authfile",
-            str(file),
-            "--username",
-            ROBOT,
-            "--password-stdin",
-            registry.host,
-        ],
-        input=PASSWORD,
-        text=True,
-        check=True,
-        capture_output=True,
-    )
+    options = ["--tls-verify=false", "--authfile", file, "--username", ROBOT, "--password-stdin"]
+    skopeo(tmp_path, "login", *options, registry.host, stdin=PASSWORD)
     monkeypatch.setenv("REGISTRY_AUTH_FILE", str(file))
     with RegistryClient(registry.host) as client:
         assert push_tagged(image, client, "a/b", ["latest"]).blobs_sent == 5

@@ -222,6 +222,17 @@ def clean_environment(**more: str | Path) -> dict[str, str]:
     return {**keep, "PATH": path, **{k: str(v) for k, v in more.items()}}
 
 
+def run_part(
+    command: Sequence[str | Path], env: Mapping[str, str], *, check: bool = True, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program of a part; with ``check``, a failure fails the test with the program's errors."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, env=env, input=stdin, capture_output=True, text=True)
+    if check and done.returncode:
+        pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stderr}")
+    return done
+
+
 @dataclass
 class DockerEngine:
     """A private Docker engine. It has no bridge: containers need ``network_mode="none"`` or ``"host"``."""
@@ -497,12 +508,7 @@ class Podman:
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs ``podman ARGS``; with ``check``, a failure fails the test with podman's output."""
-        done = subprocess.run(
-            ["podman", *(str(a) for a in args)], env=self.env, capture_output=True, text=True
-        )
-        if check and done.returncode:
-            pytest.fail(f"podman {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stderr}")
-        return done
+        return run_part(["podman", *args], self.env, check=check)
 
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
@@ -529,15 +535,11 @@ def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dic
     )
 
 
-def skopeo(folder: Path, *args: str | Path) -> str:
+def skopeo(folder: Path, *args: str | Path, stdin: str | None = None) -> str:
     """Runs ``skopeo ARGS`` with its settings and credentials in ``folder``; returns what it prints."""
-    (path,) = need("skopeo")
-    auth = folder / "skopeo.json"
-    auth.write_text("{}")
-    auth.chmod(0o600)
-    env = clean_environment(HOME=folder, XDG_RUNTIME_DIR=folder, REGISTRY_AUTH_FILE=auth)
-    command = [path, "--insecure-policy", *map(str, args)]
-    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+    command = [*need("skopeo"), "--insecure-policy", *args]
+    env = clean_environment(HOME=folder, XDG_RUNTIME_DIR=folder)
+    return run_part(command, env, stdin=stdin).stdout
 
 
 @contextlib.contextmanager
@@ -571,12 +573,7 @@ class Apptainer:
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs ``apptainer ARGS`` as the user who runs the tests."""
-        done = subprocess.run(
-            [str(self.path), *(str(a) for a in args)], env=self.env, capture_output=True, text=True
-        )
-        if check and done.returncode:
-            pytest.fail(f"apptainer {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stderr}")
-        return done
+        return run_part([self.path, *args], self.env, check=check)
 
 
 @contextlib.contextmanager
