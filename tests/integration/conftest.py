@@ -22,6 +22,7 @@ from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
 from tests.support.install import base_folder
 from tests.support.package_folders import package_folder
 from tests.support.parts import part_missing
+from tests.support.programs import run_program
 
 CLONE = Path(__file__).parents[2]
 
@@ -66,11 +67,7 @@ class Builder:
     ) -> subprocess.CompletedProcess[str]:
         """Runs ``builder ARGS``; with ``check``, a failure fails the test with the output."""
         full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
-        done = subprocess.run(self.command(*args), env=full, capture_output=True, text=True)
-        if check and done.returncode:
-            command = " ".join(map(str, args))
-            pytest.fail(f"builder {command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done
+        return run_program(self.command(*args), full, check=check)
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
         """The JSON that ``builder ARGS --json`` prints."""

@@ -35,6 +35,7 @@ from tests.support.parts import (
     DockerEngine,
     need_root,
 )
+from tests.support.programs import run_program
 from tests.support.slurm import Slurm
 
 #: Four engines build before a comparison.
@@ -187,10 +188,7 @@ def run(
     full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
     full.pop("PYTHONPYCACHEPREFIX", None)  # apptainer passes variables into cotainr's sandbox:
     full["PYTHONDONTWRITEBYTECODE"] = "1"  # the programs in it compile nothing but what pip installs
-    done = subprocess.run(command, env=full, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if check and done.returncode:
-        pytest.fail(f"builder {' '.join(args)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done
+    return run_program(command, full, check=check, stdin="")
 
 
 @pytest.fixture(scope="module")

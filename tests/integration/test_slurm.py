@@ -25,6 +25,7 @@ from builder.site.render import render
 from builder.site.request import JobRequest
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer
+from tests.support.programs import run_program
 from tests.support.slurm import Slurm
 
 #: An account of the form that LUMI has; this Slurm accepts any.
@@ -80,11 +81,7 @@ class Here:
     def job(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs ``builder job ARGUMENTS`` in the folder."""
         env = {**self.env, "PYTHONPATH": str(CLONE)}
-        command = self.builder.command("job", *arguments)
-        done = subprocess.run(command, env=env, cwd=self.work, capture_output=True, text=True)
-        if check and done.returncode:
-            pytest.fail(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done
+        return run_program(self.builder.command("job", *arguments), env, check=check, cwd=self.work)
 
     def submit(self, *arguments: str | Path) -> str:
         return self.job("--submit", *arguments).stdout.strip()

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from builder.publishing.smoke_record import SmokeRecord
 from tests.support import parts
+from tests.support.programs import run_program
 from tests.support.project import TinyProject
 
 #: An account whose name and password need quoting.
@@ -32,15 +31,8 @@ class Machine:
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "builder", "--project", self.project.root, *args]
         full = {**self.project.variables(), "PYTHONPATH": str(parts.CLONE), **(env or {})}
-        done = subprocess.run(
-            [str(c) for c in command], env=full, capture_output=True, text=True, check=False
-        )
+        done = run_program(command, full, check=check)
         assert PASSWORD not in done.stdout + done.stderr
-        if check and done.returncode:
-            pytest.fail(
-                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n"
-                f"{done.stdout}{done.stderr}"
-            )
         return done
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:

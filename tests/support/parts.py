@@ -33,6 +33,7 @@ import pytest
 
 from tests.support.install import NotInstalled, install_apptainer
 from tests.support.ports import free_ports
+from tests.support.programs import run_program
 
 CLONE = Path(__file__).resolve().parents[2]
 #: The longest that a part may take to start; a busy machine needs more than a minute at times.
@@ -220,17 +221,6 @@ def clean_environment(**more: str | Path) -> dict[str, str]:
         [str(Path(sys.executable).parent), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
     )
     return {**keep, "PATH": path, **{k: str(v) for k, v in more.items()}}
-
-
-def run_part(
-    command: Sequence[str | Path], env: Mapping[str, str], *, check: bool = True, stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs a program of a part; with ``check``, a failure fails the test with the program's errors."""
-    words = [str(word) for word in command]
-    done = subprocess.run(words, env=env, input=stdin, capture_output=True, text=True)
-    if check and done.returncode:
-        pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stderr}")
-    return done
 
 
 @dataclass
@@ -508,7 +498,7 @@ class Podman:
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs ``podman ARGS``; with ``check``, a failure fails the test with podman's output."""
-        return run_part(["podman", *args], self.env, check=check)
+        return run_program(["podman", *args], self.env, check=check)
 
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
@@ -539,7 +529,7 @@ def skopeo(folder: Path, *args: str | Path, stdin: str | None = None) -> str:
     """Runs ``skopeo ARGS`` with its settings and credentials in ``folder``; returns what it prints."""
     command = [*need("skopeo"), "--insecure-policy", *args]
     env = clean_environment(HOME=folder, XDG_RUNTIME_DIR=folder)
-    return run_part(command, env, stdin=stdin).stdout
+    return run_program(command, env, stdin=stdin).stdout
 
 
 @contextlib.contextmanager
@@ -573,7 +563,7 @@ class Apptainer:
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs ``apptainer ARGS`` as the user who runs the tests."""
-        return run_part([self.path, *args], self.env, check=check)
+        return run_program([self.path, *args], self.env, check=check)
 
 
 @contextlib.contextmanager
@@ -676,18 +666,8 @@ class OrdinaryUser:
         """
         full = {**self.env, **(env or {})}
         where = ["env", f"--chdir={cwd or self.home}"]
-        done = subprocess.run(
-            self.command([*where, *command], readable),
-            env=full,
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        if check and done.returncode:
-            words = shlex.join(map(str, command))
-            pytest.fail(f"as {self.name}: {words} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done
+        words = self.command([*where, *command], readable)
+        return run_program(words, full, check=check, cwd="/", timeout=timeout)
 
 
 def _fuse(folder: Path) -> list[str]:

@@ -34,6 +34,7 @@ from tests.support.parts import (
     wait_for,
 )
 from tests.support.ports import free_ports, worker
+from tests.support.programs import run_program
 
 NODES = ("node1", "node2")
 #: Two nodes with 128 cores and 16 "GPUs", and partitions of shipped recipes. It has no accounting, so every
@@ -99,11 +100,7 @@ class Slurm:
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command such as ``sbatch``. With ``check``, a failure ends the test with the command's
         output."""
-        words = [str(word) for word in command]
-        done = subprocess.run(words, env={**self.env, **(env or {})}, cwd=cwd, capture_output=True, text=True)
-        if check and done.returncode:
-            pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done
+        return run_program(command, {**self.env, **(env or {})}, check=check, cwd=cwd)
 
     def disk(self, node: str) -> Path:
         """Returns the folder that a node sees as ``/mnt``: its own storage."""
