@@ -47,12 +47,8 @@ def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]
     none = subprocess.run(
         script, capture_output=True, text=True, env={**copy.variables(), "PYTHONPATH": str(CLONE)}
     )
-    assert (
-        none.returncode == 2
-        and "name a group:" in none.stderr
-        and "--gui" in none.stderr
-        and "--ml" in none.stderr
-    )
+    assert none.returncode == 2 and "name a group:" in none.stderr
+    assert "--gui" in none.stderr and "--ml" in none.stderr
     assert run(publish_command(CLONE), ["--gui", "-y"]) == 3
     assert "no recipe declares the group 'gui'" in capsys.readouterr().err
     edit(copy.recipe, group=["own-one"])

@@ -138,10 +138,8 @@ def test_provenance() -> None:
     text = provenance(result, digest, 315532800)
     assert provenance(result, digest, 315532800) == text
     statement = json.loads(text)
-    assert (
-        statement["_type"] == "https://in-toto.io/Statement/v1"
-        and statement["predicateType"] == "https://slsa.dev/provenance/v1"
-    )
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
     assert statement["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
     definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
     assert definition["externalParameters"]["recipe"]["env"] == {"A": "1"}
@@ -149,14 +147,9 @@ def test_provenance() -> None:
     assert definition["internalParameters"] == {"SOURCE_DATE_EPOCH": 315532800}
     lock, base = definition["resolvedDependencies"]
     assert lock["digest"] == {"sha256": "d" * 64}
-    assert base == {
-        "name": "base",
-        "uri": BASE.reference,
-        "digest": {"sha256": "e" * 64},
-    }
-    assert details["builder"]["version"] == {"builder": __version__} and details["builder"]["id"].startswith(
-        "urn:"
-    )
+    assert base == {"name": "base", "uri": BASE.reference, "digest": {"sha256": "e" * 64}}
+    assert details["builder"]["version"] == {"builder": __version__}
+    assert details["builder"]["id"].startswith("urn:")
     assert b"secret" not in text and b"$TOKEN@" in text and b"/home/me" not in text
 
 

@@ -96,9 +96,8 @@ def test_attached_before_tags(project: Project, result: BuildResult, fake: FakeR
     path = write(project.root / "reports/t/x.json", report(result.digest))
     SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns", path)
     done = send(project, result, fake)
-    assert (
-        list(done.attached) == [SBOM, PROVENANCE, SMOKE_REPORT] and done.smoke == "pass" and done.tags == TAGS
-    )
+    assert list(done.attached) == [SBOM, PROVENANCE, SMOKE_REPORT]
+    assert (done.smoke, done.tags) == ("pass", TAGS)
     puts = [r.path.rpartition("/")[2] for r in fake.requests if r.method == "PUT" and "/manifests/" in r.path]
     assert puts == [result.digest, *done.attached.values(), "26.11", "latest"]
     manifest = json.loads(fake.manifests["a/b"][done.attached[SMOKE_REPORT]][0])

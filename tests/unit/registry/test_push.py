@@ -30,11 +30,8 @@ def test_order(fake: FakeRegistry, client: RegistryClient, image: Image) -> None
     report = push_tagged(image, client, "a/b", ["26.11", "latest"])
     writes = [r.path.rpartition("/")[2] for r in fake.requests if r.method == "PUT"]
     assert len(writes) == 9 and writes[-3:] == [image.digest, "26.11", "latest"]
-    assert (
-        report.blobs_sent == 6
-        and report.bytes_sent == image.size + image.config_descriptor.size
-        and report.seconds > 0
-    )
+    assert report.blobs_sent == 6 and report.seconds > 0
+    assert report.bytes_sent == image.size + image.config_descriptor.size
 
 
 @pytest.mark.parametrize("harm", ["lost", "cut"])

@@ -170,9 +170,8 @@ def test_large_attachments(
 ) -> None:
     """The files of one artifact, and those of all of them, are read up to a limit."""
     for text in ("1", "2"):
-        attach(
-            client, "a/b", pushed.manifest_descriptor, Artifact(REPORT, [file("{}"), file(text * 60, "more")])
-        )
+        artifact = Artifact(REPORT, [file("{}"), file(text * 60, "more")])
+        attach(client, "a/b", pushed.manifest_descriptor, artifact)
     name = f"{fake.host}/a/b:latest"
     assert len(fetch_attached(name, REPORT, settings)) == 2
     monkeypatch.setattr(referrers_module, bound, 61 if bound == "MAX_SMALL_BLOB" else 123)
@@ -194,10 +193,8 @@ def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
     assert attach_in_layout(folder, store, image.manifest_descriptor, report) == first
     place.attach(image.manifest_descriptor, Artifact(OTHER, [file("{}")]))
     assert [d.digest for d in layout_referrers(folder, image.digest, REPORT)] == [first]
-    assert (
-        len(layout_referrers(folder, image.digest)) == 2
-        and layout_referrers(folder, "sha256:" + "0" * 64) == []
-    )
+    assert len(layout_referrers(folder, image.digest)) == 2
+    assert layout_referrers(folder, "sha256:" + "0" * 64) == []
     for reference in (f"oci:{folder}:latest", f"oci:{folder}@{image.digest}"):
         (found,) = fetch_attached(reference, REPORT, settings)
         assert found.files == (file('{"a": 1}'),) and found.created == "2026-10"

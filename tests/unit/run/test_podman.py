@@ -31,14 +31,10 @@ def test_variable_options(tmp_path: Path) -> None:
         file = Path(options[1])
         assert options == ["--env-file", str(file), "--env", "KEY"]
         assert file.read_text() == "TOKEN=s3cret, $x 'y'\nEMPTY=\n"
-        assert (
-            stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        )
-        assert (
-            environ is not None
-            and environ["KEY"] == "-----BEGIN\nline"
-            and environ["PATH"] == os.environ["PATH"]
-        )
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        assert environ is not None and environ["PATH"] == os.environ["PATH"]
+        assert environ["KEY"] == "-----BEGIN\nline"
     assert not list(tmp_path.iterdir())
     with variable_options({}, tmp_path) as (options, environ):
         assert options == [] and environ is None

@@ -45,17 +45,12 @@ def scaled(name: str, factor: float, *, noise: float = 0.005) -> dict[str, Any]:
 def test_good_gpu() -> None:
     """A good GPU passes, and each finding names its reference and source."""
     out = graded(a100())
-    assert (
-        out["verdict"] == "pass"
-        and out["grade"]["verdict"] == "pass"
-        and out["grade"]["devices"] == ["a100-sxm4-40gb"]
-    )
+    assert out["verdict"] == out["grade"]["verdict"] == "pass"
+    assert out["grade"]["devices"] == ["a100-sxm4-40gb"]
     found = finding(out, "matmul.bf16")
     assert found["basis"] == "achieved" and found["fraction"] == pytest.approx(248 / 246.33, rel=0.02)
-    assert (
-        "248 TFLOP/s" in found["seen"]
-        and "of 246 TFLOP/s (published for NVIDIA A100 SXM4 40 GB)" in found["seen"]
-    )
+    assert "248 TFLOP/s" in found["seen"]
+    assert "of 246 TFLOP/s (published for NVIDIA A100 SXM4 40 GB)" in found["seen"]
     assert found["source"].startswith("torch-performance-test-data")
     assert finding(out, "memory.copy")["reference"] == 1384
     assert finding(out, "memory.triad")["reference"] == 1398
