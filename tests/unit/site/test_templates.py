@@ -241,7 +241,7 @@ def test_master_port_on_shared_nodes(cluster: Cluster) -> None:
 
 
 def test_data(cluster: Cluster) -> None:
-    """The data is unpacked into a folder that the container sees, and removed; no image, no start."""
+    """The data is unpacked into a folder that the container sees, and removed."""
     (cluster.root / "submit" / "a").write_text("x")
     with tarfile.open(cluster.root / "submit" / "my set.tar.gz", "w:gz") as tar:
         tar.add(cluster.root / "submit" / "a", "a")
@@ -256,6 +256,10 @@ def test_data(cluster: Cluster) -> None:
     assert f"{place}:{place}" in task["words"] and not Path(place).exists()
     cluster.run(script("alliance-fir", data="nowhere.tar"), code=2)
     assert "nowhere.tar" in cluster.output
+
+
+def test_no_image(cluster: Cluster) -> None:
+    """Without its image a job does not start, and says how to download it."""
     (cluster.root / "images" / "alliance-fir.sif").unlink()
     assert cluster.run(script("alliance-fir"), code=1) == []
     assert "alliance-fir.sif: download it with builder pull alliance-fir" in cluster.output
@@ -282,9 +286,8 @@ def test_chain(cluster: Cluster) -> None:
     (task,) = cluster.run(chain, code=9, FAIL="9", **array)
     assert resumed(task) == f"{folder}/b 2.pt", "an empty file is not a checkpoint"
     (task,) = cluster.run(chain, **array)
-    assert (
-        cluster.run(chain, **array) == [] and "an earlier segment has finished the training" in cluster.output
-    )
+    assert cluster.run(chain, **array) == []
+    assert "an earlier segment has finished the training" in cluster.output
     assert len(cluster.run(chain, **{**array, "SLURM_ARRAY_JOB_ID": "901"})) == 1, (
         "another chain continues the training"
     )
@@ -296,10 +299,8 @@ def test_credentials(cluster: Cluster) -> None:
     """Credentials come from the submitting shell and are not in the script."""
     text = script("alliance-fir", env={"TOKEN": None, "X": "a=b,c"})
     (task,) = cluster.run(text, MLFLOW_TRACKING_PASSWORD="s3cret", TOKEN="t0ken")
-    assert (
-        task["env"]["APPTAINERENV_MLFLOW_TRACKING_PASSWORD"] == "s3cret"
-        and task["env"]["APPTAINERENV_TOKEN"] == "t0ken"
-    )
+    assert task["env"]["APPTAINERENV_MLFLOW_TRACKING_PASSWORD"] == "s3cret"
+    assert task["env"]["APPTAINERENV_TOKEN"] == "t0ken"
     assert not any("s3cret" in w or "t0ken" in w for w in task["words"])
     assert '"X=a=b,c"' in task["words"], "apptainer reads a value with = as CSV"
     (task,) = cluster.run(script("perlmutter", env={"TOKEN": None}))
