@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 from builder.image.archive import write_docker_archive, write_oci_archive
@@ -12,6 +10,7 @@ from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.store.blobs import Store
 from builder.trees.inflate import inflate
+from tests.support.image_kit import member, tar_bytes
 
 
 def write_base(kind: str, made: Image, folder: Path) -> str:
@@ -31,20 +30,10 @@ def write_base(kind: str, made: Image, folder: Path) -> str:
 
 def docker_save(made: Image, file: Path) -> None:
     """Writes an archive as ``docker save`` of Docker 20.10 does: layers uncompressed."""
-    with tarfile.open(file, "w") as tar:
-
-        def add(name: str, data: bytes) -> None:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-
-        names = []
-        for number, one in enumerate(made.layers):
-            assert one.path is not None
-            names.append(f"{number}/layer.tar")
-            add(names[-1], b"".join(inflate(one.path)))
-        add("config.json", made.config)
-        add(
-            "manifest.json",
-            json.dumps([{"Config": "config.json", "RepoTags": ["x/y:1"], "Layers": names}]).encode(),
-        )
+    files = {}
+    for number, one in enumerate(made.layers):
+        assert one.path is not None
+        files[f"{number}/layer.tar"] = b"".join(inflate(one.path))
+    listing = [{"Config": "config.json", "RepoTags": ["x/y:1"], "Layers": list(files)}]
+    files |= {"config.json": made.config, "manifest.json": json.dumps(listing).encode()}
+    file.write_bytes(tar_bytes(member(name, data) for name, data in files.items()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.support.programs import run_program
 
 PROGRAMS = ("sh", "cat", "id", "ls")
 
@@ -23,12 +25,11 @@ def make_rootfs(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
         found = shutil.which(program, path="/usr/bin:/bin")
         assert found is not None
         shutil.copy(found, folder / "bin" / program)
-        listing = subprocess.run(["ldd", found], check=True, capture_output=True, text=True).stdout
+        listing = run_program(["ldd", found], os.environ).stdout
         for library in re.findall(r"(/\S+) \(0x", listing):
             target = folder / library.lstrip("/")
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(library, target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, target)
     return folder
 
 

@@ -47,13 +47,13 @@ def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
         (("mmdebstrap", "newuidmap", "newgidmap"), "no range of ids in /etc/subuid", "usermod --add-subuids"),
     ],
 )
+@pytest.mark.usefixtures("no_mirror")
 def test_ordinary_user_who_cannot(
     which: tuple[str, ...],
     message: str,
     hint: str,
     store: Store,
     given: Settings,
-    no_mirror: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An ordinary user learns which program or range of ids is missing."""

@@ -25,25 +25,30 @@ def write(site: Path, path: str, text: str = "") -> None:
     file.write_text(text)
 
 
+#: The source of each module that cannot be imported, and how its import ends.
+FAULTY = {
+    "odd": ("raise ImportError('libGL.so.1: cannot open')", "ImportError: libGL.so.1: cannot open"),
+    "leaves": ("import sys; sys.exit(3)", "it ended the process with exit code 3"),
+    "crashes": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "it ended the process by signal 11",
+    ),
+    "ends": ("import os; os._exit(4)", "it ended the process with exit code 4"),
+    "hangs": ("import time; time.sleep(1000)", "did not end within 5 s"),
+}
+
+
 def test_each_module(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that fails, exits, crashes or hangs is named; the others are imported."""
     monkeypatch.setattr(imports, "LIMIT_S", 5.0)
     monkeypatch.setattr(imports, "TOTAL_S", 60.0)
     write(site, "fine.py", "print('{}'); import sys; print('x', file=sys.stderr)")
-    write(site, "odd.py", "raise ImportError('libGL.so.1: cannot open')")
-    write(site, "leaves.py", "import sys; sys.exit(3)")
-    write(site, "crashes.py", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    write(site, "ends.py", "import os; os._exit(4)")
-    write(site, "hangs.py", "import time; time.sleep(1000)")
+    for name, (source, _) in FAULTY.items():
+        write(site, f"{name}.py", source)
     names = ["fine", "odd", "leaves", "crashes", "json", "ends", "hangs", "os.path", "nosuch"]
-    assert failed_imports(names) == {
-        "odd": "ImportError: libGL.so.1: cannot open",
-        "leaves": "it ended the process with exit code 3",
-        "crashes": "it ended the process by signal 11",
-        "ends": "it ended the process with exit code 4",
-        "hangs": "did not end within 5 s",
-        "nosuch": "ModuleNotFoundError: No module named 'nosuch'",
-    }
+    expected = {name: message for name, (_, message) in FAULTY.items()}
+    expected["nosuch"] = "ModuleNotFoundError: No module named 'nosuch'"
+    assert failed_imports(names) == expected
 
 
 def install(site: Path, name: str, files: list[str], top_level: str = "", record: bool = True) -> None:
@@ -66,8 +71,7 @@ def test_modules_of_packages(site: Path) -> None:
     install(site, "single", ["_single.cpython-311-x86_64-linux-gnu.so", "one.py", "tests/__init__.py"])
     install(site, "debian-like", [], "deb\n_deb\ntests\n", record=False)
     install(site, "programs", ["../../bin/run", "share/x.txt"])
-    wanted = ["scikit-learn", "attrs", "google-thing", "single", "debian-like", "programs", "gone"]
-    assert imports.modules_of(wanted) == {
+    expected = {
         "scikit-learn": ["sklearn"],
         "attrs": ["attrs"],
         "google-thing": ["google"],
@@ -76,6 +80,7 @@ def test_modules_of_packages(site: Path) -> None:
         "programs": [],
         "gone": [],
     }
+    assert imports.modules_of(list(expected)) == expected
 
 
 def test_in_the_report(site: Path) -> None:
