@@ -10,6 +10,7 @@ from pathlib import Path
 
 import builder
 from tests.support.channel import serve
+from tests.support.programs import run_program
 from tests.support.project import tiny_channel, tiny_project
 
 ROOT = Path(__file__).parents[2]
@@ -41,10 +42,7 @@ def test_program_of_the_page(tmp_path: Path) -> None:
     with serve(tiny_channel(tmp_path / "channel")) as server:
         project = tiny_project(tmp_path, server.url)
         environment = {**project.variables(), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=project.root, env=environment, capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stderr
+        done = run_program([sys.executable, "-c", program], environment, cwd=project.root)
     first, last = done.stdout.splitlines()
     assert first == str(project.root / "dist")
     assert last.startswith("sha256:") and last.endswith(" ()")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from builder.run import confine
+from tests.support.programs import run_program
 
 #: Not in every libseccomp, or not on every architecture.
 _MAY_BE_UNKNOWN = {"open_tree_attr", "quotactl_fd"}
@@ -64,15 +65,8 @@ def test_names_of_calls() -> None:
 
 def test_filter() -> None:
     """New namespaces, mounts and input of the terminal are refused; what torch and MPI need is not."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        env={"PYTHONPATH": str(Path(confine.__file__).parents[2]), "PATH": "/usr/bin:/bin"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    env = {"PYTHONPATH": str(Path(confine.__file__).parents[2]), "PATH": "/usr/bin:/bin"}
+    found = json.loads(run_program([sys.executable, "-c", _PROGRAM], env, stdin="").stdout)
     eperm, enosys, enotty = 1, 38, 25
     for name in ("unshare", "setns", "mount", "ioctl 5412", "ioctl 541c", "ioctl 100005412"):
         assert found.pop(name) == eperm, name
@@ -110,6 +104,5 @@ print(json.dumps([os.stat(path).st_uid == os.getuid() != 12345, sorted(os.listdi
 def test_emulated_root(tmp_path: Path) -> None:
     """For steps: calls of a package's script succeed and do nothing; pipes and all else are real."""
     command = [sys.executable, "-c", _EMULATED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
-    assert done.returncode == 0, done.stderr
+    done = run_program(command, os.environ, cwd=Path(__file__).parents[3])
     assert json.loads(done.stdout) == [True, ["file", "pipe"]]

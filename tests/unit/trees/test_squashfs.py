@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
 import random
-import subprocess
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -20,6 +20,7 @@ from builder.trees.squashfs.format import BLOCK_SIZE, SUPERBLOCK, Superblock
 from builder.trees.squashfs.reader import Squashfs
 from builder.trees.squashfs.writer import SquashfsWriter
 from tests.support.parts import need
+from tests.support.programs import run_program
 
 EPOCH = 315532800
 Content = list[tuple[Member, bytes]]
@@ -105,17 +106,12 @@ def test_unsquashfs_reads_it(tmp_path: Path) -> None:
     (unsquashfs,) = need("unsquashfs")
     content = everything()
     path = write(tmp_path / "a", content)
-    listing = subprocess.run(
-        [unsquashfs, "-UTC", "-lln", path], check=True, capture_output=True, text=True
-    ).stdout
+    listing = run_program([unsquashfs, "-UTC", "-lln", path], os.environ).stdout
     assert "drwxr-x--x 4/0" in listing.splitlines()[0]
     assert "crwx------" not in listing and "c---------" in listing
     assert "-rwsr-xr-x 1/2" in listing and "2106-02-07" in listing
-    subprocess.run(
-        [unsquashfs, "-q", "-n", "-d", tmp_path / "out", path, "data", "many", "links"],
-        check=True,
-        capture_output=True,
-    )
+    folders = ("data", "many", "links")
+    run_program([unsquashfs, "-q", "-n", "-d", tmp_path / "out", path, *folders], os.environ)
     for member, data in content:
         if member.kind is Kind.FILE and "/" in member.path:
             assert (tmp_path / "out" / member.path).read_bytes() == data
@@ -138,7 +134,7 @@ def test_reads_mksquashfs(tmp_path: Path, compression: str) -> None:
     (tree / "deep/link").hardlink_to(tree / "deep/er/file 0")
     (tree / "deep/soft").symlink_to("nowhere")
     options = ["-comp", compression, "-always-use-fragments", "-no-progress", "-quiet"]
-    subprocess.run([mksquashfs, tree, tmp_path / "a", *options], check=True, capture_output=True)
+    run_program([mksquashfs, tree, tmp_path / "a", *options], os.environ)
     found = read(tmp_path / "a")
     for name, data in contents.items():
         member, got = found[name]
