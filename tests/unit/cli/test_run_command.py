@@ -195,7 +195,7 @@ def test_pulled_into_engine(
 
 
 def test_no_build(do: Cli, copy: TinyProject, ran: Runs) -> None:
-    """Jobs of builder's own runner run what is in ``dist/`` and never build."""
+    """Jobs of builder's own runner run what is in ``dist/``."""
     digest = list_tags(copy.root / "dist")["tiny"]
     edit(copy.recipe, labels={"changed": "here"})
     done = do("run", "tiny", "--no-build", "--", "true")
@@ -206,6 +206,10 @@ def test_no_build(do: Cli, copy: TinyProject, ran: Runs) -> None:
     assert refused.code == 8 and f"tiny is {digest} on this machine, not {OTHER}" in refused.err
     job = do("job", "tiny", "--", "true")
     assert "builder run tiny --no-build" in job.out and "no image" not in job.err
+
+
+def test_no_build_without_image(do: Cli, copy: TinyProject, ran: Runs) -> None:
+    """Jobs of builder's own runner never build what is not in ``dist/``."""
     shutil.rmtree(copy.root / "dist")
     refused = do("run", "tiny", "--no-build", "--", "true")
     assert refused.code == 8 and not ran

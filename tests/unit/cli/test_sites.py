@@ -24,11 +24,15 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         monkeypatch.undo()
 
 
-def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
-    """Outside of a project too. A broken file is a warning, and the others are listed."""
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sites are listed outside of a project too."""
     assert run(cli, ["sites"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lumi-g "))
     assert line.split()[:5] == ["lumi-g", "singularity", "8x", "amd", "gfx90a"]
+
+
+def test_list_of_a_project(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    """A broken file is a warning, and the others are listed."""
     for folder in ("recipes", "sites"):
         (empty_folder / folder).mkdir()
     (empty_folder / "sites/broken.yaml").write_text("sit: x\n")

@@ -129,13 +129,19 @@ def in_job(recipe: Recipe, tmp_path: Path, sides: Any = SIDES, **options: Any) -
     )
 
 
-def test_one_job(recipe: Recipe, tmp_path: Path, submitted: list[Any]) -> None:
+@pytest.mark.usefixtures("submitted")
+def test_reports_of_a_job(recipe: Recipe, tmp_path: Path) -> None:
     """Each run has its folder; reports are stored, and nothing else is left."""
     found = in_job(recipe, tmp_path)
     assert [run.image_digest for run in found.rounds[1]] == [OLD, NEW, NEW, OLD]
     assert {run.verdict for run in found.all} == {"pass"} and len(found.all) == 10
     kept = {path for path in (tmp_path / "reports" / "gpu").iterdir() if path.name != "report"}
     assert kept == {run.path for run in found.all}
+
+
+def test_one_job(recipe: Recipe, tmp_path: Path, submitted: list[Any]) -> None:
+    """One job runs the script of each run, in the time of all."""
+    in_job(recipe, tmp_path)
     (scripts,) = submitted
     assert set(scripts) == {"job", "old.sh", "new.sh", "old-first.sh", "new-first.sh"}
     job = scripts["job"]

@@ -247,11 +247,18 @@ def test_place_corrupt_file(store, tmp_path, monkeypatch, how):
     assert not path.exists() and not (tmp_path / "target").exists()
     with pytest.raises(ImageError, match="is missing"):
         later.place(path, tmp_path / "target", digest(b"content"))
+
+
+@pytest.mark.parametrize("how", ["link", "copy"])
+def test_place_corrupt_file_of_another_folder(store, tmp_path, monkeypatch, how):
+    """A corrupt file that is not of the cache is not placed either, and not removed."""
+    if how == "copy":
+        monkeypatch.setattr(os, "link", no_links)
     outside = tmp_path / "outside"
     outside.write_bytes(b"damaged")
     with pytest.raises(ImageError, match="is corrupt"):
-        later.place(outside, tmp_path / "target", digest(b"content"))
-    assert outside.exists() and list(tmp_path.iterdir()) != []
+        store.place(outside, tmp_path / "target", digest(b"content"))
+    assert outside.exists() and not (tmp_path / "target").exists()
 
 
 def no_links(*args: object, **more: object) -> None:
