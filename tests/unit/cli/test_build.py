@@ -46,20 +46,12 @@ def test_links_into_other_layers(do: Cli, tiny: TinyProject, tmp_path: Path) -> 
 def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     """Layouts are complete; archives are written where the options name them."""
     shutil.rmtree(copy.root / "dist")
-    result = do(
-        "build",
-        "tiny",
-        "--to",
-        f"oci-archive:{tmp_path}/o.tar",
-        "--to",
-        f"docker-archive:{tmp_path}/d.tar",
-        "--json",
-    ).json
+    archives = ("--to", f"oci-archive:{tmp_path}/o.tar", "--to", f"docker-archive:{tmp_path}/d.tar")
+    result = do("build", "tiny", *archives, "--json").json
     assert result["layout"] == str(copy.root / "dist") and result["tag"] == "tiny"
     whole(copy.root / "dist", result["digest"])
-    assert (tmp_path / "o.tar").stat().st_size > result["size"] and (
-        tmp_path / "d.tar"
-    ).stat().st_size > result["size"]
+    for name in ("o.tar", "d.tar"):
+        assert (tmp_path / name).stat().st_size > result["size"]
     again = do(
         "build", "tiny", "--to", f"oci:{tmp_path}/layout", "--source", "https://host.example/x", "--json"
     ).json
@@ -119,25 +111,17 @@ def test_too_little_space(
 
 def test_link_script(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
     """It is refused by name; the recipe can leave it out."""
-    make_package(
-        tmp_path / "post",
-        "hooked",
-        "1.0",
-        files={"bin/.hooked-post-link.sh": "#!/bin/sh\nfalse\n", "share/x": "x"},
-    )
+    files = {"bin/.hooked-post-link.sh": "#!/bin/sh\nfalse\n", "share/x": "x"}
+    make_package(tmp_path / "post", "hooked", "1.0", files=files)
     index_channel(tmp_path / "post")
     edit(tiny.environment, channels=[(tmp_path / "post").as_uri()], dependencies=["hooked"])
     result = do("build", "tiny")
-    assert (
-        result.code == 7
-        and "hooked-1.0-0.conda has a link script (/opt/conda/bin/.hooked-post-link.sh)" in result.err
-    )
-    assert "conda: {post_link: {hooked: skip}}" in result.err
+    assert result.code == 7 and "conda: {post_link: {hooked: skip}}" in result.err
+    assert "hooked-1.0-0.conda has a link script (/opt/conda/bin/.hooked-post-link.sh)" in result.err
     edit(tiny.recipe, conda={"post_link": {"hooked": "skip"}})
     result = do("build", "tiny", "--json")
-    assert result.code == 0 and result.json["notes"] == [
-        "hooked: its link script was not run, as the recipe says"
-    ]
+    assert result.code == 0
+    assert result.json["notes"] == ["hooked: its link script was not run, as the recipe says"]
 
 
 def test_whole_project(do: Cli, copy: TinyProject) -> None:

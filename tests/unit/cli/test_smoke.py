@@ -15,7 +15,6 @@ from builder.oci.layout import write_layout
 from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.referrers import Artifact, AttachedFile, attach_in_layout, fetch_attached
-from builder.settings import Settings
 from builder.smoke.options import SmokeOptions
 from builder.smoke.schema import could_not_run
 from builder.store.blobs import Store
@@ -149,22 +148,12 @@ def test_compare_with_layout(project: SmokeProject) -> None:
     """Reports and packages of the earlier image come from an OCI layout."""
     store = Store(project.root / "cache")
     made = image_kit.image(store, image_kit.layer(store, image_kit.member("a", b"1")))
-    layout, settings = (
-        project.root / "published",
-        Settings(cache=project.root / "cache", tmpdir=project.root / "cache" / "tmp", jobs=1),
-    )
+    layout, settings = project.root / "published", image_kit.settings(project.root)
     write_layout(made, layout, "26.02", store)
-    packages = {"torch": "2.9.0"}
-    for n, kind, data in (
-        (1, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=1, packages=packages)).encode()),
-        (2, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=2, packages=packages)).encode()),
-    ):
-        attach_in_layout(
-            layout,
-            store,
-            made.manifest_descriptor,
-            Artifact(kind, [AttachedFile(f"{n}.json", kind, data)]),
-        )
+    for seed in (1, 2):
+        data = json.dumps(a100(digest=made.digest, seed=seed, packages={"torch": "2.9.0"})).encode()
+        artifact = Artifact(SMOKE_REPORT, [AttachedFile(f"{seed}.json", SMOKE_REPORT, data)])
+        attach_in_layout(layout, store, made.manifest_descriptor, artifact)
     assert len(fetch_attached(f"oci:{layout}:26.02", SMOKE_REPORT, settings)) == 2
     project.answers = [a100({"matmul.fp16": 0.85})]
     result = project.json("smoke", "gpu", "--compare", f"oci:{layout}:26.02")

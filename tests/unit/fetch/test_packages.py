@@ -304,8 +304,16 @@ def test_find_links(server, settings, store, tmp_path, monkeypatch):
         fetch_packages([conda], settings, store, find_links=[str(right)])
 
 
-@pytest.mark.parametrize("kind", ["page", "index", "direct"])
-def test_find_links_pages(server, settings, store, tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize(
+    ("links", "index"),
+    [
+        (["/links.html"], ""),
+        ([], "/simple"),
+        (["/files/some_package-1.0-py3-none-any.whl"], ""),
+    ],
+    ids=["page", "index", "direct"],
+)
+def test_find_links_pages(server, settings, store, monkeypatch, links, index):
     """find-links may be web pages and indexes."""
     name = "some_package-1.0-py3-none-any.whl"
     server.put("/files/" + name)
@@ -313,16 +321,11 @@ def test_find_links_pages(server, settings, store, tmp_path, monkeypatch, kind):
     page = f'<html>{link}<a href="/other.whl">o</a></html>'.encode()
     server.put("/links.html", page)
     server.put("/simple/some-package/", page)
-    links: list[str] = []
-    match kind:
-        case "page":
-            links = [f"{server.url}/links.html"]
-        case "index":
-            monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
-        case "direct":
-            links = [f"{server.url}/files/{name}"]
+    if index:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url + index)
+    find_links = [server.url + link for link in links]
     locked = package(f"{server.url}/gone/{name}", manager="pip")
-    assert fetch_packages([locked], settings, store, find_links=links)[0].path.read_bytes() == DATA
+    assert fetch_packages([locked], settings, store, find_links=find_links)[0].path.read_bytes() == DATA
 
 
 # damage, kills, other processes

@@ -37,9 +37,8 @@ def test_oci_archive(store: Store, tmp_path: Path) -> None:
     write_oci_archive(made, tmp_path / "a.tar", "cpu")
     found = content(tmp_path / "a.tar")
     (entry,) = json.loads(found["index.json"])["manifests"]
-    assert entry["digest"] == made.digest and entry["annotations"] == {
-        "org.opencontainers.image.ref.name": "cpu"
-    }
+    assert entry["digest"] == made.digest
+    assert entry["annotations"] == {"org.opencontainers.image.ref.name": "cpu"}
     assert len([n for n in found if n.startswith("blobs/")]) == 4
     for name, data in found.items():
         if name.startswith("blobs/sha256/"):

@@ -117,13 +117,10 @@ def test_whiteout(tmp_path: Path) -> None:
     bottom = own_layer(store, whiteout_entries("/opt/conda"))
     above = layer(store, member("opt/conda/bin/python", b"new"))
     unpack(image(store, below, bottom, above), tmp_path / "r", store)
-    assert {str(p.relative_to(tmp_path / "r/opt")) for p in (tmp_path / "r/opt").rglob("*")} == {
-        "conda",
-        "conda/bin",
-        "conda/bin/python",
-        "tool",
-    }
-    assert (tmp_path / "r/opt/conda/bin/python").read_bytes() == b"new"
+    opt = tmp_path / "r/opt"
+    found = {str(path.relative_to(opt)) for path in opt.rglob("*")}
+    assert found == {"conda", "conda/bin", "conda/bin/python", "tool"}
+    assert (opt / "conda/bin/python").read_bytes() == b"new"
 
 
 def test_modes(project: Path) -> None:

@@ -22,18 +22,19 @@ from tests.support.condapackage import (
     symlink,
 )
 
+EACH_KIND = [
+    Member("lib/z", b"12345"),
+    symlink("lib/a", "z"),
+    Member("share/folder", kind="dir"),
+    hardlink("lib/again", "lib/z"),
+    Member("etc/p", PLACEHOLDER.encode(), prefix="text"),
+]
+
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_index_matches_entries(tmp_path: Path, extension: Extension) -> None:
     """The index lists the paths of the entries in the same order, with the same kinds."""
-    members = [
-        Member("lib/z", b"12345"),
-        symlink("lib/a", "z"),
-        Member("share/folder", kind="dir"),
-        hardlink("lib/again", "lib/z"),
-        Member("etc/p", PLACEHOLDER.encode(), prefix="text"),
-    ]
-    package = fetched(pack(tmp_path, "thing", members, extension=extension))
+    package = fetched(pack(tmp_path, "thing", EACH_KIND, extension=extension))
     index = conda_index(package, CONTEXT)
     found = read(package, tmp_path)
     assert [e.path for e in index.entries] == list(found)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.errors import ConfigError
 from builder.lock.environment import find_links, read_environment
+from tests.support.image_kit import recipe
 
 FULL = """\
 name: full
@@ -207,16 +207,7 @@ def test_variables_of_find_links(tmp_path, monkeypatch, link, read):
     monkeypatch.setenv("WHEELS", "https://host.example/wheels")
     monkeypatch.setenv("TOKEN", "abc")
     monkeypatch.setenv("REGISTRY_PASSWORD", "s3cret")
-    recipe = Recipe.model_validate(
-        {
-            "name": "site",
-            "base": "debian:bookworm",
-            "environment": "missing.yml",
-            "pip": {"find_links": [link]},
-            "source": tmp_path / "recipes/site.yaml",
-            "root": tmp_path,
-        }
-    )
-    assert find_links(recipe) == (read,)
+    asking = recipe(tmp_path, pip={"find_links": [link]})
+    assert find_links(asking) == (read,)
     (tmp_path / "wheels").mkdir()
-    assert find_links(recipe) == (read, str(tmp_path / "wheels"))
+    assert find_links(asking) == (read, str(tmp_path / "wheels"))

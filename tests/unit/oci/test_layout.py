@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -187,15 +188,11 @@ def test_move_tag(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     write_layout(one, folder, "latest", store)
     write_layout(two, folder, None, store)
-    seen: list[str | None] = []
-
-    def refuse(before: str | None) -> bool:
-        seen.append(before)
-        return False
-
+    refuse = Mock(return_value=False)
     assert move_layout_tag(folder, "latest", two.manifest_descriptor, refuse) == (one.digest, one.digest)
     assert move_layout_tag(folder, "26.11", two.manifest_descriptor, refuse) == (None, None)
-    assert seen == [one.digest, None] and list_tags(folder) == {"latest": one.digest}
+    assert refuse.call_args_list == [call(one.digest), call(None)]
+    assert list_tags(folder) == {"latest": one.digest}
     assert move_layout_tag(folder, "26.11", two.manifest_descriptor, lambda d: True) == (None, two.digest)
     assert list_tags(folder) == {"latest": one.digest, "26.11": two.digest}
     assert move_layout_tag(folder, "26.11", two.manifest_descriptor, refuse) == (two.digest, two.digest)

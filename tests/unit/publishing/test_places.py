@@ -14,7 +14,6 @@ from builder.publishing.places import LayoutPlace, Place, RegistryPlace
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.store.blobs import Store
-from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
 
 
@@ -32,9 +31,7 @@ def digest_of(place: Place, tag: str) -> str | None:
     return found.digest if found else None
 
 
-def test_registry_and_layout(
-    fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path
-) -> None:
+def test_registry_and_layout(client: RegistryClient, image: Image, tmp_path: Path) -> None:
     """A registry and an OCI layout behave in the same way."""
     store = Store(tmp_path / "cache")
     for there in (RegistryPlace(client, "a/b", store), LayoutPlace(tmp_path / "layout", store)):

@@ -222,21 +222,20 @@ def test_registry_host(named: str, host: str, sent: bool) -> None:
     assert found is not None and are_for(found, host) is sent
 
 
-def test_password_of_another_registry() -> None:
+@pytest.mark.parametrize(
+    "challenge", [Reply(401, {"WWW-Authenticate": 'Basic realm="x"'}), None], ids=["basic", "token server"]
+)
+def test_password_of_another_registry(challenge: Reply | None) -> None:
     """A registry that is not REGISTRY_HOST never gets the password, and the user is told once."""
     secret = Credentials("u", "s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD", host="registry.example")
     warnings = Warnings()
-    for challenge in ('Basic realm="x"', "token server"):
-        with FakeRegistry(token_user=("u", "s3cret")) as fake:
-            if challenge.startswith("Basic"):
-                basic = Reply(401, {"WWW-Authenticate": challenge})
-                fake.fault = lambda r, basic=basic: basic  # type: ignore[misc]
-            with RegistryClient(fake.host, secret, reporter=warnings) as client:
-                for _ in range(2):
-                    with pytest.raises(RegistryError, match="401"):
-                        client.manifests.head("a/b", "t")
-            sent = [r.headers.get("authorization", "") for r in (*fake.requests, *fake.tokens)]
-            assert not any("Basic" in value for value in sent)
-            message = warnings.messages.pop()
-            assert "REGISTRY_HOST" in message and fake.host in message and "s3cret" not in message
-            assert not warnings.messages
+    with FakeRegistry(token_user=("u", "s3cret")) as fake:
+        fake.fault = lambda request: challenge
+        with RegistryClient(fake.host, secret, reporter=warnings) as client:
+            for _ in range(2):
+                with pytest.raises(RegistryError, match="401"):
+                    client.manifests.head("a/b", "t")
+        sent = [r.headers.get("authorization", "") for r in (*fake.requests, *fake.tokens)]
+        assert not any("Basic" in value for value in sent)
+        (message,) = warnings.messages
+        assert "REGISTRY_HOST" in message and fake.host in message and "s3cret" not in message

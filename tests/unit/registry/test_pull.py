@@ -26,18 +26,10 @@ def image(tmp_path: Path) -> Image:
 def test_image_index(fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path) -> None:
     """Of an image index the image for the architecture is pulled."""
     push_tagged(image, client, "a/b", [])
-    index = {
-        "schemaVersion": 2,
-        "mediaType": OCI_INDEX,
-        "manifests": [
-            {
-                **image.manifest_descriptor.to_json(),
-                "digest": sha256(b"other"),
-                "platform": {"os": "linux", "architecture": "arm64"},
-            },
-            {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}},
-        ],
-    }
+    platform = {"os": "linux", "architecture": "amd64"}
+    ours = {**image.manifest_descriptor.to_json(), "platform": platform}
+    other = {**ours, "digest": sha256(b"other"), "platform": {**platform, "architecture": "arm64"}}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [other, ours]}
     client.manifests.put("a/b", "multi", json.dumps(index).encode(), OCI_INDEX)
     store = Store(tmp_path / "cache")
     assert pull_image(client, "a/b", "multi", "amd64", store).layers[0].path is not None

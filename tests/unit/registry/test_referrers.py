@@ -71,16 +71,14 @@ def pushed(image: Image, client: RegistryClient) -> Image:
 def test_fetch_by_type(fake: FakeRegistry, client: RegistryClient, pushed: Image, settings: Settings) -> None:
     """Attached files are found by type, the newest last, also when the list has several pages."""
     subject = pushed.manifest_descriptor
-    new = attach(
-        client, "a/b", subject, Artifact(REPORT, [file('{"new": 1}')], {CREATED: "2026-11-01T00:00:00Z"})
+    artifacts = (
+        Artifact(REPORT, [file('{"new": 1}')], {CREATED: "2026-11-01T00:00:00Z"}),
+        Artifact(REPORT, [file('{"old": 1}')], {CREATED: "2026-10-01T00:00:00Z"}),
+        Artifact(OTHER, [file("{}", "sbom.json"), file("[]", "more.json")]),
     )
-    old = attach(
-        client, "a/b", subject, Artifact(REPORT, [file('{"old": 1}')], {CREATED: "2026-10-01T00:00:00Z"})
-    )
-    sbom = attach(client, "a/b", subject, Artifact(OTHER, [file("{}", "sbom.json"), file("[]", "more.json")]))
-    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, sbom}, (
-        "on several pages"
-    )
+    new, old, sbom = (attach(client, "a/b", subject, artifact) for artifact in artifacts)
+    on_several_pages = referrers(client, "a/b", subject.digest)
+    assert {d.digest for d in on_several_pages} == {new, old, sbom}
     found = fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
     assert [a.digest for a in found] == [old, new]
     assert found[1].files == (file('{"new": 1}'),) and found[1].created == "2026-11-01T00:00:00Z"

@@ -223,9 +223,8 @@ def test_master_port_on_shared_nodes(cluster: Cluster) -> None:
     (task,) = cluster.run(script("alliance-fir"))
     first = int(options(task["words"], "--env")["MASTER_PORT"])
     assert 29500 <= first < 31500 and first % 2 == 0
-    during = (
-        cluster.root / "bin" / "during"
-    )  # runs a second job, whose number differs by 1000, within the first
+    # ``during`` runs a second job, whose number differs by 1000, within the first.
+    during = cluster.root / "bin" / "during"
     second = cluster.root / "second.sh"
     second.write_text(script("alliance-fir"))
     during.write_text(f'#!/bin/bash\nSLURM_JOB_ID=5711 bash {second}\nexec "$@"\n')

@@ -171,21 +171,15 @@ def test_find_in_registry(folder: Path) -> None:
 
     def attached(text: str) -> list[tuple[str, bytes]]:
         asked.append(text)
-        return (
-            [("host/a100:26.01", json.dumps(a100(digest=OLD, started="2026-01-05T00:00:00Z")).encode())]
-            if text == "26.01"
-            else []
-        )
+        made = json.dumps(a100(digest=OLD, started="2026-01-05T00:00:00Z")).encode()
+        return [("host/a100:26.01", made)] if text == "26.01" else []
 
     (found,) = find_reports("26.01", folder, attached=attached)
     assert found.digest == OLD and asked == ["26.01"]
     with pytest.raises(ReportError) as e:
         find_reports("25.12", folder, attached=attached)
-    assert (
-        "no report of '25.12'" in e.value.message
-        and "26.09, 26.10, 26.11" in e.value.message
-        and "previous" in e.value.hint
-    )
+    assert "no report of '25.12'" in e.value.message
+    assert "26.09, 26.10, 26.11" in e.value.message and "previous" in e.value.hint
 
 
 def test_find_nothing(tmp_path: Path) -> None:

@@ -206,9 +206,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (report.verdict, report.runner, report.image_digest) == ("pass", "docker", made.digest)
     about = {"digest": made.digest, "target": "tiny", "runner": "docker", "tag": "26.01"}
     assert report.report["image"] == about
-    assert report.path.parent == tmp_path / "reports" / "tiny" and report.path.name.startswith(
-        made.digest[7:19]
-    )
+    assert report.path.parent == tmp_path / "reports" / "tiny"
+    assert report.path.name.startswith(made.digest[7:19])
     kept = json.loads(report.path.read_text())
     check_report(kept)
     assert kept == report.report and kept["grade"]["verdict"] == "skip"

@@ -76,14 +76,8 @@ def test_eight_hosts(tmp_path: Path, kind: str) -> None:
 
 def test_killed_writer(tmp_path: Path) -> None:
     """The file of a killed process of this host is removed at once."""
-    env = without_locks(tmp_path)
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, tmp_path / "lock"],
-        cwd=CLONE,
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command, env = [sys.executable, "-c", HOLDER, tmp_path / "lock"], without_locks(tmp_path)
+    process = subprocess.Popen(command, cwd=CLONE, env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "holding\n"
     process.kill()
     process.communicate()
