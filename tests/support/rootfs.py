@@ -29,7 +29,8 @@ def make_rootfs(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
         for library in re.findall(r"(/\S+) \(0x", listing):
             target = folder / library.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(library, target)
+            if not target.exists():  # a copy of a read-only library cannot be written again
+                shutil.copy(library, target)
     return folder
 
 
