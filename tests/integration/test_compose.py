@@ -80,7 +80,7 @@ class Stack:
         self.compose("up", "--detach", "--no-deps", service)
 
         def is_up() -> bool:
-            time.sleep(2)  # each question takes processor time from the node that starts
+            time.sleep(4)  # each question takes processor time from the node that starts
             with contextlib.suppress(AssertionError):  # the head does not answer yet
                 return bool(self.python(NODES) == nodes)
             return False
@@ -115,7 +115,7 @@ def stack(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Ite
     for name, service in compose["services"].items():
         service.pop("deploy", None)
         if name not in ("postgres", "prometheus"):
-            mounts = [f"{package_folder(part)}:/{part}:ro" for part in ("ray", "torch")]
+            mounts = [f"{package_folder(part)}:/{part}" for part in ("ray", "torch")]
             service["volumes"] = [*service.get("volumes", ()), *mounts]
             service["environment"] |= {"PATH": PATH, "PYTHONPATH": "/ray:/torch"}
     (folder / "compose.yaml").write_text(json.dumps(compose))

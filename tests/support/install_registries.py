@@ -63,5 +63,5 @@ def install_packages(words: Sequence[str | Path], **env: str) -> None:
     for place in pip.find_links:
         sources += ["--find-links", place]
     certificates = {"SSL_CERT_FILE": pip.cert} if pip.cert else {}
-    options = ["--quiet", "--compile-bytecode", "--index-strategy", "unsafe-best-match"]
+    options = ["--quiet", "--index-strategy", "unsafe-best-match"]
     debs.call([uv, "pip", "install", *options, *sources, *words], **certificates, **env)
