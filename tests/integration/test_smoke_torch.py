@@ -11,14 +11,15 @@ from tests.support.smoke import Modified, Result
 
 #: The default of --timeout: a run that ends before was not ended by it.
 LIMIT_S = 240
+#: The figures do not matter here.
+QUICK = "bench.core.Run.share = lambda run, nominal_s: min(nominal_s, 0.4)\n"
 #: ``only(...)`` selects measurements; ``fault(torch)``, if defined, is called after the import of torch.
-PREPARE = """
+PREPARE = f"""{QUICK}
 def only(*names):
     measurements, probes = bench.measurements.MEASUREMENTS, bench.probes.PROBES
     measurements[:] = [m for m in measurements if m.id in names]
     probes[:] = [p for p in probes if p.id in ("torch.import", "time.budget")]
     probes.insert(1, bench.core.Probe("test.fault", lambda run: fault(run.torch) or "made"))
-    bench.core.Run.share = lambda run, nominal_s: min(nominal_s, 0.4)  # quick: figures do not matter here
 """
 
 
@@ -35,7 +36,7 @@ def run(torch: Path, code: str, *options: str) -> Result:
 
 def test_two_ranks(torch: Path) -> None:
     """Two ranks measure everything and communicate."""
-    result = run(torch, "", "--expect", "none", "--ranks", "2")
+    result = run(torch, QUICK, "--expect", "none", "--ranks", "2")
     assert result.verdict in ("pass", "warn") and not result.failed, result.table
     assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
     summed = result.measurement("allreduce.node")
