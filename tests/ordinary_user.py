@@ -18,6 +18,7 @@ from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give, serve_base
+from tests.support.install import base_folder
 from tests.support.parts import CLONE, Registry, part_folder, start_registry
 
 #: Lines that the user types in the clone: the README's first command, and the tests that need no daemon and
@@ -49,17 +50,15 @@ LEFTOVERS = ("locks", "data", "builder", "uv", "pip", "mmdebstrap", "cache")
 
 def main(commands: list[str]) -> int:
     """Runs the commands until one fails; returns its exit code, or 0."""
-    settings = Settings.from_environment()
-    base = resolve_base("debian:bookworm", "amd64", settings, Store(settings.cache))
+    cache = base_folder(CLONE / ".cache/parts/base")
+    base = resolve_base("debian:bookworm", "amd64", Settings.from_environment(cache=cache), Store(cache))
     with (
         part_folder("front-door") as folder,
         _registry(folder / "registry") as registry,
-        fresh_machine(
-            folder / "machine", settings.cache, base.digest, REGISTRY=f"{registry.host}/me"
-        ) as machine,
+        fresh_machine(folder / "machine", cache, base.digest, REGISTRY=f"{registry.host}/me") as machine,
     ):
         set_up(machine, folder)
-        serve_base(registry.host, "library/debian", "bookworm-slim", settings.cache, base.digest)
+        serve_base(registry.host, "library/debian", "bookworm-slim", cache, base.digest)
         for command in commands or (*IN_CLONE, *WALKS):
             print(f"$ {command}", flush=True)
             if code := machine.show(command, folder="builder-clone"):
