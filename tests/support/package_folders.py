@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import parts
+from tests.support import debs, parts
 from tests.support.debs import NotInstalled
 from tests.support.install_registries import install, install_packages
 
@@ -49,12 +48,9 @@ def install_folder(prefix: Path) -> Path:
         for script in (target / "bin").iterdir():
             if script.is_file() and (data := script.read_bytes()).startswith(b"#!"):
                 script.write_bytes(re.sub(rb"^#!.*python.*", b"#!/usr/bin/env python", data))
-        compiling = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        subprocess.run(
-            [sys.executable, "-c", f"import {IMPORTS[prefix.name]}"],
-            env={**compiling, "PYTHONPATH": str(target)},
-            check=True,
-        )
+        beside = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}  # compiled modules beside sources
+        code = f"import {IMPORTS[prefix.name]}"
+        debs.call([sys.executable, "-c", code], PYTHONPATH=str(target), **beside)
 
     install(prefix.name, prefix, f"{FORMAT} {' '.join(PACKAGES[prefix.name])}", fill)
     return target
