@@ -56,7 +56,7 @@ def init(
 
     In a project that has targets, --site NAME adds one for that machine.
     It reads the first of these that is there: conda-lock.yml, environment.yml, pixi.lock, pixi.toml,
-    pylock.toml, uv.lock, pyproject.toml, requirements.txt. It overwrites nothing.
+    pylock.toml, uv.lock, pyproject.toml, requirements.txt, setup.py. It overwrites nothing.
 
     \b
         builder init
@@ -104,15 +104,19 @@ def _lists_existing(context: Context, root: Path, wishes: Wishes) -> bool:
     return True
 
 
-def _choose(context: Context, root: Path, named: Path | None) -> Candidate | None:
-    """Returns the file that names the packages (None: there is none), and reports which of several it is."""
-    from builder.start.found import candidate, candidates
+def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
+    """Return the file that names the packages, and report which of several it is.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from builder.start.found import candidate, candidates, no_packages
 
     if named is not None:
         return candidate(named)
     found = candidates(root)
     if not found:
-        return None
+        raise no_packages(f"no file in {root} names packages")
     if len(found) > 1:
         others = ", ".join(other.path.name for other in found[1:])
         context.output.note(f"the packages are those of {found[0].path.name} (--from takes {others} instead)")

@@ -7,6 +7,8 @@ writes into nor removes from a folder behind one. The project folder itself may 
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -34,6 +36,25 @@ def check_inside(path: Path, folders: Sequence[Path], where: str, hint: str = ""
             f"{where}: {path} is outside of the project",
             hint or f"copy the file into {folders[0]}, and name it there",
         )
+
+
+def wider_project(root: Path, outside: Path, file: str) -> str:
+    """Return the hint to use the folder with a project and a path outside of it: a workspace of packages.
+
+    Args:
+        root: the project folder.
+        outside: the path.
+        file: what names the path, as ``FILE:LINE`` or ``FILE``.
+
+    Returns:
+        The hint; empty if the path is not in the project's git repository.
+    """
+    repository = next((folder for folder in root.absolute().parents if (folder / ".git").exists()), None)
+    if repository is None or not outside.is_relative_to(repository):
+        return ""
+    folder = os.path.commonpath([root.absolute(), outside])
+    source = os.path.relpath(file.partition(":")[0], folder)
+    return f"cd {shlex.quote(folder)} && builder init --from {shlex.quote(source)}"
 
 
 def own_path(root: Path, name: str, hint: str = "") -> Path:

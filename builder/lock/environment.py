@@ -8,9 +8,11 @@ tests compare the two.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +69,29 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
         file = parse_yaml(path, "\n".join(_selected(path, text, platform)))
     except ConfigError as e:
         raise refused or e from None
-    if "dependencies" not in file.data and refused:
+    if refused and ("dependencies" not in file.data or "build_dependencies" in file.data):
         raise refused
     return _Reader(file, root or path.parent).read(platform)
 
 
 def recipe_environment(recipe: Recipe) -> Environment:
-    """What the environment file of a recipe asks for; nothing if a recipe with a lock has no such file.
+    """Return what the environment file of a recipe asks for; nothing if there is none, but a lock.
 
     Raises:
-        ConfigError: see :func:`read_environment`.
+        ConfigError: see :func:`read_environment`; or the recipe lacks a variable of the file.
     """
     path = recipe.environment_path
     if not path.exists():
         return Environment(path, "", (), (), ())
     groups = () if recipe.lock else recipe.groups
-    return read_any_environment(path, recipe.platform, recipe.root, groups, recipe.lock_environment)
+    found = read_any_environment(path, recipe.platform, recipe.root, groups, recipe.lock_environment)
+    lacking = {name: value for name, value in found.variables if name not in recipe.env}
+    if lacking:
+        raise ConfigError(
+            f"{path}: variables: the recipe does not set {', '.join(lacking)}",
+            f"write into {recipe.source}: env: {json.dumps({**recipe.env, **lacking})}",
+        )
+    return found
 
 
 def read_any_environment(
@@ -170,9 +179,6 @@ class _Reader:
             self._check_key(key)
         if any("<<" in keys for keys in self._file.lines):
             raise ConfigError(f"{self._file.path}: a key is <<", "write its KEY: VALUE lines instead")
-        if data.get("variables"):
-            hint = "set them in the recipe: env: {NAME: VALUE}"
-            raise self._error("variables: is not supported", hint, "variables")
         platforms = self._strings("platforms")
         if platforms and platform not in platforms:
             hint = f"add '- {platform}', or remove platforms:"
@@ -180,7 +186,15 @@ class _Reader:
         self._read_dependencies(data.get("dependencies"))
         self._pip.extra_indexes += self._strings("pip-repositories")
         channels = [channel for channel in self._strings("channels") if channel != "nodefaults"]
-        return self._pip.environment(channels, _unique(self._conda), self._file.texts.get(("name",), ""))
+        name = self._file.texts.get(("name",), "")
+        environment = self._pip.environment(channels, _unique(self._conda), name)
+        return replace(environment, variables=self._variables())
+
+    def _variables(self) -> tuple[tuple[str, str], ...]:
+        names = self._file.data.get("variables") or {}
+        if not isinstance(names, dict):
+            raise self._error("variables: must be a table", "write NAME: VALUE lines below it", "variables")
+        return tuple((str(name), self._text("variables", name)) for name in names)
 
     def _check_key(self, key: str) -> None:
         """Refuses an unknown key if it is a known one with an error in it; conda ignores the others."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from builder.config.inside import wider_project
 from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
@@ -255,7 +256,8 @@ def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
         place, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
         if "://" in url or not place.is_relative_to(root):
             raise LockError(
-                f"{source.where}: {redact(url)} is outside of the project {root}", "move it into the project"
+                f"{source.where}: {redact(url)} is outside of the project {root}",
+                wider_project(root, place, str(task.path)) or "move it into the project",
             )
         url = place.relative_to(root).as_posix()
     text = url if source.kind == "local" else f"{source.name} @ {url}"

@@ -8,12 +8,17 @@ messages: conda specs, and lines of a pip section::
     dependencies = ["flask>=3"]                pip                   flask>=3
     [tool.uv.sources]
     torch = {index = "pytorch"}                                      --extra-index-url https://...
+
+A project whose dependencies only its build backend knows (``setup.py``, ``[tool.poetry]``, ``dynamic``) is
+the line ``.``: its wheel is built in the image, and names them.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +36,7 @@ from builder.net.pipconfig import PYPI
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
 _REQUIREMENTS = (".txt", ".in")
+_SETUP = "setup.py"
 #: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.
 _PIXI_TARGETS = ("unix", "linux")
 _PYTHON_VERSION = re.compile(r"(?:cpython-|python-)?(3\.\d+)(\.\d+)?")
@@ -40,7 +46,7 @@ _PYTHON_VERSION_CHARS = 100
 
 def is_manifest(path: Path) -> bool:
     """Whether a file is one that :func:`read_manifest` reads, by its name."""
-    return path.name in ("pyproject.toml", "pixi.toml") or path.suffix in _REQUIREMENTS
+    return path.name in ("pyproject.toml", "pixi.toml", _SETUP) or path.suffix in _REQUIREMENTS
 
 
 def read_manifest(
@@ -54,7 +60,7 @@ def read_manifest(
     """Reads a file of another tool as an environment file.
 
     Args:
-        path: ``pyproject.toml``, ``pixi.toml``, or a requirements file (``*.txt``, ``*.in``).
+        path: ``pyproject.toml``, ``pixi.toml``, ``setup.py``, or a requirements file (``*.txt``, ``*.in``).
         platform: with conda's name.
         root: the project folder, in which requirements files may be; None: the folder of the file.
         groups: dependency groups and extras of a ``pyproject.toml``; ``main`` is what has no group. Empty:
@@ -69,6 +75,9 @@ def read_manifest(
     if path.suffix in _REQUIREMENTS:
         _refuse_groups(path, groups)
         reader.pip(f"-r {path.name}", str(path))
+        return reader.environment()
+    if path.name == _SETUP:
+        reader.own_code(groups, str(path))
         return reader.environment()
     file = load_toml(path)
     pixi = table(file.data, "tool", "pixi") if path.name == "pyproject.toml" else file.data
@@ -105,6 +114,11 @@ class _Reader:
 
     def pip(self, text: str, where: str) -> None:
         self._section.read(text, where)
+
+    def own_code(self, groups: Sequence[str], where: str) -> None:
+        """The project itself with extras: pip's ``.[EXTRA]``."""
+        extras = ",".join(group for group in groups if group != MAIN)
+        self.pip(f".[{extras}]" if extras else ".", where)
 
     def index(self, url: Any) -> None:
         text = other_index(url)
@@ -163,12 +177,14 @@ class _Project:
 
     def read(self, reader: _Reader, groups: Sequence[str]) -> None:
         self.read_python(reader)
+        extras = self._of_backend(groups)
         for group in groups or (MAIN,):
-            if group != MAIN or group in self.groups:
-                self.read_group(reader, group)
-            else:
+            if group == MAIN and group not in self.groups:
                 self.read_main(reader)
-                self._read_own_code(reader)
+                if builds_package(self._file):  # uv sync installs it too
+                    reader.own_code(extras, self._file.where("build-system"))
+            elif group not in extras:
+                self.read_group(reader, group)
         for entry in self._indexes:
             if not entry.get("explicit"):
                 reader.index(entry.get("url"))
@@ -178,26 +194,25 @@ class _Project:
         reader.python(text, self._file.where(text) if text else str(self._file.path))
 
     def read_main(self, reader: _Reader) -> None:
-        """The project's dependencies."""
-        if not self._project:
+        """The project's dependencies, unless only its build backend knows them."""
+        if self._is_dynamic("dependencies") and not builds_package(self._file):
             raise ConfigError(
-                f"{self._file.path}: no [project] with dependencies",
-                "add them, or name another file: environment: FILE; poetry export -o requirements.txt writes "
-                "those of [tool.poetry]: lock: requirements.txt",
-            )
-        if "dependencies" in strings(self._project.get("dynamic")):
-            raise ConfigError(
-                f"{self._file.where('dependencies')}: the dependencies are dynamic: only a build of the "
-                "project knows them",
-                "name a file that lists them: environment: FILE",
+                f"{self._file.path}: no [project] with dependencies, and no package that a build could ask",
+                "name a file that lists them: environment: requirements.txt; poetry writes it: "
+                "poetry export --without-hashes -o requirements.txt",
             )
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text)
 
-    def _read_own_code(self, reader: _Reader) -> None:
-        """The project itself, where it is a package: ``uv sync`` installs it too."""
-        if builds_package(self._file):
-            reader.pip(".", self._file.where("build-system"))
+    def _is_dynamic(self, key: str) -> bool:
+        """Return whether only the build backend knows a key of ``[project]``."""
+        return not self._project or key in strings(self._project.get("dynamic"))
+
+    def _of_backend(self, groups: Sequence[str]) -> list[str]:
+        """Return those of the groups that are extras which only the build backend knows."""
+        if MAIN not in groups or not self._is_dynamic("optional-dependencies"):
+            return []
+        return [group for group in groups if group not in (MAIN, *self.groups)]
 
     def read_group(self, reader: _Reader, group: str) -> None:
         """The requirements of an extra or a dependency group."""
@@ -225,6 +240,8 @@ class _Project:
             return
         source = self._sources.get(canonicalize_name(requirement.name))
         entries = [table(entry) for entry in (source if isinstance(source, list) else [source])]
+        if any(entry.get("workspace") for entry in entries):
+            entries = [{"path": self._member(requirement.name, where), "editable": True}]
         places = [place for entry in entries if (place := _place(requirement, entry))]
         for entry in entries:
             named = [index for index in self._indexes if index.get("name") == entry.get("index", "")]
@@ -233,11 +250,36 @@ class _Project:
         for line in places or [text]:
             reader.pip(line, where)
 
+    def _member(self, name: str, where: str) -> str:
+        """Return the folder of a member of uv's workspace, relative to the file.
+
+        Raises:
+            ConfigError: no folder above the file is a workspace with such a member.
+        """
+        folder = self._file.path.absolute().parent
+        for root in (folder, *folder.parents):
+            patterns = strings(_workspace(root / "pyproject.toml").get("members"))
+            paths = chain.from_iterable(root.glob(f"./{pattern}/pyproject.toml") for pattern in patterns)
+            for path in paths:
+                project = table(load_toml(path).data, "project")
+                if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
+                    return os.path.relpath(path.parent, folder)
+        raise ConfigError(
+            f"{where}: {name} is of a workspace, and no folder above has it",
+            "clone the whole repository, and run builder in it",
+        )
+
+
+def _workspace(pyproject: Path) -> dict[str, Any]:
+    """Return uv's table for the workspace of which a file is the root; empty if it is none."""
+    return table(load_toml(pyproject).data, "tool", "uv", "workspace") if pyproject.is_file() else {}
+
 
 def builds_package(file: TomlFile) -> bool:
-    """Return whether a ``pyproject.toml`` describes a package that uv and pip install too."""
-    is_left_out = table(file.data, "tool", "uv").get("package") is False
-    return bool(file.data.get("build-system") and file.data.get("project")) and not is_left_out
+    """Return whether a ``pyproject.toml`` describes a package that uv, poetry and pip install too."""
+    tool = table(file.data, "tool")
+    is_left_out = False in (table(tool, "uv").get("package"), table(tool, "poetry").get("package-mode"))
+    return bool(file.data.get("build-system")) and not is_left_out
 
 
 def other_index(url: Any) -> str:

@@ -146,7 +146,7 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         return
     if not path.exists():
         where = place_of(recipe.source, "environment")
-        hint = "correct the path, or write the file: builder init"
+        hint = "correct the path, or restore the file"
         raise ConfigError(f"{where}: {path} does not exist", hint)
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
@@ -187,6 +187,13 @@ def solve_pip_packages(
     with working(request.reporter, "solving pip packages"):
         packages = solve_pip(request, conda, builder=builder)
     request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved")
+    own = [package.name for package in packages if package.source and package.source.kind == "local"]
+    if own and len(own) == len(packages) and not request.environment.lists_packages:
+        request.reporter.warn(
+            f"{', '.join(own)} names no dependencies, so the image has its own code only; write what it "
+            f"imports into {request.recipe.root / 'requirements.txt'}, remove {request.recipe.source}, "
+            "and run: builder init --from requirements.txt"
+        )
     return packages
 
 

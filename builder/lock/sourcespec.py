@@ -17,7 +17,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from builder.config.inside import is_inside
+from builder.config.inside import is_inside, wider_project
 from builder.errors import ConfigError
 from builder.lock.spec import SourceSpec, Spec
 from builder.model import SourceKind
@@ -161,7 +161,8 @@ class _Written:
         if not (path.is_relative_to(place.root) and is_inside(path, place.root)):
             raise self.error(
                 f"is outside of the project {place.root}, and a lock names no folder of one machine",
-                "copy it into the project, or name its repository: git+https://... or git+file://...",
+                wider_project(place.root, path, place.where)
+                or "copy it into the project, or name its repository: git+https://... or git+file://...",
             )
         relative = path.relative_to(place.root).as_posix()
         if path.name.endswith(".whl"):

@@ -111,6 +111,13 @@ class Environment:
     """Normalised names of packages whose wheels are built from their sdists; ``:all:`` means every one."""
     only_binary: tuple[str, ...] = ()
     """Names of packages that are never built, or ``:all:``."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Names and values of ``variables:``, which conda sets when it activates the environment."""
+
+    @property
+    def lists_packages(self) -> bool:
+        """Whether the file lists a package besides Python, pip and sources."""
+        return bool(self.pip) or any(spec.name not in ("python", "pip") for spec in self.conda)
 
     @property
     def requested(self) -> frozenset[str]:

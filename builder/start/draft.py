@@ -39,6 +39,8 @@ class Draft:
     """Take Python from the base, and no conda packages."""
     pip_fallback: bool = False
     """Use pip's own configuration if an index does not answer."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables of the image."""
 
     @property
     def script(self) -> str:
@@ -55,7 +57,7 @@ class Draft:
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]
         source = dict(self.files).get("src")
-        keys["env"] = {"PYTHONPATH": source} if source else {}
+        keys["env"] = {**dict(self.env), **({"PYTHONPATH": source} if source else {})}
         keys["workdir"] = APP if self.files else ""
         keys["cmd"] = ["python", self.script] if self.script else []
         return {key: value for key, value in keys.items() if value}

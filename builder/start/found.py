@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.config.safeyaml import read_bytes
 from builder.errors import UsageError
 from builder.lock.environment import read_any_environment
-from builder.lock.manifests import builds_package
-from builder.lock.othertools import PYLOCK, Format, lock_format
+from builder.lock.manifests import builds_package, is_manifest
+from builder.lock.othertools import PYLOCK, Format, export_command, lock_format
+from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table
 from builder.start.base import this_platform
 from builder.start.draft import APP
@@ -25,6 +27,7 @@ _NAMES = (
     "uv.lock",
     "pyproject.toml",
     "requirements.txt",
+    "setup.py",
 )
 #: How the names of other files end.
 _SUFFIXES = (".yml", ".yaml", ".txt", ".in")
@@ -53,7 +56,8 @@ def _names_packages(path: Path) -> bool:
     """Return whether a file names packages: many ``pyproject.toml`` have settings of tools only."""
     if path.name != "pyproject.toml":
         return True
-    return bool(load_toml(path).data.get("project")) or _has_pixi(path)
+    file = load_toml(path)
+    return builds_package(file) or bool(table(file.data, "project").get("dependencies")) or _has_pixi(path)
 
 
 def _has_pixi(pyproject: Path) -> bool:
@@ -69,9 +73,12 @@ def candidate(path: Path) -> Candidate:
     if not path.is_file():
         raise UsageError(f"--from {path}: no such file", "builder init finds or writes one")
     if path.name not in _NAMES and path.suffix not in _SUFFIXES and not PYLOCK.fullmatch(path.name):
+        export = export_command(path)
         raise UsageError(
             f"{path}: builder init cannot read this file",
-            f"it reads {', '.join(_NAMES)} and other *.yml, *.txt",
+            f"{export} && builder init --from {export.split()[-1]}"
+            if export
+            else f"it reads {', '.join(_NAMES)} and other *.yml, *.txt",
         )
     return Candidate(path, _format(path))
 
@@ -83,22 +90,51 @@ def _format(path: Path) -> Format | None:
     return None if found == "requirements" and "--hash=sha256:" not in text else found
 
 
-def installs_project(found: Candidate, root: Path) -> bool:
+def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Environment | None:
+    """Return what a file asks for; None for a lock, which the command that locks reads.
+
+    Args:
+        found: the file.
+        root: the project folder.
+        groups: of a ``pyproject.toml``, as in a recipe.
+
+    Raises:
+        UsageError: it asks for nothing, and is no environment file of conda.
+        ConfigError: the file is not valid.
+    """
+    if found.lock:
+        return None
+    environment = read_any_environment(found.path, this_platform() or "linux-64", root, groups)
+    if is_manifest(found.path) and not environment.lists_packages and not environment.sources:
+        raise no_packages(f"{found.path} names no packages")
+    return environment
+
+
+def no_packages(problem: str) -> UsageError:
+    """Return the error for a project in which no file names packages."""
+    return UsageError(
+        problem,
+        "list what the code imports in requirements.txt, one name per line, and run: "
+        "builder init --from requirements.txt",
+    )
+
+
+def installs_project(found: Candidate, environment: Environment | None) -> bool:
     """Return whether a file names the project itself as a package: then its code is not copied too.
 
     The lock of uv contains the project that it belongs to.
 
+    Args:
+        found: the file.
+        environment: what it asks for; None for a lock.
+
     Raises:
         ConfigError: the file is not valid.
     """
-    if found.lock not in (None, "uv"):
-        return False
-    is_pyproject = found.path.name == "pyproject.toml" and not _has_pixi(found.path)
-    if found.lock or is_pyproject:
+    if environment is None:
         project = found.path.with_name("pyproject.toml")
-        return project.is_file() and builds_package(load_toml(project))
-    sources = read_any_environment(found.path, this_platform() or "linux-64", root).sources
-    return any(source.kind == "local" and source.url == "." for source in sources)
+        return found.lock == "uv" and project.is_file() and builds_package(load_toml(project))
+    return any(source.kind == "local" and source.url == "." for source in environment.sources)
 
 
 def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Writes a new project: its recipe, an environment file where there is none, and lines of ``.gitignore``."""
+"""Writes a new project: its recipe, and lines of ``.gitignore``."""
 
 from __future__ import annotations
 
@@ -23,23 +23,12 @@ from builder.redact import redact
 from builder.settings import Settings
 from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
 from builder.start.draft import Draft, target_name
-from builder.start.found import Candidate, installs_project, own_code
+from builder.start.found import Candidate, asks_for, installs_project, own_code
 from builder.start.text import recipe_text
 from builder.store.files import write_atomic
 
 #: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
-_ENVIRONMENT = """\
-# The packages of the image. A change takes effect after: builder lock
-channels:
-  - conda-forge
-  - nodefaults
-dependencies:
-  - python=3.11
-  # - numpy              # packages of the channel: NAME, NAME>=VERSION or NAME=VERSION=BUILD
-  - pip:
-      # - polars         # packages of PyPI: NAME, NAME==VERSION
-"""
 
 
 @dataclass(frozen=True)
@@ -62,37 +51,34 @@ class Written:
 
 
 def new_project(
-    root: Path, found: Candidate | None, wishes: Wishes, settings: Settings, groups: Sequence[str] = ()
+    root: Path, found: Candidate, wishes: Wishes, settings: Settings, groups: Sequence[str] = ()
 ) -> Written:
     """Write ``recipes/NAME.yaml`` and what it needs. Overwrites nothing.
 
     Args:
         root: the project folder.
-        found: the file that names the packages; None: an environment file of one package is written.
+        found: the file that names the packages.
         wishes: name, site and base.
         settings: for the requests that find out what answers.
         groups: extras and dependency groups of a ``pyproject.toml`` or a lock to add.
 
     Raises:
-        UsageError: the recipe exists, or a file lies outside of the project folder.
+        UsageError: the recipe exists, a file lies outside of the project folder, or it names no packages.
         ConfigError: a file is not valid, or the site does not exist.
     """
     name = wishes.name or target_name(root.resolve().name)
     if (path := recipe_files(root).get(name)) is not None:
         raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
-    if groups and (found is None or not (found.lock or found.path.name == "pyproject.toml")):
+    if groups and not (found.lock or found.path.name in ("pyproject.toml", "setup.py")):
         raise UsageError("--with takes groups of a pyproject.toml or a lock", "add: --from pyproject.toml")
-    if found is not None:
-        check_inside(found.path.absolute(), (root,), "--from")
-    files = own_code(root, installed=found is not None and installs_project(found, root))
-    environment, lock = _named_files(found, root, name)
+    check_inside(found.path.absolute(), (root,), "--from")
     chosen = (MAIN, *groups) if groups else ()
+    asked = asks_for(found, root, chosen)
+    files = own_code(root, installed=installs_project(found, asked))
+    environment, lock = _named_files(found, root)
     draft = Draft(name, environment, lock, chosen, wishes.site, wishes.base, files=files)
-    draft, note = _with_base(draft, root, settings)
+    draft, note = _with_base(replace(draft, env=asked.variables if asked else ()), root, settings)
     written = Written(draft, notes=[note] if note else [])
-    if found is None:
-        write_atomic(root / draft.environment, _ENVIRONMENT.encode())
-        written.files.append(root / draft.environment)
     _probe(written, root, settings)
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
@@ -102,14 +88,8 @@ def new_project(
     return written
 
 
-def _named_files(found: Candidate | None, root: Path, name: str) -> tuple[str, str]:
-    """Return the recipe's ``environment`` and ``lock``: the file that there is, or will be written."""
-    if found is None:
-        free = (file for file in ("environment.yml", f"{name}.yml") if not (root / file).exists())
-        file = next(free, "")
-        if not file:
-            raise UsageError(f"{root / name}.yml exists already", "name the target: --name NAME")
-        return file, ""
+def _named_files(found: Candidate, root: Path) -> tuple[str, str]:
+    """Return the recipe's ``environment`` and ``lock``."""
     relative = found.path.resolve().relative_to(root.resolve()).as_posix()
     if found.lock is None:
         return relative, ""

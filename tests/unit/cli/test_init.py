@@ -87,6 +87,16 @@ def test_several_files(do: Cli, bare: TinyProject) -> None:
     assert chosen.code == 0 and "wrote recipes/b.yaml" in chosen.out
 
 
+def test_nothing_to_read(do: Cli, bare: TinyProject) -> None:
+    """Without a file that names packages nothing is written; the hint works when it is typed."""
+    (bare.root / "environment.yml").rename(bare.root / "packages.yml")
+    result = do("init", "-y")
+    assert result.code == 2 and "no file in" in result.err and not (bare.root / "recipes").exists()
+    (bare.root / "requirements.txt").write_text("--find-links wheels\npure\n")
+    typed = result.err.partition("run: builder ")[2].split()
+    assert do(*typed, "-y").code == 0 and (bare.root / "recipes" / "project.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

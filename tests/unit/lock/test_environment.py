@@ -128,7 +128,7 @@ def test_pip_is_implied(tmp_path):
         ("channels: [c]\ndependencies:\n  - a  # [gpu]\n", "environment.yml:3: unknown selector [gpu]"),
         ("channels: [c]\n", "environment.yml:1: dependencies: must be a list"),
         ("a: &a {b: c}\n<<: *a\ndependencies: [a]\n", "environment.yml: a key is <<"),
-        ("channels: [c]\ndependencies: [a]\nvariables:\n  A: b\n", "environment.yml:3: variables:"),
+        ("channels: [c]\ndependencies: [a]\nvariables: [b]\n", "environment.yml:3: variables:"),
         (
             "channels: [c]\nplatforms: [win-64]\ndependencies: [a]\n",
             "environment.yml:2: platforms: does not list linux-64",

@@ -54,6 +54,14 @@ bare = {features = ["test"], no-default-feature = true}
 """
 
 
+WORKSPACE = """\
+[project]
+dependencies = ["other"]
+[tool.uv.sources]
+other = {workspace = true}
+"""
+
+
 def read(path: Path, text: str, **options) -> Environment:
     path.write_text(text)
     return read_manifest(path, "linux-64", **options)
@@ -100,6 +108,46 @@ def test_own_code(tmp_path: Path) -> None:
     assert not read(tmp_path / "pyproject.toml", f"{text}[tool.uv]\npackage = false\n").sources
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("setup.py", "raise SystemExit\n"),
+        ("pyproject.toml", "[tool.poetry]\nname = 'a'\n[build-system]\nrequires = ['poetry-core']\n"),
+        (
+            "pyproject.toml",
+            "[project]\ndynamic = ['dependencies', 'optional-dependencies']\n[build-system]\nrequires = []\n",
+        ),
+    ],
+)
+def test_known_to_the_backend(tmp_path: Path, name: str, text: str) -> None:
+    """Dependencies and extras that only a build knows: the project itself is all that is asked for."""
+    (tmp_path / "setup.py").touch()
+    found = read(tmp_path / name, text, groups=["main", "fast"])
+    assert not found.lists_packages
+    (source,) = found.sources
+    assert (source.url, source.extras) == (".", ("fast",))
+
+
+def test_workspace(tmp_path: Path) -> None:
+    """A member that needs another one gets its folder."""
+    other = tmp_path / "libs" / "other-folder"
+    for folder in (other, tmp_path / "mine"):
+        folder.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.uv.workspace]\nmembers = ['libs/*', 'mine']\n")
+    (other / "pyproject.toml").write_text("[project]\nname = 'Other'\n")
+    (source,) = read(tmp_path / "mine" / "pyproject.toml", WORKSPACE, root=tmp_path).sources
+    assert source.url == "libs/other-folder"
+
+
+def test_outside(tmp_path: Path) -> None:
+    """A path to the same repository's other folder leads to the folder with both."""
+    for folder in (".git", "libs/other", "libs/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"\.\./other is outside of the project") as error:
+        read(tmp_path / "libs" / "mine" / "requirements.txt", "../other\n")
+    assert error.value.hint == f"cd {tmp_path}/libs && builder init --from mine/requirements.txt"
+
+
 def test_python_version(tmp_path: Path) -> None:
     (tmp_path / ".python-version").write_text("3.12\n")
     found = read(tmp_path / "requirements.txt", "flask\n")
@@ -135,8 +183,9 @@ def test_pixi_in_pyproject(tmp_path: Path) -> None:
     ("name", "text", "options", "message", "hint"),
     [
         ("pyproject.toml", PYPROJECT, {"groups": ["deb"]}, "dependency group 'deb'", "did you mean dev?"),
-        ("pyproject.toml", "[tool.ruff]\n", {}, "no [project] with dependencies", "environment: FILE"),
-        ("pyproject.toml", '[project]\ndynamic = ["dependencies"]\n', {}, ":2: the dependencies", "FILE"),
+        ("pyproject.toml", "[tool.ruff]\n", {}, "no [project] with dependencies", "poetry export"),
+        ("pyproject.toml", '[project]\ndynamic = ["dependencies"]\n', {}, "no [project]", "requirements.txt"),
+        ("pyproject.toml", f"{WORKSPACE}", {}, ":2: other is of a workspace", "clone the whole repository"),
         ("pixi.toml", PIXI, {"environment": "tset"}, "no environment 'tset'", "did you mean test?"),
         ("requirements.txt", "flask\n", {"groups": ["dev"]}, "has no groups", "remove 'groups:'"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import UsageError
-from builder.start.found import candidate, candidates, installs_project, own_code
+from builder.start.found import asks_for, candidate, candidates, installs_project, own_code
 
 
 def test_precedence(tmp_path: Path) -> None:
@@ -27,7 +27,15 @@ def test_precedence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("[project]\nname = 'x'", 1), ("[tool.pixi.dependencies]\nnumpy = '*'", 1), ("[tool.ruff]\n", 0)],
+    [
+        ("[project]\ndependencies = ['x']", 1),
+        ("[project]\nname = 'x'", 0),
+        ("[build-system]\nrequires = []", 1),
+        ("[build-system]\nrequires = []\n[tool.poetry]\npackage-mode = false", 0),
+        ("[build-system]\nrequires = []\n[tool.uv]\npackage = false", 0),
+        ("[tool.pixi.dependencies]\nnumpy = '*'", 1),
+        ("[tool.ruff]\n", 0),
+    ],
 )
 def test_pyproject(tmp_path: Path, text: str, count: int) -> None:
     """A file with settings of tools alone names no packages."""
@@ -58,6 +66,10 @@ def test_wrong_candidates(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read this file") as error:
         candidate(tmp_path / "Pipfile")
     assert "requirements.txt" in (error.value.hint or "")
+    (tmp_path / "poetry.lock").touch()
+    with pytest.raises(UsageError, match="cannot read this file") as error:
+        candidate(tmp_path / "poetry.lock")
+    assert "poetry export" in (error.value.hint or "")
 
 
 def test_own_code(tmp_path: Path) -> None:
@@ -76,6 +88,7 @@ def test_own_code(tmp_path: Path) -> None:
         ("environment.yml", "dependencies:\n  - pip:\n      - -e .[full]\n", True),
         ("requirements.txt", "rich\n-e .[full]\n", True),
         ("pyproject.toml", "", True),
+        ("setup.py", "import sys; sys.exit('nobody runs me')\n", True),
         ("uv.lock", "", True),
     ],
 )
@@ -87,7 +100,8 @@ def test_installed_project(tmp_path: Path, name: str, text: str, installs: bool)
     if text:
         (tmp_path / name).write_text(text)
     (tmp_path / "uv.lock").touch()
-    assert installs_project(candidate(tmp_path / name), tmp_path) == installs
+    found = candidate(tmp_path / name)
+    assert installs_project(found, asks_for(found, tmp_path)) == installs
     (tmp_path / "model" / "__init__.py").touch()
     (tmp_path / "train.py").touch()
     assert [source for source, _ in own_code(tmp_path, installed=True)] == ["train.py"]

@@ -9,6 +9,7 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.errors import ConfigError, UsageError
 from builder.lock.channels import SolverChannel
+from builder.lock.environment import recipe_environment
 from builder.settings import Settings
 from builder.start import new
 from builder.start.found import candidate, candidates
@@ -39,9 +40,8 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: Path, wishes: Wishes | None = None, groups: tuple[str, ...] = ()) -> Written:
-    found = candidates(folder)
     settings = Settings.from_environment({"HOME": str(folder)})
-    return new_project(folder, found[0] if found else None, wishes or Wishes(), settings, groups)
+    return new_project(folder, candidates(folder)[0], wishes or Wishes(), settings, groups)
 
 
 def names(written: Written, folder: Path) -> list[str]:
@@ -86,6 +86,7 @@ def test_base_python(folder: Path, silent: None, text: str) -> None:
 def test_no_mmdebstrap(folder: Path, silent: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the tool that makes such a base, the channel is needed."""
     monkeypatch.setattr(new, "can_make_debian", lambda: False)
+    (folder / "requirements.txt").write_text("polars\n")
     written = write(folder)
     assert not load_recipe("mine", folder).uses_base_python and "builder lock needs it" in written.warnings[0]
 
@@ -136,6 +137,52 @@ def test_package(folder: Path) -> None:
     assert load_recipe("mine", folder).files == ()
 
 
+def test_setup_py(folder: Path) -> None:
+    """A project with setup.py alone is installed with its extras."""
+    (folder / "setup.py").touch()
+    written = write(folder, groups=("fast",))
+    recipe = load_recipe("mine", folder)
+    assert (recipe.environment, recipe.groups, recipe.files) == ("setup.py", ("main", "fast"), ())
+    assert not written.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements.txt", "# nothing\n"),
+        ("pyproject.toml", "[project]\nname = 'x'\ndependencies = []\n"),
+        ("pixi.toml", "[workspace]\nchannels = ['c']\n"),
+    ],
+)
+def test_no_packages(folder: Path, name: str, text: str) -> None:
+    """A file without packages makes no project, also when the user names it."""
+    (folder / name).write_text(text)
+    settings = Settings.from_environment({"HOME": str(folder)})
+    with pytest.raises(UsageError, match=f"{name} names no packages") as error:
+        new_project(folder, candidate(folder / name), Wishes(), settings)
+    assert "requirements.txt" in (error.value.hint or "") and not (folder / "recipes").exists()
+
+
+def test_variables(folder: Path) -> None:
+    """Variables of an environment file become those of the image; a recipe without them is refused."""
+    (folder / "environment.yml").write_text(f"{ENVIRONMENT}variables:\n  A: '1:x'\n  B: b c\n")
+    write(folder)
+    recipe = load_recipe("mine", folder)
+    assert recipe.env == {"A": "1:x", "B": "b c"}
+    with pytest.raises(ConfigError, match="the recipe does not set A") as error:
+        recipe_environment(recipe.model_copy(update={"env": {"B": "c"}}))
+    (folder / "recipes/mine.yaml").write_text(
+        f"base: scratch\nenvironment: environment.yml\n{_typed(error)}\n"
+    )
+    assert recipe_environment(load_recipe("mine", folder)).variables == (("A", "1:x"), ("B", "b c"))
+
+
+def _typed(error: pytest.ExceptionInfo[ConfigError]) -> str:
+    """Return the line that a hint names."""
+    assert error.value.hint is not None
+    return error.value.hint.partition(": ")[2]
+
+
 def test_conda_lock(folder: Path) -> None:
     """A lock of conda-lock is named by the recipe."""
     (folder / "conda-lock.yml").write_text(
@@ -175,8 +222,9 @@ def test_outside(folder: Path) -> None:
     settings = Settings.from_environment({"HOME": str(folder)})
     with pytest.raises(ConfigError, match="--from: .* is outside of the project"):
         new_project(folder, candidate(other), Wishes(), settings)
+    (folder / "environment.yml").write_text(ENVIRONMENT)
     with pytest.raises(ConfigError, match="no site named"):
-        new_project(folder, None, Wishes(site="nowhere"), settings)
+        write(folder, Wishes(site="nowhere"))
 
 
 @pytest.mark.parametrize(
@@ -189,6 +237,7 @@ def test_outside(folder: Path) -> None:
 )
 def test_gitignore(folder: Path, before: str | None, after: str) -> None:
     """Only what is missing is added; locks are never ignored."""
+    (folder / "environment.yml").write_text(ENVIRONMENT)
     path = folder / ".gitignore"
     if before is not None:
         path.write_text(before)
