@@ -190,9 +190,9 @@ def solve_pip_packages(
     own = [package.name for package in packages if package.source and package.source.kind == "local"]
     if own and len(own) == len(packages) and not request.environment.lists_packages:
         request.reporter.warn(
-            f"{', '.join(own)} names no dependencies, so the image has its own code only; write what it "
-            f"imports into {request.recipe.root / 'requirements.txt'}, remove {request.recipe.source}, "
-            "and run: builder init --from requirements.txt"
+            f"{', '.join(own)} names no dependencies: the image has its own code only. If it imports other "
+            "packages, list them in requirements.txt, and run: "
+            f"rm {request.recipe.source} && builder init --from requirements.txt"
         )
     return packages
 
