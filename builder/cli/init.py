@@ -116,7 +116,7 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
         return candidate(named)
     found = candidates(root)
     if not found:
-        raise no_packages(f"no file in {root} names packages")
+        raise no_packages(f"no file in {root} names packages", root)
     if len(found) > 1:
         others = ", ".join(other.path.name for other in found[1:])
         context.output.note(f"the packages are those of {found[0].path.name} (--from takes {others} instead)")

@@ -40,7 +40,7 @@ _CONDA_NAMES = {
     "yaml": "pyyaml",
 }
 #: The same with names on PyPI.
-_PIP_NAMES = {
+PIP_NAMES = {
     "pytorch": "torch",
     "sklearn": "scikit-learn",
     "skimage": "scikit-image",
@@ -48,6 +48,9 @@ _PIP_NAMES = {
     "pil": "pillow",
     "yaml": "pyyaml",
     "tensorflow-gpu": "tensorflow",
+    "bs4": "beautifulsoup4",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
 }
 
 
@@ -167,8 +170,8 @@ def _name_hints(text: str) -> Iterator[str]:
     """For names that an index does not have, and for those that stand for another package."""
     missing = _NOT_FOUND.findall(text)
     for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
-        if name in _PIP_NAMES:
-            yield f"is the name {name} right? did you mean {_PIP_NAMES[name]}?"
+        if name in PIP_NAMES:
+            yield f"is the name {name} right? did you mean {PIP_NAMES[name]}?"
         elif name in missing:
             yield f"is the name {name} right? correct it, or name its index: --extra-index-url URL"
 

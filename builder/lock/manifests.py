@@ -137,7 +137,8 @@ class _Reader:
             self.python("", str(self.path))
         if not any(spec.name == "pip" for spec in self._conda.values()):
             self.conda("pip", "pip", str(self.path))
-        channels = [plain_value(channel, f"{self.path}: channels") for channel in self.channels]
+        named = [channel for channel in self.channels if channel != "nodefaults"]
+        channels = [plain_value(channel, f"{self.path}: channels") for channel in named]
         return self._section.environment(channels or [CHANNEL], tuple(self._conda.values()))
 
 

@@ -19,12 +19,16 @@ from __future__ import annotations
 
 import re
 import shutil
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PathDistribution
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -34,6 +38,7 @@ from builder.lock.indexes import Indexes
 from builder.lock.markers import applies
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists
+from builder.lock.sourcespec import Place, read_named
 from builder.lock.spec import SourceSpec
 from builder.lock.stubs import write_stub
 from builder.lock.uv import NoWheels
@@ -121,10 +126,29 @@ class SourceSolver:
                 return solve(list(self._direct.values()), constraints)
             except SolveError as e:
                 named = _OTHER_URL.search(e.message)
-                line = self._direct.get(canonicalize_name(named[1])) if named else None
+                line = self._named_line(canonicalize_name(named[1])) if named else None
                 if line is None or line in self.overrides:
                     raise
                 self.overrides.append(line)
+
+    def _named_line(self, name: str) -> str | None:
+        """Return the line with the built wheel of a package that another one names by a URL.
+
+        A repository that the project's own package names is built now. None: others cannot name one.
+        """
+        if name in self._direct:
+            return self._direct[name]
+        own = [wheel.path for wheel in self.wheels.values() if wheel.locked.kind == "local"]
+        for text in chain.from_iterable(map(_requirements, own)):
+            requirement = Requirement(text)
+            if canonicalize_name(requirement.name) == name and str(requirement.url).startswith("git+"):
+                root = self.request.recipe.root
+                spec = read_named(requirement, text, Place(str(self.request.environment.path), root, root))
+                assert isinstance(spec, SourceSpec)
+                # without the place: the URL gets no values of variables
+                self._add_direct(replace(spec, where=""), self.conda)
+                break
+        return self._direct.get(name)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
         """Adds stubs that uv did not ask for; returns whether there are new ones.
@@ -325,6 +349,13 @@ class SourceSolver:
                 "installed by pip",
                 f"packages that were built: {', '.join(sorted(self.wheels)) or 'none'}",
             )
+
+
+def _requirements(wheel: Path) -> list[str]:
+    """Return what the metadata of a wheel requires."""
+    with zipfile.ZipFile(wheel) as archive:
+        folder = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return PathDistribution(zipfile.Path(archive, folder.removesuffix("METADATA"))).requires or []
 
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:

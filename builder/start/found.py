@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table
 from builder.start.base import this_platform
 from builder.start.draft import APP
+from builder.start.imports import imported_packages
 
 #: Names of files, in the order of precedence.
 _NAMES = (
@@ -33,6 +35,8 @@ _NAMES = (
 _SUFFIXES = (".yml", ".yaml", ".txt", ".in")
 #: Python files at the top that are not the project's program.
 _NOT_PROGRAMS = ("setup.py", "conftest.py", "noxfile.py", "tasks.py", "fabfile.py")
+#: Folders that a hint names.
+_MOST_NAMES = 8
 #: Folders at the top that are not the project's packages.
 _NOT_PACKAGES = ("tests", "test", "docs", "dist", "build", "recipes", "environments", "sites")
 
@@ -106,16 +110,27 @@ def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Enviro
         return None
     environment = read_any_environment(found.path, this_platform() or "linux-64", root, groups)
     if is_manifest(found.path) and not environment.lists_packages and not environment.sources:
-        raise no_packages(f"{found.path} names no packages")
+        raise no_packages(f"{found.path} names no packages", root)
     return environment
 
 
-def no_packages(problem: str) -> UsageError:
-    """Return the error for a project in which no file names packages."""
+def no_packages(problem: str, root: Path) -> UsageError:
+    """Return the error for a project in which no file names packages.
+
+    The hint is what the code imports, or a folder with such a file.
+    """
+    code = [name for name, _ in own_code(root)]
+    if names := imported_packages(root, code):
+        write = f"printf '%s\\n' {shlex.join(names)} > requirements.txt"
+        return UsageError(problem, f"the code imports these: {write} && builder init --from requirements.txt")
+    paths = sorted(path for pattern in ("*", "*/*") for path in root.glob(pattern) if not path.is_symlink())
+    if below := [path for path in paths if candidates(path)]:
+        names = ", ".join(str(path.relative_to(root)) for path in below[:_MOST_NAMES])
+        return UsageError(
+            problem, f"folders below name some ({names}): cd {shlex.quote(str(below[0]))} && builder init"
+        )
     return UsageError(
-        problem,
-        "list what the code imports in requirements.txt, one name per line, and run: "
-        "builder init --from requirements.txt",
+        problem, "list the packages in requirements.txt, and run: builder init --from requirements.txt"
     )
 
 

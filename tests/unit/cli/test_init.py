@@ -93,7 +93,7 @@ def test_nothing_to_read(do: Cli, bare: TinyProject) -> None:
     result = do("init", "-y")
     assert result.code == 2 and "no file in" in result.err and not (bare.root / "recipes").exists()
     (bare.root / "requirements.txt").write_text("--find-links wheels\npure\n")
-    typed = result.err.partition("run: builder ")[2].split()
+    typed = result.err.partition("run: builder ")[2].splitlines()[0].split()
     assert do(*typed, "-y").code == 0 and (bare.root / "recipes" / "project.yaml").exists()
 
 

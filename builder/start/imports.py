@@ -1,0 +1,52 @@
+"""The packages that a project without a list of them needs, as far as its code says."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from builder.lock.hints import PIP_NAMES
+
+#: Files that are read, and bytes of each.
+_MOST_FILES = 1000
+_MOST_BYTES = 1 << 20
+
+
+def imported_packages(root: Path, code: list[str]) -> list[str]:
+    """Return the names on PyPI of what code imports, without the standard library and its own modules.
+
+    Nothing is run: the files are parsed. Most packages have the name of their module; :data:`PIP_NAMES` has
+    others. Files that are no Python of this version are left out.
+
+    Args:
+        root: the project folder.
+        code: the project's Python files and packages, relative to it.
+    """
+    own = {Path(name).stem for name in code} | {path.name for path in root.iterdir() if path.is_dir()}
+    names = {name for path in islice(_files(root, code), _MOST_FILES) for name in _imports(path)}
+    foreign = names - own - sys.stdlib_module_names
+    return sorted({PIP_NAMES.get(name.lower(), name) for name in foreign})
+
+
+def _files(root: Path, code: list[str]) -> Iterator[Path]:
+    for name in code:
+        path = root / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield the topmost module of each import."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        return
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
