@@ -29,7 +29,8 @@ from builder.trees.ignore import GitIgnore, Ignore, plain_path
 MAX_FILES = 100_000
 #: Bytes of all files of one local package, which are read whenever a lock is checked.
 MAX_BYTES = 4 << 30
-#: Paths in a project, relative to its folder, that builder or its user writes for builder.
+#: Paths that builder or its user writes for builder, relative to the folder of the project or of the package,
+#: which may have been a project of its own.
 _BUILDERS = re.compile(
     r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml"
     r"|(.*/)?[^/]+\.lock\.yml(\.unfinished)?|.*\.egg-info(/.*)?"
@@ -97,7 +98,7 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
             raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
         for entry in os.scandir(folder / prefix):
             name, path, is_folder = prefix + entry.name, Path(entry.path), entry.is_dir(follow_symlinks=False)
-            if _is_builders(path, root) or ignore.leaves_out(path, is_folder=is_folder):
+            if _is_builders(path, root) or _is_builders(path, folder) or ignore.leaves_out(path, is_folder=is_folder):
                 continue
             if patterns.leaves_out(path, is_folder=is_folder):
                 continue
