@@ -25,7 +25,7 @@ from builder.redact import redact
 from builder.settings import expand_home
 
 #: Archives that builder unpacks.
-ARCHIVES = (".tar.gz", ".tgz")
+ARCHIVES = (".tar.gz", ".tgz", ".zip")
 #: A folder with one of these is a Python project.
 PROJECT_FILES = ("pyproject.toml", "setup.py")
 _TRANSPORTS = ("https", "http", "ssh", "git", "file")

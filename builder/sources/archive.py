@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+import zipfile
 import zlib
 from pathlib import Path
 from typing import IO, cast
@@ -17,6 +18,7 @@ from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
 from builder.layers.conda_archive import PartReader
 from builder.layers.limits import most_unpacked
+from builder.layers.zips import ZIP_ERRORS
 from builder.model import LockedPackage
 from builder.net.findlinks import as_path
 from builder.net.http import make_client
@@ -40,8 +42,8 @@ from builder.tarheaders import (
 )
 
 _TASK = "downloading a source"
-#: The first bytes of a gzip file.
-_GZIP = b"\x1f\x8b"
+#: The first bytes of a gzip file, and of a zip.
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 def filename_of(url: str) -> str:
@@ -120,7 +122,7 @@ def check_hash(path: Path, sha256: str, shown: str) -> str:
 
 
 def unpack_archive(path: Path, filename: str, folder: Path) -> None:
-    """Unpack a gzipped tar into a new folder.
+    """Unpack a gzipped tar or a zip into a new folder.
 
     Args:
         path: the archive.
@@ -132,21 +134,39 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
         SpaceError: the disk is full.
     """
     with path.open("rb") as file:
-        if file.read(len(_GZIP)) != _GZIP:
-            raise FetchError(
-                f"{filename} is not a gzipped tar, the only kind of archive that builder unpacks",
-                "name the .tar.gz of the same source, or its repository: git+https://HOST/OWNER/NAME",
-            )
+        first = file.read(len(_ZIP))
+    if not first.startswith((_GZIP, _ZIP)):
+        raise FetchError(
+            f"{filename} is neither a gzipped tar nor a zip, the archives that builder unpacks",
+            "name the .tar.gz of the same source, or its repository: git+https://HOST/OWNER/NAME",
+        )
     target = Target(folder, filename, most_unpacked(path.stat().st_size))
     try:
-        with gzip.open(path) as stream:
-            _unpack_tar(PartReader(cast(IO[bytes], stream), MAX_TAR), target)
-    except (TarError, OSError, EOFError, zlib.error, ValueError) as e:
+        if first == _ZIP:
+            _unpack_zip(path, target)
+        else:
+            with gzip.open(path) as stream:
+                _unpack_tar(PartReader(cast(IO[bytes], stream), MAX_TAR), target)
+    except (*ZIP_ERRORS, TarError, OSError, EOFError, zlib.error, ValueError) as e:
         raise FetchError(
             f"{filename}: a damaged archive: {str(e) or type(e).__name__}",
             "fetch it again, or name another one",
         ) from None
     target.finish()
+
+
+def _unpack_zip(path: Path, target: Target) -> None:
+    """Unpack a zip; what would be a symlink becomes a file with its text."""
+    with zipfile.ZipFile(path) as archive:
+        for number, member in enumerate(archive.infolist(), 1):
+            if number > MAX_MEMBERS:
+                raise ValueError(f"more than {MAX_MEMBERS} members")
+            if member.is_dir():
+                target.add_folder(_clean(member.filename))
+                continue
+            with archive.open(member) as stream:
+                executable = bool(member.external_attr >> 16 & 0o100)
+                target.add_file(_clean(member.filename), member.file_size, stream, executable=executable)
 
 
 def _unpack_tar(reader: PartReader, target: Target) -> None:

@@ -98,7 +98,11 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
             raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
         for entry in os.scandir(folder / prefix):
             name, path, is_folder = prefix + entry.name, Path(entry.path), entry.is_dir(follow_symlinks=False)
-            if _is_builders(path, root) or _is_builders(path, folder) or ignore.leaves_out(path, is_folder=is_folder):
+            if (
+                _is_builders(path, root)
+                or _is_builders(path, folder)
+                or ignore.leaves_out(path, is_folder=is_folder)
+            ):
                 continue
             if patterns.leaves_out(path, is_folder=is_folder):
                 continue

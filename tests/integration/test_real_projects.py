@@ -19,7 +19,9 @@ from tests.integration.conftest import CLONE, keep_base
 from tests.support.gitserver import Repo
 from tests.support.programs import run_program
 
-SETUP = "from setuptools import setup\nsetup(name='{name}', packages=['{name}'], install_requires=[{needs}])\n"
+SETUP = (
+    "from setuptools import setup\nsetup(name='{name}', packages=['{name}'], install_requires=[{needs}])\n"
+)
 POETRY = """\
 [tool.poetry]
 name = "colabfold"

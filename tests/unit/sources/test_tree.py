@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def tar(files: dict[str, bytes], mode: str = "w:gz", extra: tuple[tarfile.TarInf
     return data.getvalue()
 
 
+def zipped(files: dict[str, bytes]) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files.items():
+            made.writestr(name, content)
+    return data.getvalue()
+
+
 def link(name: str, kind: bytes, to: str = "") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, to
@@ -47,6 +56,7 @@ def archive(url: str, **values: str) -> SourceSpec:
     ("name", "data"),
     [
         ("tool-1.0.tar.gz", tar(PROJECT)),
+        ("tool-1.0.zip", zipped({"tool-1.0/": b"", **PROJECT})),
     ],
 )
 def test_archives(name: str, data: bytes, opened: Open, server: Server, settings: Settings) -> None:
@@ -105,9 +115,12 @@ def test_members(opened: Open, server: Server) -> None:
         (tar({}, extra=(link("p", tarfile.FIFOTYPE),)), "is a device or a pipe"),
         (tar({"a": b"", "a/b": b""}), "'a/b' appears twice"),
         (tar(PROJECT)[:90], "a damaged archive"),
-        (b"<html>", "is not a gzipped tar"),
+        (b"<html>", "is neither a gzipped tar nor a zip"),
+        (zipped({"../escaped": b""}), "'../escaped' is not a path that is unpacked"),
+        (zipped({"a": b"", "a/b": b""}), "'a/b' appears twice"),
+        (zipped(PROJECT)[:90], "a damaged archive"),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_hostile_archives(tmp_path: Path, data: bytes, message: str, opened: Open, server: Server) -> None:
     url = server.put("/t.tar.gz", data)
