@@ -29,6 +29,7 @@ _NAMES = (
     "uv.lock",
     "pyproject.toml",
     "requirements.txt",
+    "conda.yaml",
     "setup.py",
 )
 #: How the names of other files end.
@@ -75,7 +76,7 @@ def candidate(path: Path) -> Candidate:
         UsageError: the file does not exist, or builder cannot read such files.
     """
     if not path.is_file():
-        raise UsageError(f"--from {path}: no such file", "builder init finds or writes one")
+        raise no_packages(f"--from {path}: no such file", path.parent)
     if path.name not in _NAMES and path.suffix not in _SUFFIXES and not PYLOCK.fullmatch(path.name):
         export = export_command(path)
         raise UsageError(

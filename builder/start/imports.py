@@ -25,7 +25,7 @@ def imported_packages(root: Path, code: list[str]) -> list[str]:
         root: the project folder.
         code: the project's Python files and packages, relative to it.
     """
-    own = {Path(name).stem for name in code} | {path.name for path in root.iterdir() if path.is_dir()}
+    own = {Path(name).stem for name in code} | {path.name for path in root.glob("*/")}
     names = {name for path in islice(_files(root, code), _MOST_FILES) for name in _imports(path)}
     foreign = names - own - sys.stdlib_module_names
     return sorted({PIP_NAMES.get(name.lower(), name) for name in foreign})

@@ -62,6 +62,8 @@ def test_candidate(tmp_path: Path, name: str, text: str, lock: str | None) -> No
 def test_wrong_candidates(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nope\.yml: no such file"):
         candidate(tmp_path / "nope.yml")
+    with pytest.raises(UsageError, match=r"nope/a\.yml: no such file"):
+        candidate(tmp_path / "nope" / "a.yml")
     (tmp_path / "Pipfile").touch()
     with pytest.raises(UsageError, match="cannot read this file") as error:
         candidate(tmp_path / "Pipfile")
