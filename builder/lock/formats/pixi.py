@@ -104,7 +104,8 @@ class _Reader:
             raise LockError(
                 f"{self._path}: environment {self._environment}: {package.name} is a conda package that pixi "
                 f"builds from source ({package.location})",
-                "publish it to a channel, or choose an environment without it with 'lock_environment:'",
+                "choose an environment without it: lock_environment: NAME; or let builder lock: remove the "
+                "recipe, and run: builder init --from pyproject.toml",
             )
         if isinstance(package, PypiLockedPackage):
             return self._wheel(package) if _is_wheel(package.location) else self._source(package)
