@@ -1,8 +1,13 @@
-"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP 518)."""
+"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP 518).
+
+Also how it makes its version from git, for backends that do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +17,16 @@ from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
 from builder.errors import WheelError
+from builder.sources.scm import Scm, version_setting
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
+_FILES = ("pyproject.toml", "setup.py")
 #: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
+#: What makes a version from git, in a list of requirements or in a ``setup.py``.
+_SCM = re.compile(r"\b(setuptools[-_.]scm|hatch[-_.]vcs|vcs[-_.]versioning|use_scm_version)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,53 @@ def project_name(tree: Path) -> str | None:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         return canonicalize_name(_of_pyproject(tree), validate=True)
     return None
+
+
+def read_scm(tree: Path, name: str) -> Scm | None:
+    """Return how a source makes its version from git; None if it does not.
+
+    Args:
+        tree: the folder of the package.
+        name: the package, for messages.
+
+    Raises:
+        WheelError: the project runs another command than ``git describe``. Damaged files are reported by
+            :func:`read_backend`.
+    """
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        data, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in _FILES)
+        return _scm(loads(data), setup, name)
+    return None
+
+
+def _scm(data: dict[str, Any], setup: str, name: str) -> Scm | None:
+    requires = data.get("build-system", {}).get("requires", [])
+    dynamic = data["project"].get("dynamic", []) if "project" in data else ["version"]
+    if "version" not in dynamic or not _SCM.search("\n".join([*requires, setup])):
+        return None
+    tools = data.get("tool", {})
+    hatch = tools.get("hatch", {}).get("version", {})
+    table = tools.get("setuptools_scm") or tools.get("vcs-versioning") or hatch.get("raw-options", {})
+    fallback = hatch.get("fallback-version") or table.get("fallback_version") or "0.0"
+    untagged = table.get("tag", {}).get("prefix", "") + fallback
+    searches = bool(table.get("search_parent_directories"))
+    return Scm(_describe_options(table, name), untagged, str(table.get("root", ".")), searches)
+
+
+def _describe_options(table: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return the options of ``git describe`` that a project's settings name."""
+    own = table.get("scm", {}).get("git", {}).get("describe_command", table.get("git_describe_command"))
+    if own is None:
+        tag = table.get("tag", {})
+        glob = "*[0-9]*.*[0-9]*" if tag.get("strict") else "*[0-9]*"
+        return ("--tags", "--long", "--abbrev=10", f"--match={tag.get('prefix', '')}{glob}")
+    words = shlex.split(own) if isinstance(own, str) else own
+    if words[:2] != ["git", "describe"]:
+        raise WheelError(
+            f"{name}: its version comes from the command {' '.join(words)!r}, which builder does not run",
+            version_setting(name),
+        )
+    return tuple(word for word in words[2:] if not word.startswith(("--dirty", "--broken")))
 
 
 def _text(path: Path) -> str:
