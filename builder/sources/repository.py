@@ -106,20 +106,19 @@ class Repository:
             FetchError: the repository is not available, or builder is offline.
         """
         folder = self._folder / "history"
-        with suppress(GitError):
+        wanted = ("--prune", "--no-tags", "--", REMOTE, _TAGS, f"{commit}:refs/fetched")
+        try:
             if self._settings.offline:
                 Git(folder).run("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
                 return Git(folder)
-        self._require_network(f"the history of {commit[:12]}")
-        wanted = ("--prune", "--no-tags", "--", REMOTE, _TAGS, f"{commit}:refs/fetched")
-        try:
             with suppress(GitError):  # the server refuses the filter; one that does not know it ignores it
                 self._fetch(folder, "--filter=tree:0", *wanted)
                 return Git(folder)
-            self._fetch(folder, *wanted)
+            self._fetch(folder, "--no-filter", *wanted)
+            return Git(folder)
         except GitError as e:
+            self._require_network(f"the history of {commit[:12]}")
             raise self._failure(str(e)) from None
-        return Git(folder)
 
     # the cache
 

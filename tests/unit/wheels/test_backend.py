@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import WheelError
-from builder.wheels.backend import Backend, read_backend
+from builder.wheels.backend import Backend, read_backend, read_scm
 
 LEGACY = Backend("setuptools.build_meta:__legacy__", ("setuptools>=40.8.0", "wheel"))
 
@@ -50,3 +50,71 @@ def test_refused(tmp_path: Path, pyproject: str, message: str) -> None:
     with pytest.raises(WheelError) as e:
         read_backend(tmp_path, "demo")
     assert message in e.value.message and e.value.message.startswith("demo: ")
+
+
+SCM = "[build-system]\nrequires = ['setuptools_scm[toml]>=8']\n"
+DYNAMIC = SCM + "[project]\ndynamic = ['version']\n"
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "setup"),
+    [
+        ("", "setup(version='1.0')"),
+        ("[build-system]\nrequires = ['setuptools', 'my-setuptools']\n", ""),
+        (SCM + "[project]\nversion = '1.0'\n", ""),
+        (SCM + "[tool]\nhatch = 3\n", ""),
+        (SCM + "[tool.setuptools_scm]\nfallback_version = 3\n", ""),
+        ("[", "use_scm_version"),
+    ],
+)
+def test_version_not_from_git(tmp_path: Path, pyproject: str, setup: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    (tmp_path / "setup.py").write_text(setup)
+    assert read_scm(tmp_path, "demo") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "untagged"),
+    [
+        (SCM, ["--tags", "--long", "--abbrev=10", "--match=*[0-9]*"], "0.0"),
+        (
+            DYNAMIC + "[tool.setuptools_scm]\ntag = {prefix = 'a-', strict = true}\nfallback_version = '3'\n",
+            ["--tags", "--long", "--abbrev=10", "--match=a-*[0-9]*.*[0-9]*"],
+            "a-3",
+        ),
+        (
+            DYNAMIC + "[tool.setuptools_scm]\ngit_describe_command = \"git describe --dirty --match 'a*'\"\n",
+            ["--match", "a*"],
+            "0.0",
+        ),
+        (
+            DYNAMIC.replace("setuptools_scm[toml]", "hatch-vcs")
+            + "[tool.hatch.version]\nfallback-version = '2'\n"
+            + "raw-options.scm.git.describe_command = ['git', 'describe', '--first-parent']\n",
+            ["--first-parent"],
+            "2",
+        ),
+    ],
+)
+def test_version_from_git(tmp_path: Path, text: str, options: list[str], untagged: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    scm = read_scm(tmp_path, "demo")
+    assert scm is not None and (list(scm.options), scm.untagged) == (options, untagged)
+
+
+@pytest.mark.parametrize(
+    ("setting", "root", "searches"),
+    [("root = '..'", "..", False), ("search_parent_directories = true", ".", True)],
+)
+def test_top_of_the_repository(tmp_path: Path, setting: str, root: str, searches: bool) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{SCM}[tool.setuptools_scm]\n{setting}\n")
+    scm = read_scm(tmp_path, "demo")
+    assert scm is not None and (scm.root, scm.searches) == (root, searches)
+
+
+def test_other_command(tmp_path: Path) -> None:
+    """A program that the project names is not run."""
+    (tmp_path / "pyproject.toml").write_text(f"{SCM}[tool.setuptools_scm]\ngit_describe_command = 'sh x'\n")
+    with pytest.raises(WheelError, match="the command 'sh x', which builder does not run") as e:
+        read_scm(tmp_path, "demo")
+    assert e.value.hint.endswith('pip: {build: {demo: {env: {SETUPTOOLS_SCM_PRETEND_VERSION: "1.2.0"}}}}')
