@@ -25,8 +25,6 @@ from builder.store.leftovers import temporary_folder
 from builder.store.walk import remove_tree
 
 _ARCHIVAL = ".git_archival.txt"
-#: What a checkout shares with the repository in which git describes its commit.
-_SHARED = ("objects", "refs", "packed-refs", "shallow")
 #: Bytes of the files of a repository that name a folder or a reference.
 _MAX_LINE = 64 << 10
 
@@ -65,9 +63,11 @@ def describe(
 
     Raises:
         FetchError: the history is not available.
-        ConfigError: git is not installed, or cannot describe the commit.
+        ConfigError: git cannot describe the commit.
+        UsageError: git is not installed.
     """
-    title, setting = f"{spec.where}: {spec.shown}", version_setting(spec.name or "NAME")
+    title = f"{spec.where}: {spec.shown}: its version comes from git"
+    setting = version_setting(spec.name or "NAME")
     try:
         if spec.kind == "git" and tree.root in scm.tops(tree.path):
             with open_repository(url_of(spec), settings, store) as repository:
@@ -78,8 +78,10 @@ def describe(
                 if (top / ".git").exists():
                     with temporary_folder(settings.tmpdir, 0o700) as folder:
                         return _described(_linked(folder / "git", top), "HEAD", scm, title)
-    except (GitError, UsageError, ValueError) as e:
-        raise ConfigError(f"{title}: its version comes from git: {e.args[0]}", setting) from None
+    except UsageError as e:
+        raise UsageError(f"{title}: {e.message}", f"install it (apt install git); or {setting}") from None
+    except (GitError, ValueError) as e:
+        raise ConfigError(f"{title}: {e}", setting) from None
     return ""
 
 
@@ -103,10 +105,8 @@ def _described(git: Git, commit: str, scm: Scm, title: str) -> str:
         text = git.text("describe", *scm.options, commit)
     except GitError:
         if git.text("rev-parse", "--is-shallow-repository") == "true":
-            raise ConfigError(
-                f"{title}: its version comes from git, and its clone is shallow and has no tag that fits",
-                "git fetch --tags --unshallow",
-            ) from None
+            message = f"{title}, and its clone is shallow and has no tag that fits"
+            raise ConfigError(message, "git fetch --tags --unshallow") from None
         node = git.text("rev-parse", "--verify", f"{commit}^{{commit}}")
         text = f"{scm.untagged}-{git.text('rev-list', '--count', commit)}-g{node[:10]}"
     if not TEXT.fullmatch(text):
@@ -128,7 +128,7 @@ def _linked(folder: Path, top: Path) -> Git:
     if not (shared / "objects").is_dir():
         raise GitError(f"{shared} is not a repository")
     folder.mkdir()
-    for name in _SHARED:
+    for name in ("objects", "refs", "packed-refs", "shallow"):
         if (shared / name).exists():
             (folder / name).symlink_to(shared / name)
     (folder / "HEAD").write_text(_line(own / "HEAD") + "\n", encoding="utf-8")

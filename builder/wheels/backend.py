@@ -25,7 +25,8 @@ _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
 _FILES = ("pyproject.toml", "setup.py")
 #: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
-#: What makes a version from git, in a list of requirements or in a ``setup.py``.
+#: What makes a version from git, as a ``pyproject.toml`` or ``setup.py`` names it: in the requirements of the
+#: build, in a table of its settings, or as what another backend asks (scikit-build-core).
 _SCM = re.compile(r"\b(setuptools[-_.]scm|hatch[-_.]vcs|vcs[-_.]versioning|use_scm_version)\b", re.IGNORECASE)
 
 
@@ -117,15 +118,13 @@ def read_scm(tree: Path, name: str) -> Scm | None:
             :func:`read_backend`.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        data, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in _FILES)
-        return _scm(loads(data), setup, name)
+        pyproject, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in _FILES)
+        return _scm(loads(pyproject), name) if _SCM.search(pyproject + setup) else None
     return None
 
 
-def _scm(data: dict[str, Any], setup: str, name: str) -> Scm | None:
-    requires = data.get("build-system", {}).get("requires", [])
-    dynamic = data["project"].get("dynamic", []) if "project" in data else ["version"]
-    if "version" not in dynamic or not _SCM.search("\n".join([*requires, setup])):
+def _scm(data: dict[str, Any], name: str) -> Scm | None:
+    if "project" in data and "version" not in data["project"].get("dynamic", []):
         return None
     tools = data.get("tool", {})
     hatch = tools.get("hatch", {}).get("version", {})

@@ -76,6 +76,12 @@ def test_version_not_from_git(tmp_path: Path, pyproject: str, setup: str) -> Non
 @pytest.mark.parametrize(
     ("text", "options", "untagged"),
     [
+        (
+            "[project]\ndynamic = ['version']\n[[tool.dynamic-metadata]]\n"
+            "provider = 'scikit_build_core.metadata.setuptools_scm'\n",
+            ["--tags", "--long", "--abbrev=10", "--match=*[0-9]*"],
+            "0.0",
+        ),
         (SCM, ["--tags", "--long", "--abbrev=10", "--match=*[0-9]*"], "0.0"),
         (
             DYNAMIC + "[tool.setuptools_scm]\ntag = {prefix = 'a-', strict = true}\nfallback_version = '3'\n",
