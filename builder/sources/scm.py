@@ -33,8 +33,8 @@ _MAX_LINE = 64 << 10
 class Scm:
     """How a package makes its version from git."""
 
-    options: tuple[str, ...]
-    """Of ``git describe``."""
+    command: tuple[str, ...]
+    """What describes the commit: ``git describe`` with options, or a program of the project."""
     untagged: str
     """The tag that stands for the first commit where no tag fits."""
     root: str
@@ -67,7 +67,8 @@ def describe(
         UsageError: git is not installed.
     """
     title = f"{spec.where}: {spec.shown}: its version comes from git"
-    setting = version_setting(spec.name or "NAME")
+    env = '{env: {SETUPTOOLS_SCM_PRETEND_VERSION: "1.2.0"}}'
+    setting = f"set the version in the recipe: pip: {{build: {{{spec.name or 'NAME'}: {env}}}}}"
     try:
         if spec.kind == "git" and tree.root in scm.tops(tree.path):
             with open_repository(url_of(spec), settings, store) as repository:
@@ -85,12 +86,6 @@ def describe(
     return ""
 
 
-def version_setting(name: str) -> str:
-    """Return the hint for setting the version of a package."""
-    env = '{env: {SETUPTOOLS_SCM_PRETEND_VERSION: "1.2.0"}}'
-    return f"set the version in the recipe: pip: {{build: {{{name}: {env}}}}}"
-
-
 def write_archival(tree: SourceTree) -> None:
     """Write the text of ``git describe`` into an unpacked source that has one."""
     if tree.locked.describe:
@@ -101,8 +96,11 @@ def write_archival(tree: SourceTree) -> None:
 
 def _described(git: Git, commit: str, scm: Scm, title: str) -> str:
     """Return what a repository describes a commit by."""
+    if scm.command[:2] != ("git", "describe"):
+        raise GitError(f"builder does not run the project's own command: {' '.join(scm.command)!r}")
+    options = [word for word in scm.command[2:] if not word.startswith(("--dirty", "--broken"))]
     try:
-        text = git.text("describe", *scm.options, commit)
+        text = git.text("describe", *options, commit)
     except GitError:
         if git.text("rev-parse", "--is-shallow-repository") == "true":
             message = f"{title}, and its clone is shallow and has no tag that fits"
@@ -110,7 +108,7 @@ def _described(git: Git, commit: str, scm: Scm, title: str) -> str:
         node = git.text("rev-parse", "--verify", f"{commit}^{{commit}}")
         text = f"{scm.untagged}-{git.text('rev-list', '--count', commit)}-g{node[:10]}"
     if not TEXT.fullmatch(text):
-        raise GitError("the name of the tag has a control character")
+        raise GitError(f"git describe printed {text[:80]!r}")
     return text
 
 

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
 from builder.errors import WheelError
-from builder.sources.scm import Scm, version_setting
+from builder.sources.scm import Scm
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
@@ -106,24 +106,18 @@ def project_name(tree: Path) -> str | None:
     return None
 
 
-def read_scm(tree: Path, name: str) -> Scm | None:
+def read_scm(tree: Path) -> Scm | None:
     """Return how a source makes its version from git; None if it does not.
 
-    Args:
-        tree: the folder of the package.
-        name: the package, for messages.
-
-    Raises:
-        WheelError: the project runs another command than ``git describe``. Damaged files are reported by
-            :func:`read_backend`.
+    Raises nothing: :func:`read_backend` reports damaged files.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         pyproject, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in _FILES)
-        return _scm(loads(pyproject), name) if _SCM.search(pyproject + setup) else None
+        return _scm(loads(pyproject)) if _SCM.search(pyproject + setup) else None
     return None
 
 
-def _scm(data: dict[str, Any], name: str) -> Scm | None:
+def _scm(data: dict[str, Any]) -> Scm | None:
     if "project" in data and "version" not in data["project"].get("dynamic", []):
         return None
     tools = data.get("tool", {})
@@ -132,23 +126,18 @@ def _scm(data: dict[str, Any], name: str) -> Scm | None:
     fallback = hatch.get("fallback-version") or table.get("fallback_version") or "0.0"
     untagged = table.get("tag", {}).get("prefix", "") + fallback
     searches = bool(table.get("search_parent_directories"))
-    return Scm(_describe_options(table, name), untagged, str(table.get("root", ".")), searches)
+    return Scm(_describe_command(table), untagged, str(table.get("root", ".")), searches)
 
 
-def _describe_options(table: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return the options of ``git describe`` that a project's settings name."""
+def _describe_command(table: dict[str, Any]) -> tuple[str, ...]:
+    """Return the command that a project's settings name, or that of the tools."""
     own = table.get("scm", {}).get("git", {}).get("describe_command", table.get("git_describe_command"))
-    if own is None:
-        tag = table.get("tag", {})
-        glob = "*[0-9]*.*[0-9]*" if tag.get("strict") else "*[0-9]*"
-        return ("--tags", "--long", "--abbrev=10", f"--match={tag.get('prefix', '')}{glob}")
-    words = shlex.split(own) if isinstance(own, str) else own
-    if words[:2] != ["git", "describe"]:
-        raise WheelError(
-            f"{name}: its version comes from the command {' '.join(words)!r}, which builder does not run",
-            version_setting(name),
-        )
-    return tuple(word for word in words[2:] if not word.startswith(("--dirty", "--broken")))
+    if own is not None:
+        return tuple(shlex.split(own) if isinstance(own, str) else map(str, own))
+    tag = table.get("tag", {})
+    glob = "*[0-9]*.*[0-9]*" if tag.get("strict") else "*[0-9]*"
+    match = f"--match={tag.get('prefix', '')}{glob}"
+    return ("git", "describe", "--dirty", "--tags", "--long", "--abbrev=10", match)
 
 
 def _text(path: Path) -> str:

@@ -122,7 +122,7 @@ class ImageWheelBuilder:
         A version that the user sets for the build needs none.
         """
         env = self.recipe.pip.build.get(name or "", WheelBuild()).env
-        scm = read_scm(tree.path, name or "NAME")
+        scm = read_scm(tree.path)
         if scm is None or any("PRETEND_VERSION" in variable for variable in env):
             return tree
         spec = replace(source, name=name)

@@ -17,7 +17,8 @@ from builder.store.blobs import Store
 from tests.support.gitserver import GitServer, Repo
 from tests.unit.sources.conftest import Open
 
-SCM = Scm(("--tags", "--long", "--abbrev=10", "--match=*[0-9]*"), "0.0", ".", False)
+COMMAND = ("git", "describe", "--dirty", "--tags", "--long", "--abbrev=10", "--match=*[0-9]*")
+SCM = Scm(COMMAND, "0.0", ".", False)
 LOCAL = SourceSpec("local", "tool", ".", where="e.yml:1")
 #: Describes a source of the project.
 Describe = Callable[..., str]
@@ -50,10 +51,10 @@ def expected(repo: Repo, tag: str, distance: int) -> str:
     return f"{tag}-{distance}-g{repo.git('rev-parse', 'HEAD')[:10]}"
 
 
-def fails(described: Describe, spec: SourceSpec, message: str) -> str:
+def fails(described: Describe, spec: SourceSpec, message: str, scm: Scm = SCM) -> str:
     """Return the hint of the error."""
     with pytest.raises(BuilderError, match=message) as caught:
-        described(spec)
+        described(spec, scm)
     return caught.value.hint
 
 
@@ -114,6 +115,18 @@ def test_shallow(project: Repo, tmp_path: Path, described: Describe) -> None:
     project.git("tag", "--delete", "v3")
     project.git(*hint.split()[1:])
     assert described(LOCAL) == expected(project, "v1.2", 1)
+
+
+def test_own_command(project: Repo, tmp_path: Path, described: Describe) -> None:
+    """Options of git describe are those of the project; another program never runs."""
+    project.git("tag", "other-7", "v1.2")
+    own = replace(SCM, command=("git", "describe", "--tags", "--dirty=x", "--match", "other-*"))
+    assert described(LOCAL, own).startswith("other-7-1-g")
+    for command in (("touch", f"{tmp_path}/ran"), ("git", "-c", "x.y=z", "describe"), ()):
+        fails(described, LOCAL, "builder does not run the project's own", replace(SCM, command=command))
+    fails(described, LOCAL, "null byte", replace(SCM, command=(*COMMAND, "\0")))
+    fails(described, LOCAL, "git describe printed", replace(SCM, command=(*COMMAND, "HEAD")))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_reftable(project: Repo, described: Describe) -> None:
