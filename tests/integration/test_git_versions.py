@@ -24,6 +24,8 @@ from builder.wheels.builder import ImageWheelBuilder
 from tests.integration.conftest import Builder, keep_base
 from tests.support.gitserver import GitServer, Repo
 
+pytestmark = pytest.mark.network
+
 TOOLS = ("setuptools", "setuptools-scm", "hatchling", "hatch-vcs")
 SETUPTOOLS = """
 [build-system]
@@ -178,30 +180,37 @@ def project(repo: Repo, requirement: str) -> None:
     repo.commit(more_txt="1")
 
 
-def built_wheels(lock: Path) -> dict[str, tuple[str, str | None]]:
-    """Return version and hash of the wheels that were built for a lock."""
-    return {p.name: (p.version, p.sha256) for p in read_lock(lock).packages if p.source}
+def built_versions(lock: Path) -> dict[str, str]:
+    """Return the versions of the wheels that were built for a lock."""
+    return {package.name: package.version for package in read_lock(lock).packages if package.source}
 
 
-def test_image(tmp_path: Path, base_cache: Path) -> None:
-    """The lock has what git described: new commits and tags do not make it stale, nor other wheels."""
-    tool, repo = Repo(tmp_path / "served/tool"), Repo(tmp_path / "one")
+@pytest.fixture
+def tool(tmp_path: Path) -> Iterator[tuple[Repo, str]]:
+    """A repository with a tag, and its URL on a server."""
+    tool = Repo(tmp_path / "served/tool")
     tool.commit(pyproject_toml=HATCH)
     tool.git("tag", "v1.2.0")
     server = GitServer(tool.folder.parent)
-    project(repo, f"tool @ git+{server.url}/tool@v1.2.0")
+    yield tool, f"git+{server.url}/tool@v1.2.0"
+    server.close()
+
+
+def test_image(tmp_path: Path, base_cache: Path, tool: tuple[Repo, str]) -> None:
+    """The lock has what git described: new commits and tags do not make it stale, nor other wheels."""
+    repo = Repo(tmp_path / "one")
+    project(repo, f"tool @ {tool[1]}")
     one = Builder(repo.folder, keep_base(base_cache, tmp_path / "cache"))
     one.run("lock", "t")
-    versions = {name: version for name, (version, _) in built_wheels(repo.folder / LOCK).items()}
-    assert versions == {"tool": "1.2.0", "mine": f"2.1.dev1+g{repo.git('rev-parse', 'HEAD')[:9]}"}
+    mine = f"2.1.dev1+g{repo.git('rev-parse', 'HEAD')[:9]}"
+    assert built_versions(repo.folder / LOCK) == {"tool": "1.2.0", "mine": mine}
 
     repo.commit()  # the lock
-    for changed in (repo, tool):
+    for changed in (repo, tool[0]):
         changed.git("tag", "--annotate", "--message", "x", "v9.0")
     one.run("lock", "--check", "t")
     two = Builder(repo.folder, keep_base(base_cache, tmp_path / "cache2"))
     shutil.rmtree(repo.folder / "wheels")
     assert two.run("build", "t").stderr.count("building it from its source") == 2
     one.run("lock", "t")
-    server.close()
-    assert {version for version, _ in built_wheels(repo.folder / LOCK).values()} == {"9.0"}
+    assert built_versions(repo.folder / LOCK) == {"tool": "9.0", "mine": "9.0"}
