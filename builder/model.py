@@ -55,6 +55,9 @@ class LockedSource:
     """The tree of the git commit, or the hash of the files of a local folder (64 hex digits)."""
     subdirectory: str = ""
     """The folder of the package in the archive or repository; empty: the topmost one."""
+    describe: str = ""
+    """What ``git describe`` printed for the commit when the lock was made, for build backends that make the
+    version from it. Empty: this one does not."""
     build: str = ""
     """A hash of what the wheel was built with: requirements, settings, environment. Empty: not yet built."""
 

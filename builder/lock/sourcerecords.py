@@ -23,7 +23,8 @@ _SOURCES = TypeAdapter(dict[str, LockedSource])
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: A commit or tree: SHA-1, or SHA-256 in repositories of that format.
 GIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+#: A text without blanks, control characters and changes of direction.
+TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
 _WEB = ("https://", "http://")
 GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
 
@@ -106,7 +107,7 @@ def parse_sources(text: str) -> dict[str, LockedSource]:
 
 def _problem(source: LockedSource) -> str:
     """What is wrong with a source; empty if nothing is."""
-    if not _TEXT.fullmatch(source.url):
+    if not TEXT.fullmatch(source.url):
         return "url is missing, or has a blank or a control character"
     try:
         urlsplit(source.url)
@@ -114,8 +115,8 @@ def _problem(source: LockedSource) -> str:
         return "url is not valid"
     if source.subdirectory and not is_inside(source.subdirectory):
         return "subdirectory leads out of the source"
-    if source.build and not _TEXT.fullmatch(source.build):
-        return "build has a blank or a control character"
+    if not TEXT.fullmatch(source.build + source.describe or "none"):
+        return "build or describe has a blank or a control character"
     if source.kind == "git":
         if not source.url.startswith(GIT_URLS):
             return "url is not that of a git repository"

@@ -6,6 +6,7 @@ module          what it does
 ``tree``        :func:`open_source`: any source as an unpacked tree
 ``repository``  git repositories: from a URL and a revision to a commit in the cache
 ``objects``     unpacks a commit from git's objects, with its submodules; no git checkout takes place
+``scm``         ``git describe``, for build backends that make the version from tags
 ``archive``     downloads and unpacks sdists and other archives
 ``target``      the folder that receives a tree: no member leaves it
 ``limits``      how large a source may be

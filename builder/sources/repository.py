@@ -24,6 +24,7 @@ from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
+_TAGS = "+refs/tags/*:refs/tags/*"
 _SHORT = re.compile(r"[0-9a-f]{4,39}")
 #: A server that does not know a revision, in git's words.
 _UNKNOWN = re.compile(
@@ -95,6 +96,30 @@ class Repository:
         """The hash of the tree of a commit that is in the cache."""
         return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
+    def history(self, commit: str) -> Git:
+        """Return a repository with a commit, all commits before it and all tags, without their files.
+
+        Args:
+            commit: the whole hash.
+
+        Raises:
+            FetchError: the repository is not available, or builder is offline.
+        """
+        folder = self._folder / "history"
+        wanted = ("--prune", "--no-tags", "--", REMOTE, _TAGS, f"{commit}:refs/fetched")
+        try:
+            if self._settings.offline:
+                Git(folder).run("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+                return Git(folder)
+            with suppress(GitError):  # the server refuses the filter; one that does not know it ignores it
+                self._fetch(folder, "--filter=tree:0", *wanted)
+                return Git(folder)
+            self._fetch(folder, "--no-filter", *wanted)
+            return Git(folder)
+        except GitError as e:
+            self._require_network(f"the history of {commit[:12]}")
+            raise self._failure(str(e)) from None
+
     # the cache
 
     def _has(self, name: str) -> bool:
@@ -116,23 +141,28 @@ class Repository:
 
     # the network
 
-    def _remotes(self) -> Iterator[Git]:
-        """The repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
+    def _remotes(self, folder: Path) -> Iterator[Git]:
+        """Yields the repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
         for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
             path = as_path(place)
-            yield Git(self._folder, path.as_uri() if path is not None else place)
+            yield Git(folder, path.as_uri() if path is not None else place)
 
     def _fetched(self, revision: str) -> str:
-        """Fetches one revision without its history, from the first place that has it; returns its commit.
+        """Fetches one revision without its history; returns its commit. Raises as :meth:`_fetch`."""
+        self._fetch(self._folder, "--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
+        return self._keep(self._peeled("refs/fetched"))
+
+    def _fetch(self, folder: Path, *arguments: str) -> None:
+        """Runs ``git fetch`` in a folder, from the first place that has what it asks for.
 
         Raises:
             GitError: no place has it; the reason is that of the last one.
         """
         problem = GitError("no place is named")
-        for git in self._remotes():
+        for git in self._remotes(folder):
             try:
-                git.run("fetch", *_FETCH, "--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
-                return self._keep(self._peeled("refs/fetched"))
+                git.run("fetch", *_FETCH, *arguments)
+                return
             except GitError as e:
                 problem = e
         raise problem

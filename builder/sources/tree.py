@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -95,13 +95,15 @@ def open_source(
         )
     with space_errors(settings.tmpdir), temporary_folder(settings.tmpdir, 0o700) as folder:
         target = folder / "source"
-        opening = _Opening(spec, _url(spec), root, settings, store, reporter, pinned, target)
+        opening = _Opening(spec, url_of(spec), root, settings, store, reporter, pinned, target)
         with working(reporter, f"opening {spec.name or spec.shown}"):
             tree, locked = _OPENERS[spec.kind](opening)
+        if pinned is not None:
+            locked = replace(locked, describe=pinned.describe)
         yield SourceTree(_package(opening, tree), locked, tree)
 
 
-def _url(spec: SourceSpec) -> str:
+def url_of(spec: SourceSpec) -> str:
     """The URL to fetch. Variables are replaced in the user's own files only: a lock cannot name one."""
     if "$" not in spec.url or "://" not in spec.url:
         return spec.url

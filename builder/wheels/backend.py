@@ -1,8 +1,13 @@
-"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP 518)."""
+"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP 518).
+
+Also how it makes its version from git, for backends that do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +17,17 @@ from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
 from builder.errors import WheelError
+from builder.sources.scm import Scm
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
+_FILES = ("pyproject.toml", "setup.py")
 #: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
+#: What makes a version from git, as a ``pyproject.toml`` or ``setup.py`` names it: in the requirements of the
+#: build, in a table of its settings, or as what another backend asks (scikit-build-core).
+_SCM = re.compile(r"\b(setuptools[-_.]scm|hatch[-_.]vcs|vcs[-_.]versioning|use_scm_version)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,40 @@ def project_name(tree: Path) -> str | None:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         return canonicalize_name(_of_pyproject(tree), validate=True)
     return None
+
+
+def read_scm(tree: Path) -> Scm | None:
+    """Return how a source makes its version from git; None if it does not.
+
+    Raises nothing: :func:`read_backend` reports damaged files.
+    """
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        pyproject, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in _FILES)
+        return _scm(loads(pyproject)) if _SCM.search(pyproject + setup) else None
+    return None
+
+
+def _scm(data: dict[str, Any]) -> Scm | None:
+    if "project" in data and "version" not in data["project"].get("dynamic", []):
+        return None
+    tools = data.get("tool", {})
+    hatch = tools.get("hatch", {}).get("version", {})
+    table = tools.get("setuptools_scm") or tools.get("vcs-versioning") or hatch.get("raw-options", {})
+    fallback = hatch.get("fallback-version") or table.get("fallback_version") or "0.0"
+    untagged = table.get("tag", {}).get("prefix", "") + fallback
+    searches = bool(table.get("search_parent_directories"))
+    return Scm(_describe_command(table), untagged, str(table.get("root", ".")), searches)
+
+
+def _describe_command(table: dict[str, Any]) -> tuple[str, ...]:
+    """Return the command that a project's settings name, or that of the tools."""
+    own = table.get("scm", {}).get("git", {}).get("describe_command", table.get("git_describe_command"))
+    if own is not None:
+        return tuple(shlex.split(own) if isinstance(own, str) else map(str, own))
+    tag = table.get("tag", {})
+    glob = "*[0-9]*.*[0-9]*" if tag.get("strict") else "*[0-9]*"
+    match = f"--match={tag.get('prefix', '')}{glob}"
+    return ("git", "describe", "--dirty", "--tags", "--long", "--abbrev=10", match)
 
 
 def _text(path: Path) -> str:

@@ -33,10 +33,11 @@ from builder.redact import redact
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
 from builder.sources import SourceTree, open_source
+from builder.sources.scm import describe, write_archival
 from builder.steps.recipe import check_processor
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
-from builder.wheels.backend import project_name, read_backend
+from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import Job, NeedsMore, built
@@ -78,6 +79,7 @@ class ImageWheelBuilder:
         self._check_architecture(source)
         with open_source(source, self.recipe.root, self.settings, self.store, self.reporter) as tree:
             name = source.name or project_name(tree.path)
+            tree = self._with_description(source, name, tree)
             wheel = self._wheel(source, name, tree, packages, previous)
             if name is None and wheel.name in self.recipe.pip.build:  # its settings are known only now
                 wheel = self._wheel(source, wheel.name, tree, packages, previous)
@@ -114,6 +116,19 @@ class ImageWheelBuilder:
                 return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
         return spec
 
+    def _with_description(self, source: SourceSpec, name: str | None, tree: SourceTree) -> SourceTree:
+        """Return an opened source with the text of ``git describe``, if its version is made from it.
+
+        A version that the user sets for the build needs none.
+        """
+        env = self.recipe.pip.build.get(name or "", WheelBuild()).env
+        scm = read_scm(tree.path)
+        if scm is None or any("PRETEND_VERSION" in variable for variable in env):
+            return tree
+        spec = replace(source, name=name)
+        text = describe(spec, tree, scm, self.recipe.root, self.settings, self.store)
+        return replace(tree, locked=replace(tree.locked, describe=text))
+
     # one wheel
 
     def _wheel(
@@ -125,6 +140,7 @@ class ImageWheelBuilder:
         previous: LockedPackage | None,
     ) -> BuiltWheel:
         """The wheel of an opened source: that of the previous lock, the recorded one, or a new one."""
+        write_archival(tree)
         title = name or redact(source.text)
         options = self.recipe.pip.build.get(name or "", WheelBuild())
         backend = read_backend(tree.path, title)
@@ -234,7 +250,8 @@ class ImageWheelBuilder:
         )
 
     def _record(self, locked: LockedSource, key: str) -> Path:
-        digest = cache_key([locked.sha256, locked.commit, locked.tree, locked.subdirectory, key])
+        source = [locked.sha256, locked.commit, locked.tree, locked.subdirectory]
+        digest = cache_key([*source, *filter(None, [locked.describe]), key])
         return self.store.folders.wheels / f"{digest}.json"
 
     def _known(

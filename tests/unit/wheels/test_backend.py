@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import WheelError
-from builder.wheels.backend import Backend, read_backend
+from builder.wheels.backend import Backend, read_backend, read_scm
 
 LEGACY = Backend("setuptools.build_meta:__legacy__", ("setuptools>=40.8.0", "wheel"))
 
@@ -50,3 +50,70 @@ def test_refused(tmp_path: Path, pyproject: str, message: str) -> None:
     with pytest.raises(WheelError) as e:
         read_backend(tmp_path, "demo")
     assert message in e.value.message and e.value.message.startswith("demo: ")
+
+
+SCM = "[build-system]\nrequires = ['setuptools_scm[toml]>=8']\n"
+DESCRIBE = "git describe --dirty --tags --long --abbrev=10 --match=*[0-9]*"
+DYNAMIC = SCM + "[project]\ndynamic = ['version']\n"
+
+
+@pytest.mark.parametrize(
+    ("pyproject", "setup"),
+    [
+        ("", "setup(version='1.0')"),
+        ("[build-system]\nrequires = ['setuptools', 'my-setuptools']\n", ""),
+        (SCM + "[project]\nversion = '1.0'\n", ""),
+        (SCM + "[tool]\nhatch = 3\n", ""),
+        (SCM + "[tool.setuptools_scm]\nfallback_version = 3\n", ""),
+        ("[", "use_scm_version"),
+    ],
+)
+def test_version_not_from_git(tmp_path: Path, pyproject: str, setup: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    (tmp_path / "setup.py").write_text(setup)
+    assert read_scm(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "untagged"),
+    [
+        (
+            "[project]\ndynamic = ['version']\n[[tool.dynamic-metadata]]\n"
+            "provider = 'scikit_build_core.metadata.setuptools_scm'\n",
+            DESCRIBE,
+            "0.0",
+        ),
+        (SCM, DESCRIBE, "0.0"),
+        (
+            DYNAMIC + "[tool.setuptools_scm]\ntag = {prefix = 'a-', strict = true}\nfallback_version = '3'\n",
+            DESCRIBE.replace("*[0-9]*", "a-*[0-9]*.*[0-9]*"),
+            "a-3",
+        ),
+        (
+            DYNAMIC + "[tool.setuptools_scm]\ngit_describe_command = \"git describe --dirty --match 'a*'\"\n",
+            "git describe --dirty --match a*",
+            "0.0",
+        ),
+        (
+            DYNAMIC.replace("setuptools_scm[toml]", "hatch-vcs")
+            + "[tool.hatch.version]\nfallback-version = '2'\n"
+            + "raw-options.scm.git.describe_command = ['git', 'describe', '--first-parent']\n",
+            "git describe --first-parent",
+            "2",
+        ),
+    ],
+)
+def test_version_from_git(tmp_path: Path, text: str, command: str, untagged: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    scm = read_scm(tmp_path)
+    assert scm is not None and (" ".join(scm.command), scm.untagged) == (command, untagged)
+
+
+@pytest.mark.parametrize(
+    ("setting", "root", "searches"),
+    [("root = '..'", "..", False), ("search_parent_directories = true", ".", True)],
+)
+def test_top_of_the_repository(tmp_path: Path, setting: str, root: str, searches: bool) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{SCM}[tool.setuptools_scm]\n{setting}\n")
+    scm = read_scm(tmp_path)
+    assert scm is not None and (scm.root, scm.searches) == (root, searches)

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
+from builder.layers.cache import cache_key
 from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource
 from builder.net.pipconfig import PipConfiguration
 from builder.settings import Settings
+from builder.sources import SourceTree
 from builder.store.blobs import Store
 from builder.wheels import builder
 from builder.wheels.builder import ImageWheelBuilder
+from tests.support.gitserver import Repo
 
 LINE = "tool @ git+https://$USER_NAME:$TOKEN@host.example/tool.git@main"
 
@@ -71,3 +74,21 @@ def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     known = wheels._known(found, "2" * 64, "tool", None)
     assert known is not None and (known.filename, known.sha256, known.locked) == (name, digest, source)
     assert known.path.read_bytes() == data
+
+
+def test_description(tmp_path: Path) -> None:
+    """Only for a build that makes its version from git; one that the user set needs no history."""
+    repo, source = Repo(tmp_path), LockedSource("local", ".", tree="1" * 64)
+    repo.commit(setup_py="use_scm_version")
+    wheels, spec = wheel_builder(tmp_path), SourceSpec("local", None, ".", where="e.yml:1")
+    tree = SourceTree(tmp_path, source, tmp_path)
+    described = wheels._with_description(spec, "tool", tree).locked
+    assert described == replace(source, describe=f"0.0-1-g{repo.git('rev-parse', 'HEAD')[:10]}")
+    assert wheels._record(described, "key") != wheels._record(source, "key")
+    old = cache_key(["", "", source.tree, "", "key"])
+    assert wheels._record(source, "key").name == f"{old}.json", "records of other sources stay valid"
+    build = {"tool": {"env": {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_TOOL": "1.0"}}}
+    wheels.recipe = Recipe.model_validate({**wheels.recipe.model_dump(), "pip": {"build": build}})
+    assert wheels._with_description(spec, "tool", tree) == tree
+    (tmp_path / "setup.py").write_text("")
+    assert wheel_builder(tmp_path)._with_description(spec, "tool", tree) == tree
