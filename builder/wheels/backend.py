@@ -5,6 +5,8 @@ Also how it makes its version from git, for backends that do.
 
 from __future__ import annotations
 
+import ast
+import configparser
 import contextlib
 import re
 import shlex
@@ -23,6 +25,11 @@ from builder.sources.scm import Scm
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
 _FILES = ("pyproject.toml", "setup.py")
+#: What files that are damaged, or lack a name, raise.
+_DAMAGED = (
+    *(OSError, ValueError, LookupError, TypeError, RecursionError, StopIteration, SyntaxError, MemoryError),
+    configparser.Error,
+)
 #: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
 #: What makes a version from git, as a ``pyproject.toml`` or ``setup.py`` names it: in the requirements of the
@@ -97,12 +104,13 @@ def check_requirement(text: str) -> None:
 
 
 def project_name(tree: Path) -> str | None:
-    """Return the normalised name that a source declares in ``pyproject.toml``; None if there is none.
+    """Return the normalised name that a source declares as a text; None if there is none.
 
     Raises nothing: :func:`read_backend` reports damaged files.
     """
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        return canonicalize_name(_of_pyproject(tree), validate=True)
+    for read in (_of_pyproject, _of_setup_cfg, _of_setup):
+        with contextlib.suppress(*_DAMAGED):
+            return canonicalize_name(read(tree), validate=True)
     return None
 
 
@@ -151,3 +159,16 @@ def _of_pyproject(tree: Path) -> str:
     if "project" in data:
         return str(data["project"]["name"])
     return str(data["tool"]["poetry"]["name"])
+
+
+def _of_setup_cfg(tree: Path) -> str:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(_text(tree / "setup.cfg"))
+    return parser["metadata"]["name"]
+
+
+def _of_setup(tree: Path) -> str:
+    """Return the ``name`` of the call ``setup(...)``. The file is parsed, and not run."""
+    calls = (node for node in ast.walk(ast.parse(_text(tree / "setup.py"))) if isinstance(node, ast.Call))
+    setups = (call for call in calls if ast.unparse(call.func).endswith("setup"))
+    return next(str(ast.literal_eval(k.value)) for call in setups for k in call.keywords if k.arg == "name")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import WheelError
-from builder.wheels.backend import Backend, read_backend, read_scm
+from builder.wheels.backend import Backend, project_name, read_backend, read_scm
 
 LEGACY = Backend("setuptools.build_meta:__legacy__", ("setuptools>=40.8.0", "wheel"))
 
@@ -117,3 +117,25 @@ def test_top_of_the_repository(tmp_path: Path, setting: str, root: str, searches
     (tmp_path / "pyproject.toml").write_text(f"{SCM}[tool.setuptools_scm]\n{setting}\n")
     scm = read_scm(tmp_path)
     assert scm is not None and (scm.root, scm.searches) == (root, searches)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name"),
+    [
+        ("pyproject.toml", "[project]\nname = 'My.Tool'\n", "my-tool"),
+        ("pyproject.toml", "[tool.poetry]\nname = 'a'\n", "a"),
+        ("setup.cfg", "[metadata]\nname = mace-torch\nversion = %(x)s\n", "mace-torch"),
+        (
+            "setup.py",
+            "import torch\nsetuptools.setup(name='pytorch3d')\n",
+            "pytorch3d",
+        ),
+        ("setup.py", "NAME = 'a'\nsetup(name=NAME)\n", None),
+        ("setup.py", "setup(\n", None),
+        ("setup.cfg", "name = a\n", None),
+    ],
+)
+def test_project_name(tmp_path: Path, file: str, text: str, name: str | None) -> None:
+    """The name that is written as a text: settings of the build are found by it. Nothing is run."""
+    (tmp_path / file).write_text(text)
+    assert project_name(tmp_path) == name
