@@ -111,8 +111,7 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
     except Exception:  # rattler's errors share no base class; a hint must not raise another error
         return set(), []
     versions = {record.version for group in groups for record in group}
-    pythons = [str(version) for version in sorted(versions, reverse=True)]
-    return {name.normalized for name in names}, pythons
+    return {name.normalized for name in names}, list(map(str, sorted(versions, reverse=True)))
 
 
 def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:

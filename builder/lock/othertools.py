@@ -77,8 +77,9 @@ def other_file(path: Path, text: str) -> OtherFile | None:
     if found := lock_format(path, text):
         return OtherFile(TOOLS[found], _AS_LOCK.format(name=name))
     if re.search(r"^build_dependencies:", text, re.MULTILINE):
-        files = "requirements.txt or conda.yaml, which mlflow writes beside it"
-        return OtherFile("a python_env.yaml of mlflow", f"name {files}: environment: requirements.txt")
+        return OtherFile(
+            "a python_env.yaml of mlflow", "name the file beside it: environment: requirements.txt"
+        )
     if re.search(r"^dependencies:", text, re.MULTILINE):
         return OtherFile("an environment file", as_environment)
     return None

@@ -51,7 +51,7 @@ _LACKING = {
 }
 #: Programs that are in Debian packages of the same name, where a log says that they are missing.
 _PROGRAMS = re.compile(
-    r"(?:command '|directory: '|ould not find |(?<![\w./-]))"
+    r"(?:command '|directory: '|ould not find |(?<![\w./'-]))"
     r"(make|cmake|git|pkg-config|swig|cargo|gfortran|bison|flex|patch)"
     r"(?:' failed: No such file|'$|: (?:command )?not found| executable)",
     re.MULTILINE,

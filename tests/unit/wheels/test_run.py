@@ -184,7 +184,10 @@ CC = ["gcc", "g++", "libc6-dev"]
             "/bin/sh: 1: pkg-config: not found\nTrying pkg-config --exists mysqlclient",
             ["default-libmysqlclient-dev", "gcc", "libc6-dev", "pkg-config"],
         ),
-        ("failed: Pkg-config for machine host machine not found. Giving up.", ["pkg-config"]),
+        (
+            "Did not find CMake 'cmake'\nfailed: Pkg-config for machine host machine not found. Giving up.",
+            ["pkg-config"],
+        ),
         ("Error: pg_config executable not found.", ["libpq-dev", "gcc", "libc6-dev"]),
         ("error: command 'swig' failed: No such file or directory", ["swig"]),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'git'", ["git"]),
