@@ -74,9 +74,8 @@ def python_hint(request: SolveRequest, versions: Sequence[str]) -> str:
     recipe, conda = request.recipe, request.environment.conda
     specs = [spec for spec in conda if spec.name == "python"]
     chosen = [spec for spec in specs if _CHOICE.search(spec.where)]
-    hints = []
-    if version := _accepted([spec for spec in specs if spec not in chosen], versions):
-        hints = [f"name Python {version.rpartition('.')[0]} in {spec.where}" for spec in chosen]
+    version = _accepted([spec for spec in specs if spec not in chosen], versions)
+    hints = [f"name Python {version.rpartition('.')[0]} in {spec.where}" for spec in chosen if version]
     if any(spec.name not in _ALLOWED for spec in conda):
         return "; or ".join([*hints, "name a channel that has another Python"])
     base = _BASES.get(_accepted(specs, list(_BASES)), "docker://docker.io/library/python:VERSION-slim")

@@ -103,11 +103,11 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
     from rattler import Channel
 
     sources = [Channel(channel.actual) for channel in channels]
-    platforms: Any = [request.recipe.platform, "noarch"]
+    places: Any = (sources, [request.recipe.platform, "noarch"])
     reader = gateway(request.settings)
     try:
-        names = asyncio.run(reader.names(sources, platforms))
-        groups = asyncio.run(reader.query(sources, platforms, ["python"], recursive=False))
+        names = asyncio.run(reader.names(*places))
+        groups = asyncio.run(reader.query(*places, ["python"], recursive=False))
     except Exception:  # rattler's errors share no base class; a hint must not raise another error
         return set(), []
     versions = {record.version for group in groups for record in group}

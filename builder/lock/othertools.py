@@ -77,9 +77,7 @@ def other_file(path: Path, text: str) -> OtherFile | None:
     if found := lock_format(path, text):
         return OtherFile(TOOLS[found], _AS_LOCK.format(name=name))
     if re.search(r"^build_dependencies:", text, re.MULTILINE):
-        return OtherFile(
-            "a python_env.yaml of mlflow", "name the file beside it: environment: requirements.txt"
-        )
+        return OtherFile("mlflow's python_env.yaml", "name the file beside it: environment: requirements.txt")
     if re.search(r"^dependencies:", text, re.MULTILINE):
         return OtherFile("an environment file", as_environment)
     return None

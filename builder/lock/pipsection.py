@@ -316,6 +316,7 @@ def split_option(text: str, where: str) -> tuple[str, str]:
 
 
 def _download_hint(option: str, url: str) -> str:
+    """Return what to write instead of the URL of a requirements file, which may change at any time."""
     name = url.partition("?")[0].rpartition("/")[2] or "requirements.txt"
     return f"download the file beside the one that names it, commit it, and write {option} {name}"
 

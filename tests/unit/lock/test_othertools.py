@@ -42,7 +42,7 @@ def test_as_environment(tmp_path: Path, name: str, text: str, what: str, hint: s
         (
             "python_env.yaml",
             "python: 3.10.4\nbuild_dependencies: [pip]\ndependencies: [-r requirements.txt]\n",
-            "a python_env.yaml of mlflow",
+            "mlflow's python_env.yaml",
             "environment: requirements.txt",
         ),
         ("environment.yml", "dependencies: [a]\n", "an environment file", "environment: environment.yml"),
