@@ -49,6 +49,8 @@ class BuildRequest:
     """The user accepts the licences that the engine asks about (cotainr: Miniforge's)."""
     rebuild: bool = False
     """Build even if a stored build has the same inputs (engines that are not repeatable)."""
+    wheel_of: str = ""
+    """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
     check_steps: bool = False
     """Run each step a second time, and compare (engine layered)."""
     reporter: Reporter = QUIET

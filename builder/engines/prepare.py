@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from builder.bases.image import BaseImage
 from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
 from builder.config.recipe import Recipe
+from builder.config.wheelbuild import WheelBuild
 from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError, LockError
@@ -92,8 +93,6 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
             f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",
             "set 'format: sif', or name an OCI image as the base",
         )
-    if not recipe.base_packages or is_made_here(recipe.base):
-        return base
     return _with_os_packages(request, locked, base)
 
 
@@ -115,11 +114,19 @@ def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseI
 
 
 def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
-    """The base with a layer of the lock's OS packages; a lock without them gets the current ones."""
+    """The base with a layer of the lock's OS packages; a lock without them gets the current ones.
+
+    A base that builder makes has those of the recipe already, but not those of the build of a wheel.
+    """
+    recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
+    build = recipe.pip.build.get(request.wheel_of, WheelBuild())
+    own = () if is_made_here(recipe.base) else recipe.base_packages
+    if not own and not build.base_packages:
+        return base
     # imported here: most targets add no OS packages to their base
     from builder.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
 
-    recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
+    keys = (*(("pip", "build", request.wheel_of) if build.base_packages else ()), "base_packages")
 
     def complete() -> BaseImage:
         return base if request.download_base else _open(request, locked, download=True)
@@ -128,7 +135,8 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     if packages is None:
         from builder.steps.apt_solve import solve_os_packages
 
-        packages = solve_os_packages(recipe, complete(), settings, store, reporter)
+        asked = recipe.model_copy(update={"base_packages": (*own, *build.base_packages)})
+        packages = solve_os_packages(asked, complete(), settings, store, reporter, *keys)
         reporter.note(f"the lock pins no OS packages: {recipe.name} gets the current ones")
     if not packages:
         return base
@@ -138,7 +146,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         recipe.architecture,
         lock_date(request.lock.custom),
         recipe.name,
-        place_of(recipe.source, "base_packages"),
+        place_of(recipe.source, *keys),
     )
     layer = recorded_layer(install, settings, store)
     if layer is None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, SolveError
+from builder.lock.condaspec import parsed_spec
 from builder.model import Lock, LockedBase, LockedPackage
 
 if TYPE_CHECKING:
     from builder.lock.request import SolveRequest
+    from builder.lock.spec import Spec
 
+#: Bases by the version of their Python: those that builder makes, and images of Docker Hub.
+_BASES = {"3.13.5": "debian:trixie", "3.11.2": "debian:bookworm"}
+_BASES |= {f"3.{minor}.99": f"docker://docker.io/library/python:3.{minor}-slim" for minor in range(9, 15)}
+#: Files in which the user chooses a Python. A project file or a lock requires one.
+_CHOICE = re.compile(r"\.(ya?ml|python-version)(:\d+)?$")
 #: conda packages that an environment may name. pip's is not installed: what needs it is built elsewhere.
 _ALLOWED = frozenset({"python", "pip"})
 
@@ -42,10 +50,6 @@ def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPack
         SolveError: the environment names other conda packages, or another version of Python.
         ConfigError: a spec is not valid.
     """
-    from rattler import Version, VersionSpec
-
-    from builder.lock.conda import parsed_spec
-
     recipe = request.recipe
     for spec in request.environment.conda:
         if spec.name not in _ALLOWED:
@@ -54,14 +58,39 @@ def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPack
                 "takes Python from the base",
                 f"move {spec.name} below the item '- pip:', or remove 'python:' from the recipe",
             )
-        wanted = parsed_spec(spec).version if spec.name == "python" else None
-        if wanted is not None and not VersionSpec(str(wanted)).matches(Version(python.version)):
+        if spec.name == "python" and not _accepted([spec], [python.version]):
             raise SolveError(
                 f"{spec.where}: {spec.text}: the base {recipe.base} has Python {python.version}",
-                "ask for this version, name another base, or remove 'python:' from the recipe",
+                python_hint(request, [python.version]),
             )
     request.reporter.note(f"{recipe.name}: Python {python.version} of the base")
     return python
+
+
+def python_hint(request: SolveRequest, versions: Sequence[str]) -> str:
+    """Return what to write where the environment accepts none of these versions of Python: one that the
+    project accepts, or another base.
+    """
+    recipe, conda = request.recipe, request.environment.conda
+    specs = [spec for spec in conda if spec.name == "python"]
+    chosen = [spec for spec in specs if _CHOICE.search(spec.where)]
+    version = _accepted([spec for spec in specs if spec not in chosen], versions)
+    hints = [f"name Python {version.rpartition('.')[0]} in {spec.where}" for spec in chosen if version]
+    if any(spec.name not in _ALLOWED for spec in conda):
+        return "; or ".join([*hints, "name a channel that has another Python"])
+    base = _BASES.get(_accepted(specs, list(_BASES)), "docker://docker.io/library/python:VERSION-slim")
+    lines = f"base: {base}, python: base"
+    if base.startswith("debian:"):
+        lines += f", base_packages: [{', '.join(dict.fromkeys([*recipe.base_packages, 'python3']))}]"
+    return "; or ".join([*hints, f"take the Python of another base, in {recipe.source}: {lines}"])
+
+
+def _accepted(specs: Sequence[Spec], versions: Sequence[str]) -> str:
+    """Return the first version that all specs of Python accept; empty if there is none."""
+    from rattler import Version, VersionSpec
+
+    wanted = [VersionSpec(str(parsed_spec(spec).version or "*")) for spec in specs]
+    return next((v for v in versions if all(spec.matches(Version(v)) for spec in wanted)), "")
 
 
 def refuse_conda_packages(recipe: Recipe, packages: Sequence[LockedPackage], where: str) -> None:

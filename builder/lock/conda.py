@@ -9,11 +9,11 @@ from typing import Any
 
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.channels import SolverChannel, gateway, meant, reachable_channels
-from builder.lock.condaspec import split_channel
+from builder.lock.condaspec import parsed_spec, split_channel
 from builder.lock.hints import conda_hint, line_of_missing
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
-from builder.lock.spec import Environment, Spec
+from builder.lock.spec import Environment
 from builder.lock.urls import public, unexpanded
 from builder.model import LockedPackage
 from builder.redact import redact
@@ -45,20 +45,6 @@ def check_specs(environment: Environment) -> None:
     """Raises ConfigError for the first conda spec that py-rattler cannot read."""
     for spec in environment.conda:
         parsed_spec(spec)
-
-
-def parsed_spec(spec: Spec) -> Any:
-    """A spec without its channel, as rattler's MatchSpec."""
-    from rattler import MatchSpec
-
-    try:
-        return MatchSpec(split_channel(spec.text)[1])
-    except Exception as e:  # rattler's errors share no base class
-        reason = str(e).partition("\n")[0]  # below it, rattler repeats the same text as the cause
-        raise ConfigError(
-            f"{spec.where}: {redact(spec.text)!r} is not a conda spec: {reason}",
-            "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
-        ) from None
 
 
 class _Solve:

@@ -7,7 +7,10 @@ conda ignores two parts of a spec: a namespace (``bioconda:bcftools``, with one 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from builder.errors import ConfigError
+from builder.lock.spec import Spec
 from builder.redact import redact
 
 #: A channel (a name or a URL), the package, and what follows.
@@ -45,3 +48,17 @@ def conda_spec_hint(text: str) -> str:
     if namespace := _NAMESPACE.fullmatch(text):
         return f"for the channel write '{namespace[1]}::{redact(namespace[2])}'"
     return "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+
+
+def parsed_spec(spec: Spec) -> Any:
+    """A spec without its channel, as rattler's MatchSpec."""
+    from rattler import MatchSpec
+
+    try:
+        return MatchSpec(split_channel(spec.text)[1])
+    except Exception as e:  # rattler's errors share no base class
+        reason = str(e).partition("\n")[0]  # below it, rattler repeats the same text as the cause
+        raise ConfigError(
+            f"{spec.where}: {redact(spec.text)!r} is not a conda spec: {reason}",
+            "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
+        ) from None

@@ -6,10 +6,14 @@ import asyncio
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from builder.lock.basepython import python_hint
 from builder.lock.channels import SolverChannel, gateway
+from builder.lock.indexes import Indexes
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
+from builder.redact import redact
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
@@ -27,6 +31,8 @@ _UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels
 _NO_WHEEL = re.compile(
     r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
 )
+#: Requirements of the environment that exclude each other.
+_CONTRADICTION = re.compile(r"you require (\S+ and \S+), we can conclude that your requirements")
 _REPOSITORY = re.compile(r"`(\S+ @ git\+\S+?)`")
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 #: What people write (names of modules, and of the other index) -> names on conda-forge.
@@ -65,7 +71,12 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
     hints = _virtual_package_hints(reason, request)
     missing = [(name, spec) for name, spec in _missing(reason) if not name.startswith("__")]
     if missing:
-        names, where = _names(request, channels), ", ".join(channel.name for channel in channels)
+        where = ", ".join(channel.name for channel in channels)
+        names, pythons = _index(request, channels)
+        if pythons and "python" in dict(missing):
+            minors = ", ".join(dict.fromkeys(version.rpartition(".")[0] for version in pythons))
+            hints.append(f"{where} has Python {minors}: {python_hint(request, pythons)}")
+            missing = [(name, wanted) for name, wanted in missing if name != "python"]
         hints += [_missing_hint(name, wanted, where, names) for name, wanted in missing]
     if request.newest is not None:
         date = request.newest.strftime("%Y-%m-%d")
@@ -88,20 +99,25 @@ def _missing(reason: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def _names(request: SolveRequest, channels: Sequence[SolverChannel]) -> frozenset[str]:
-    """The names of all packages of the channels; empty where these cannot be read now."""
+def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[set[str], list[str]]:
+    """Return the names of all packages of the channels, and the versions of Python, the newest first; none
+    where they cannot be read now.
+    """
     from rattler import Channel
 
     sources = [Channel(channel.actual) for channel in channels]
-    platforms = [request.recipe.platform, "noarch"]
+    places: Any = (sources, [request.recipe.platform, "noarch"])
+    reader = gateway(request.settings)
     try:
-        names = asyncio.run(gateway(request.settings).names(sources, platforms))
+        names = asyncio.run(reader.names(*places))
+        groups = asyncio.run(reader.query(*places, ["python"], recursive=False))
     except Exception:  # rattler's errors share no base class; a hint must not raise another error
-        return frozenset()
-    return frozenset(name.normalized for name in names)
+        return set(), []
+    versions = {record.version for group in groups for record in group}
+    return {name.normalized for name in names}, list(map(str, sorted(versions, reverse=True)))
 
 
-def _missing_hint(name: str, wanted: str, where: str, names: frozenset[str]) -> str:
+def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
     """What to write instead of a package, or a version of it, that no channel has."""
     if name in names:
         exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
@@ -136,14 +152,20 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 # pip --------------------------------------------------------------------------------------------------------
 
 
-def pip_hint(text: str, provided: Mapping[str, str]) -> str:
+def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes) -> str:
     """What to write when uv found no solution.
 
     Args:
         text: uv's message.
         provided: names and versions of the packages that conda provides.
+        indexes: those that were searched.
     """
-    hints = [*_name_hints(text), *_version_hints(text)]
+    hints = [
+        f"package index {url} does not answer: name a copy: export BUILDER_MIRRORS='{url}=URL-OR-FOLDER'"
+        for url in map(redact, indexes.silent)
+    ]
+    if not hints:
+        hints = [*_name_hints(text), *_version_hints(text, indexes)]
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"
@@ -154,7 +176,9 @@ def pip_hint(text: str, provided: Mapping[str, str]) -> str:
         f"only the environment can name a git repository: add '- {named}' below '- pip:'"
         for named in _REPOSITORY.findall(text)
     ]
-    if _NO_WHEEL.search(text):
+    if contradiction := _CONTRADICTION.search(text):
+        hints.append(f"{contradiction[1]} exclude each other, as shown above: change one of them")
+    elif _NO_WHEEL.search(text):
         hints.append(
             "no index has a source distribution for this Python either: use another version, or name a "
             "source: NAME @ git+https://..."
@@ -176,7 +200,9 @@ def _name_hints(text: str) -> Iterator[str]:
             yield f"is the name {name} right? correct it, or name its index: --extra-index-url URL"
 
 
-def _version_hints(text: str) -> Iterator[str]:
-    for name, local in dict.fromkeys(_LOCAL_VERSION.findall(text)):
-        url = f"https://download.pytorch.org/whl/{local}" if name.lower() in _TORCH else "URL"
-        yield f"name the index that has +{local}, above {name} in the pip section: - --extra-index-url {url}"
+def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
+    """For builds of an index of their own that no index has; nothing where that index is named already."""
+    for name, tag in dict.fromkeys(_LOCAL_VERSION.findall(text)):
+        url = f"https://download.pytorch.org/whl/{tag}" if name.lower() in _TORCH else "URL"
+        if url not in indexes.urls:
+            yield f"name the index that has +{tag} above {name} in the pip section: - --extra-index-url {url}"

@@ -126,7 +126,7 @@ def _solve(
         (work / "uv.toml").write_text(indexes.uv_toml(str(path)))
         if request.previous:
             (work / "pylock.toml").write_text(_preferences(request.previous))
-        run_uv(work, request, python, provided, indexes.urls)
+        run_uv(work, request, python, provided, indexes)
         solved = loads((work / "pylock.toml").read_text())
     packages: list[dict[str, Any]] = solved.get("packages", [])
     return packages

@@ -53,6 +53,7 @@ _GLUED = re.compile(r"(-[a-z])([^\s=-].*)")
 _HASH = re.compile(r"\s--hash(?:=|\s+)(\S+)")
 _ANY_HASH = re.compile(r"(sha256|sha384|sha512):([0-9a-f]{64,128})")
 _OPTION_HINTS = {
+    "--no-deps": "remove --no-deps: builder always locks the dependencies of packages, too",
     "--pre": "name the version that you want: NAME==2.0rc1",
     "--no-index": "set PIP_NO_INDEX=1 when you lock",
     "--trusted-host": "remove the line; a certificate is named by SSL_CERT_FILE",
@@ -223,10 +224,7 @@ class PipSection:
         what = "a constraints file" if limits else "a requirements file"
         shown = f"{where}: {option} {redact(name)}"
         if "://" in name:
-            raise ConfigError(
-                f"{shown}: {what} has to be on this machine",
-                "download it, commit it beside the environment file, and name it there",
-            )
+            raise ConfigError(f"{shown}: {what} has to be on this machine", _download_hint(option, name))
         folder = chain[-1].parent if chain else self.path.parent
         path = Path(os.path.normpath(folder / name))
         if path in chain:
@@ -310,11 +308,17 @@ def split_option(text: str, where: str) -> tuple[str, str]:
     except ValueError as e:
         raise ConfigError(f"{where}: {redact(text)!r}: {e}", "check the quotation marks") from None
     if len(words) > 2:
-        raise ConfigError(
-            f"{where}: {words[0]}: not supported here with {len(words) - 1} values",
-            "write one option with one value per line",
-        )
+        hints = [_OPTION_HINTS.get(words[2], "write one option with one value per line")]
+        if _OPTIONS.get(words[0]) in ("file", "constraints") and "://" in words[1]:
+            hints.append(_download_hint(words[0], words[1]))
+        raise ConfigError(f"{where}: {redact(text)}: {words[2]} is not supported here", "; ".join(hints))
     return words[0], words[1] if len(words) == 2 else ""
+
+
+def _download_hint(option: str, url: str) -> str:
+    """Return what to write instead of the URL of a requirements file, which may change at any time."""
+    name = url.partition("?")[0].rpartition("/")[2] or "requirements.txt"
+    return f"download the file beside the one that names it, commit it, and write {option} {name}"
 
 
 def _plain(text: str) -> str:

@@ -14,13 +14,14 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidSdistFilename, parse_sdist_filename
+from packaging.utils import InvalidSdistFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from builder.errors import FetchError
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.urls import public, unexpanded
+from builder.lock.wheels import best_wheel, tag_ranks
 from builder.net.findlinks import MAX_PAGE, as_path
 from builder.net.http import make_client, why_silent
 from builder.net.mirrors import public_url
@@ -58,13 +59,29 @@ def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes)
     if request.settings.offline:
         return []
     found: dict[Version, Sdist] = {}
+    for file in _all_files(name, request, indexes):
+        sdist = _sdist(file, name, request, python, indexes.urls)
+        if sdist is not None:
+            found.setdefault(sdist.version, sdist)
+    return [found[version] for version in sorted(found, reverse=True)]
+
+
+def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes) -> set[Version]:
+    """Return the versions of a package that have a wheel for the target. For arguments and errors see
+    :func:`find_sdists`.
+    """
+    ranks = tag_ranks(request.recipe, python)
+    files = () if request.settings.offline else _all_files(name, request, indexes)
+    names = [str(file.get("filename")) for file in files if _is_offered(file, python)]
+    wheels = [parse_wheel_filename(name) for name in names if best_wheel([{"name": name}], ranks) is not None]
+    return {version for project, version, *_ in wheels if project == name}
+
+
+def _all_files(name: str, request: SolveRequest, indexes: Indexes) -> Iterator[dict[str, Any]]:
+    """Yield the files of a package on all indexes, and those of the find-links places."""
     with make_client(1) as client:
         for page in (*(f"{url.rstrip('/')}/{name}/" for url in indexes.pages), *indexes.find_links):
-            for file in _files(page, request, client):
-                sdist = _sdist(file, name, request, python, indexes.urls)
-                if sdist is not None:
-                    found.setdefault(sdist.version, sdist)
-    return [found[version] for version in sorted(found, reverse=True)]
+            yield from _files(page, request, client)
 
 
 def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[dict[str, Any]]:
@@ -140,10 +157,9 @@ def _sdist(
     """A file as a source distribution of the package; None if it is another, or may not be used."""
     try:
         found, version = parse_sdist_filename(str(file.get("filename", "")))
-        allowed = SpecifierSet(file.get("requires-python") or "")
-    except (InvalidSdistFilename, InvalidSpecifier, TypeError):
+    except InvalidSdistFilename:
         return None
-    if found != name or file.get("yanked") or not allowed.contains(python, prereleases=True):
+    if found != name or not _is_offered(file, python):
         return None
     place = as_path(file["url"])
     url = _in_project(place, request.recipe.root) if place else _public(file["url"], request, sources)
@@ -152,6 +168,15 @@ def _sdist(
     hashes = file.get("hashes")
     sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else ""
     return Sdist(file["filename"], version, url, sha256)
+
+
+def _is_offered(file: dict[str, Any], python: str) -> bool:
+    """Return whether a file is not yanked, and is for this version of Python."""
+    try:
+        allowed = SpecifierSet(file.get("requires-python") or "")
+    except (InvalidSpecifier, TypeError):
+        return False
+    return not file.get("yanked") and allowed.contains(python, prereleases=True)
 
 
 def _is_too_new(uploaded: Any, newest: datetime | None) -> bool:

@@ -33,11 +33,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from builder.config.wheelbuild import WheelBuild
-from builder.errors import ConfigError, SolveError, WheelError
+from builder.errors import BuilderError, ConfigError, SolveError, WheelError
 from builder.lock.indexes import Indexes
 from builder.lock.markers import applies
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
-from builder.lock.sdists import Sdist, find_sdists
+from builder.lock.sdists import Sdist, find_sdists, find_wheels
 from builder.lock.sourcespec import Place, read_named
 from builder.lock.spec import SourceSpec
 from builder.lock.stubs import write_stub
@@ -287,13 +287,25 @@ class SourceSolver:
         self._check_hash(name, sdist)
         text = f"{name}=={version}"
         spec = SourceSpec("sdist", name, sdist.url, sha256=sdist.sha256, text=text, where=text)
-        wheel = self._built(spec, packages)
+        try:
+            wheel = self._built(spec, packages)
+        except BuilderError as e:
+            e.hint = "; ".join(filter(None, (self._newer_wheel(name, version), e.hint)))
+            raise
         if Version(wheel.version) != version:
             raise WheelError(
                 f"the source distribution {sdist.filename} builds version {wheel.version}",
                 f"exclude it: {name}!={version}",
             )
         self._put(wheel, version)
+
+    def _newer_wheel(self, name: str, version: Version) -> str:
+        """Return the hint for a version that only older Pythons have wheels of; empty if that is not so."""
+        found = find_wheels(name, self.request, self._python, self.indexes)
+        newer = [v for v in found if v > version and not v.is_prerelease]
+        if version in found or not newer:
+            return ""
+        return f"{name} {version} has no wheel for Python {self._python}: write {name}>={min(newer)}"
 
     def _check_hash(self, name: str, sdist: Sdist) -> None:
         """Raises SolveError if the requirement names hashes (``--hash``), and not that of its source."""

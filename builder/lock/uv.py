@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from builder.errors import BuilderError, FetchError, SolveError
 from builder.lock.hints import pip_hint
+from builder.lock.indexes import Indexes
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.request import SolveRequest
 from builder.lock.urls import unexpanded
@@ -46,7 +47,7 @@ _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 
 
 def run_uv(
-    work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], sources: Sequence[str]
+    work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], indexes: Indexes
 ) -> None:
     """Solves ``requirements.in`` under ``constraints.txt`` and ``overrides.txt`` with ``uv.toml``.
 
@@ -57,7 +58,7 @@ def run_uv(
         request: the environment and the target.
         python: the version of the target's Python.
         provided: names and versions of the packages that conda provides.
-        sources: the URLs of indexes and find-links; the values of their variables are removed from messages.
+        indexes: where it looks; the values of variables in their URLs are removed from messages.
 
     Raises:
         SolveError: no set of wheels satisfies the requirements, or uv is not installed.
@@ -81,8 +82,8 @@ def run_uv(
         ) from None
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
-        text = redact(unexpanded(done.stderr, sources)).replace(f"{work}/", "")
-        raise _explained(text.replace("requirements.in", str(path)), request, provided)
+        text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{work}/", "")
+        raise _explained(text.replace("requirements.in", str(path)), request, provided, indexes)
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
@@ -144,10 +145,12 @@ def _platform(request: SolveRequest) -> str:
     return f"{ARCHITECTURES[request.recipe.platform]}-manylinux_2_{minor}"
 
 
-def _explained(stderr: str, request: SolveRequest, provided: Mapping[str, str]) -> BuilderError:
+def _explained(
+    raw: str, request: SolveRequest, provided: Mapping[str, str], indexes: Indexes
+) -> BuilderError:
     """uv's error as one of builder's, with what the user can change."""
     path, specs = request.environment.path, request.environment.pip
-    text = re.sub(r"(?m)^\s*(error|cause):\s*", "", stderr).strip()
+    text = re.sub(r"(?m)^\s*(error|cause):\s*", "", raw).strip()
     if _NETWORK_ERROR.search(text):
         return FetchError(
             f"{path}: pip packages: {text}",
@@ -155,9 +158,9 @@ def _explained(stderr: str, request: SolveRequest, provided: Mapping[str, str]) 
         )
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
-    hint = pip_hint(text, provided)
+    hint = pip_hint(text, provided, indexes)
     error = SolveError(f"{where}: no set of wheels satisfies the pip section:\n{text}", hint)
-    names = names_without_wheel(stderr)
+    names = names_without_wheel(raw)
     return NoWheels(error, names) if names else error
 
 

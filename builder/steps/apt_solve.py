@@ -64,7 +64,7 @@ _LINE = re.compile(
 
 
 def solve_os_packages(
-    recipe: Recipe, base: BaseImage, settings: Settings, store: Store, reporter: Reporter = QUIET
+    recipe: Recipe, base: BaseImage, settings: Settings, store: Store, reporter: Reporter = QUIET, *keys: str
 ) -> tuple[OsPackage, ...]:
     """The packages that the base's apt would install for a recipe's ``base_packages``, with dependencies.
 
@@ -74,6 +74,7 @@ def solve_os_packages(
         settings: mirrors, offline, folders.
         store: the cache, where the base is unpacked.
         reporter: receives progress.
+        keys: where the recipe names them, for messages; by default ``base_packages``.
 
     Raises:
         FetchError: an archive does not answer, or builder is offline.
@@ -81,7 +82,7 @@ def solve_os_packages(
         RunnerError: no runner works here, or none for the processor of the base.
         SolveError: apt finds no solution, or knows no such package or version.
     """
-    where = place_of(recipe.source, "base_packages")
+    where = place_of(recipe.source, *(keys or ("base_packages",)))
     if settings.offline:
         raise FetchError(
             f"{where}: the OS packages of {recipe.base} cannot be solved offline",

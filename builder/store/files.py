@@ -20,6 +20,7 @@ from builder.text import human_bytes
 CHUNK = 1 << 20
 #: The hint for what a user keeps: layouts, archives, SIFs.
 OUTPUT_HINT = "free some space there, or choose another folder: --output FILE or --to oci:DIR"
+_FREE_SPACE = "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk"
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
@@ -62,11 +63,7 @@ def space_errors(where: Path, hint: str = "") -> Iterator[None]:
         yield
     except OSError as e:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise SpaceError(
-                f"no space left on the disk of {where}",
-                hint
-                or "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk",
-            ) from e
+            raise SpaceError(f"no space left on the disk of {where}", hint or _FREE_SPACE) from e
         if e.errno in _NOT_WRITABLE and _concerns(e, where):
             raise BuilderError(
                 f"cannot write to {where}: {e.strerror}",
@@ -175,5 +172,5 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     if free < needed:
         raise SpaceError(
             f"{what} needs about {human_bytes(needed)} in {folder}, {human_bytes(free)} are free",
-            "free some space, or choose another folder with --tmpdir, BUILDER_TMPDIR or BUILDER_CACHE",
+            _FREE_SPACE,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from builder.bases.resolve import is_made_here, resolve_recipe_base
+from builder.bases.resolve import resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
 from builder.engines.base import BuildRequest
@@ -146,7 +146,7 @@ class ImageWheelBuilder:
         backend = read_backend(tree.path, title)
         requires = [*(() if options.no_isolation else backend.requires), *options.needs]
         seen = packages if options.no_isolation else [p for p in packages if p.manager == "conda"]
-        environment = self._environment(seen, options.base_packages)
+        environment = self._environment(seen, name or "")
         keys: list[str] = []
         for _ in range(_ROUNDS):
             wheels = resolve_requirements(
@@ -199,18 +199,16 @@ class ImageWheelBuilder:
             write_record(self._record(locked, key), record)
         return self._from_record(record, replace(locked, build=keys[0]))
 
-    def _environment(self, packages: Sequence[LockedPackage], base_packages: Sequence[str]) -> BuildRequest:
+    def _environment(self, packages: Sequence[LockedPackage], name: str) -> BuildRequest:
         """The image in which a wheel is built: the target's base with OS packages, and locked packages.
 
         Files, steps and variables of the recipe are not in it, so changing them builds no wheel again.
         """
-        recipe, base = self.recipe, self._base
-        everything = tuple(dict.fromkeys((*recipe.base_packages, *base_packages)))
+        recipe = self.recipe
         plain = recipe.model_copy(
             update={
                 # a name of its own: the unpacked image of the target stays in the cache
                 "name": f"{recipe.name}.wheels",
-                "base_packages": everything,
                 "files": (),
                 "env": {},
                 "labels": {},
@@ -221,10 +219,10 @@ class ImageWheelBuilder:
                 "steps": (),
             }
         )
-        if is_made_here(recipe.base) and len(everything) > len(recipe.base_packages):
-            base = resolve_recipe_base(plain, self.settings, self.store, self.reporter)
-        lock = Lock(tuple(packages), (recipe.platform,), base=base)
-        return BuildRequest(plain, lock, b"", self.settings, self.store, reporter=self.reporter)
+        lock = Lock(tuple(packages), (recipe.platform,), base=self._base)
+        return BuildRequest(
+            plain, lock, b"", self.settings, self.store, reporter=self.reporter, wheel_of=name
+        )
 
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
         """uv for the processor of the image."""

@@ -34,7 +34,30 @@ MAX_REQUIREMENTS = 1 << 20
 _UV = "/run/builder-uv"
 _FOLDERS = ("out", "home", "tmp", "wheels", "cache")
 
-#: What a log says, and what to write then: {0} is what the log names; `...` goes below the package's name.
+#: Debian packages that a build lacks, and what its log says then.
+_LACKING = {
+    "gcc g++ libc6-dev": r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: "
+    r"(?:No such file|None)|(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
+    r"CMAKE_C(?:XX)?_COMPILER (?:could be found|not set)|Unknown compiler\(s\): \[\['c|need a C compiler|"
+    r"[Nn]o such file or directory: '(?:[\w-]*(?:gcc|g\+\+)|cpp)'",
+    "make": r"CMAKE_MAKE_PROGRAM is not set",
+    "gcc libc6-dev libmpich-dev": r"Cannot compile MPI programs|fatal error: mpi\.h",
+    "pkg-config": r"Pkg-config for machine .* not found",
+    "default-libmysqlclient-dev gcc libc6-dev": r"pkg-config --exists mysqlclient",
+    "libpq-dev gcc libc6-dev": r"pg_config executable not found",
+    "cargo": r"can't find Rust compiler|the Rust package manager, is not installed|Rust not found",
+    "gfortran": r"Unknown compiler\(s\): \[\['gfortran|CMAKE_Fortran_COMPILER (?:could be found|not set)",
+    "python3-dev": r"fatal error: Python\.h",
+}
+#: Programs that are in Debian packages of the same name, where a log says that they are missing.
+_PROGRAMS = re.compile(
+    r"(?:command '|directory: '|ould not find |(?<![\w./'-]))"
+    r"(make|cmake|git|pkg-config|swig|cargo|gfortran|bison|flex|patch)"
+    r"(?:' failed: No such file|'$|: (?:command )?not found| executable)",
+    re.MULTILINE,
+)
+#: What a log says, and what to write then: {0} is what the log names, {known} the recipe's base_packages;
+#: `...` goes below the package's name.
 _HINTS = (
     (
         r"Temporary failure in name resolution|Name or service not known|Could not resolve host|"
@@ -43,15 +66,8 @@ _HINTS = (
         "it: `network: true`",
     ),
     (
-        r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: (?:No such file|None)|"
-        r"(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
-        r"[Nn]o (?:CMAKE_C(?:XX)?_COMPILER could be found|such file or directory: '[\w-]*(?:gcc|g\+\+)')|"
-        r"Unknown compiler\(s\)",
-        "the image has no compiler: `base_packages: [gcc, g++, libc6-dev]`",
-    ),
-    (
-        r"fatal error: (\S+\.h(?:pp)?): No such file",
-        "{0} is missing: name the Debian package that has it: `base_packages: [NAME-dev]`",
+        r"fatal error: (\S+\.h(?:pp)?): No such file|Dependency (?:lookup for )?(\S+) (?:with|not found)",
+        "{0} is missing: name the Debian package that has it: `base_packages: [{known}NAME-dev]`",
     ),
     (
         r"ModuleNotFoundError: No module named '(\w+)",
@@ -206,7 +222,15 @@ def _failure(done: Completed, output: TaskLog, job: Job) -> WheelError:
 
 def _hint(text: str, job: Job) -> str:
     """What to write after a failed build, from its log."""
-    found = ((re.search(pattern, text), hint) for pattern, hint in _HINTS)
-    match, hint = next((match, hint) for match, hint in found if match)
+    known = job.settings.base_packages
     place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"
-    return re.sub("`(.*?)`", place, hint.format(*match.groups()))
+    found = " ".join(packages for packages, pattern in _LACKING.items() if re.search(pattern, text))
+    names = dict.fromkeys([*known, *found.split(), *_PROGRAMS.findall(text)])
+    if len(names) > len(known):
+        hint = f"the build lacks OS packages: `base_packages: [{', '.join(names)}]`"
+    else:
+        matches = ((re.search(pattern, text), hint) for pattern, hint in _HINTS)
+        match, hint = next((match, hint) for match, hint in matches if match)
+        named = filter(None, match.groups())
+        hint = hint.format(*named, known="".join(f"{name}, " for name in known))
+    return re.sub("`(.*?)`", place, hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -121,6 +122,31 @@ def test_failed_build(tmp_path: Path, base_cache: Path) -> None:
     assert done.returncode == 7 and "No module named 'numpy'" in done.stderr, done.stderr
     assert "pip: {build: {mine: {needs: [numpy]}}}" in done.stderr
     assert not (builder.root / "wheels").exists() and not list(builder.root.rglob("*.lock.yml"))
+
+
+NEEDY = """
+import subprocess
+from backend_of_wheel import build_wheel as wheel
+def build_wheel(*args):
+    subprocess.run(["make", "--version"], check=True)
+    subprocess.run("pkg-config --version || exit 1", shell=True, check=True)
+    return wheel(*args)
+"""
+
+
+def test_typed_hints(tmp_path: Path, base_cache: Path) -> None:
+    """Each hint of a failed build, typed into the recipe, leads one step on, and at last to a wheel."""
+    builder = Builder(project(tmp_path / "one", ".."), keep_base(base_cache, tmp_path / "cache"))
+    (builder.root / "backend.py").rename(builder.root / "backend_of_wheel.py")
+    (builder.root / "backend.py").write_text(NEEDY)
+    recipe = builder.root / "recipes" / "t.yaml"
+    for packages in ("make", "make, pkg-config"):
+        failed = builder.run("lock", "t", check=False)
+        typed = re.search(r"pip: \{build: \{mine: (\{base_packages: \[.*\]\})\}\}", failed.stderr)
+        assert typed is not None and typed[1] == f"{{base_packages: [{packages}]}}", failed.stderr
+        recipe.write_text(RECIPE.replace('{env: {VALUE: "42"}}', typed[1]))
+    notes = builder.run("lock", "t").stderr
+    assert "mine-1.0-py3-none-any.whl: built from" in notes and "base debian:bookworm: made" not in notes
 
 
 @pytest.mark.heavy

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from builder.bases.image import BaseImage
+from builder.config.recipe import Recipe
 from builder.engines import prepare
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import open_locked_base
 from builder.errors import LockError
 from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
 from builder.model import Layer, LockedBase
-from builder.steps import apt_install
+from builder.steps import apt_install, apt_solve
 from builder.steps.apt_install import OsInstall
 from builder.store.blobs import Store
 from tests.support import image_kit
@@ -70,3 +71,23 @@ def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: li
     monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
     assert open_locked_base(wanted).added == (layer,)
     assert opened == [False, True, False] and len(made) == 1
+
+
+def test_packages_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]) -> None:
+    """The build of a wheel adds a layer to the target's own base, also to one that builder makes."""
+    layer = image_kit.layer(Store(tmp_path / "cache"), image_kit.member("usr/bin/gcc", b"x"))
+    asked: list[tuple[str, ...]] = []
+
+    def solve(recipe: Recipe, *rest: object) -> tuple[OsPackage, ...]:
+        asked.append((*recipe.base_packages, *map(str, rest[4:])))
+        return (HELLO,)
+
+    monkeypatch.setattr(apt_solve, "solve_os_packages", solve)
+    monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: layer)
+    for base, packages in (("debian:bookworm", ["gcc"]), ("docker://host.example/os:1", ["hello", "gcc"])):
+        values = {"base_packages": ["hello"], "pip": {"build": {"demo": {"base_packages": ["gcc"]}}}}
+        made = request(tmp_path, base=base, **values)
+        lock = replace(made.lock, base=LockedBase(base, f"sha256:{HASH}"), custom={})
+        assert open_locked_base(replace(made, lock=lock, wheel_of="demo")).layers[-1] == layer
+        assert asked.pop() == (*packages, "pip", "build", "demo", "base_packages")
+    assert opened == [True, True]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from builder.config.recipe import Recipe
+from builder.config.recipe import Recipe, load_recipe
 from builder.errors import BuilderError, ConfigError, SolveError
 from builder.lock.basepython import check_base_python
 from builder.lock.imported import import_lock
@@ -101,3 +103,45 @@ def test_locks_with_conda_packages(tmp_path: Path, settings: Settings) -> None:
         import_lock(LockRequest(recipe(tmp_path, lock="conda.txt", environment=""), settings, base=BASE))
     with pytest.raises(ConfigError, match=r"t.yaml:2: python: conda-lock.yml is used unchanged"):
         check_base_python(recipe(tmp_path, lock="conda-lock.yml"))
+
+
+def typed_recipe(hint: str, root: Path) -> Recipe:
+    """The recipe with the lines of a hint typed into it."""
+    lines = re.sub(r", (?=python:|base_packages:)", "\n", hint[hint.index(" base: ") + 1 :])
+    (root / "recipes/typed.yaml").write_text(f"environment: pyproject.toml\n{lines}\n")
+    return load_recipe("typed", root)
+
+
+@pytest.mark.parametrize(
+    ("requires", "base", "version"),
+    [
+        (">=3.12", "debian:trixie", "3.13.5"),
+        (">=3.10,<3.11", "docker://docker.io/library/python:3.10-slim", "3.10.18"),
+    ],
+)
+def test_another_base(tmp_path: Path, settings: Settings, requires: str, base: str, version: str) -> None:
+    """Where a project requires another Python, the hint names a base that has one."""
+    text = f'[project]\nname = "mine"\nversion = "1"\nrequires-python = "{requires}"\ndependencies = []\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    made = recipe(tmp_path, environment="pyproject.toml")
+    with pytest.raises(SolveError) as caught:
+        lock_target(LockRequest(made, settings, base=BASE))
+    typed = typed_recipe(caught.value.hint, tmp_path)
+    assert (typed.base, typed.python) == (base, "base")
+    python = replace(PYTHON, version=version)
+    lock = lock_target(LockRequest(typed, settings, base=LockedBase(base, BASE.digest, python)))
+    assert lock.packages == (python,)
+
+
+def test_python_version_file(tmp_path: Path, settings: Settings) -> None:
+    """A .python-version that the project does not need is named with a version that the base has."""
+    text = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = []\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    (tmp_path / ".python-version").write_text("3.10\n")
+    made = recipe(tmp_path, environment="pyproject.toml")
+    with pytest.raises(SolveError) as caught:
+        lock_target(LockRequest(made, settings, base=BASE))
+    typed = re.match(r"name Python (\S+) in (\S+):1; or take the Python of another base", caught.value.hint)
+    assert typed is not None, caught.value.hint
+    Path(typed[2]).write_text(typed[1])
+    assert lock_target(LockRequest(made, settings, base=BASE)).packages == (PYTHON,)

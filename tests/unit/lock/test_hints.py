@@ -10,7 +10,9 @@ from builder.config.recipe import Recipe
 from builder.lock.channels import SolverChannel
 from builder.lock.environment import read_environment
 from builder.lock.hints import conda_hint, line_of_missing, pip_hint
+from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
+from builder.net.mirrors import mirrored_url
 from builder.settings import Settings
 from tests.support.channel import index_channel, make_package
 
@@ -71,6 +73,11 @@ def request(folder: Path, *specs: str) -> SolveRequest:
             "below the item '- pip:' if it is a package of PyPI: '- zzz'",
         ),
         (
+            "numpy==2",
+            NONE + "numpy ==2.",
+            "exactly this version: write '- numpy=2'",
+        ),
+        (
             "numpy=3",
             NONE + "numpy 3.*.",
             "conda-forge has numpy in other versions only: write '- numpy'",
@@ -78,7 +85,7 @@ def request(folder: Path, *specs: str) -> SolveRequest:
         (
             "python==3.11",
             NONE + "python ==3.11.",
-            "exactly this version: write '- python=3.11'",
+            "conda-forge has Python 3.11: name Python 3.11 in {folder}/environment.yml:3; or take the Python",
         ),
         (
             "python",
@@ -101,7 +108,8 @@ def request(folder: Path, *specs: str) -> SolveRequest:
 )
 def test_conda(tmp_path: Path, channel: SolverChannel, spec: str, reason: str, hint: str) -> None:
     made = request(tmp_path, spec)
-    assert hint.replace("{recipe}", f"{tmp_path}/mine.yaml") in conda_hint(reason, made, [channel])
+    hint = hint.replace("{recipe}", f"{tmp_path}/mine.yaml").replace("{folder}", str(tmp_path))
+    assert hint in conda_hint(reason, made, [channel])
 
 
 def test_line(tmp_path: Path) -> None:
@@ -120,13 +128,18 @@ def test_line(tmp_path: Path) -> None:
         ),
         (
             "Because there is no version of torch==2.13.0+cu124 and you require torch==2.13.0+cu124",
-            "name the index that has +cu124, above torch in the pip section: "
+            "name the index that has +cu124 above torch in the pip section: "
             "- --extra-index-url https://download.pytorch.org/whl/cu124",
         ),
-        ("Because there is no version of other==1+abc", "name the index that has +abc, above other"),
+        ("Because there is no version of other==1+abc", "name the index that has +abc above other"),
         (
             "Because all versions of sklearn have no usable wheels and you require sklearn",
             "is the name sklearn right? did you mean scikit-learn?",
+        ),
+        (
+            "Wheels are required for `pandas` because building from source is disabled\n"
+            "And because you require numpy<1.20 and pandas>=2.2, we can conclude that your requirements are",
+            "numpy<1.20 and pandas>=2.2 exclude each other, as shown above: change one of them",
         ),
         ("numpy has no usable wheels", "no index has a source distribution for this Python either"),
         ("you require a<1 and a>1, which are incompatible", "relax a requirement of the pip section"),
@@ -137,4 +150,23 @@ def test_line(tmp_path: Path) -> None:
     ],
 )
 def test_pip(text: str, hint: str) -> None:
-    assert hint in pip_hint(text, {"six": "1.16"})
+    assert hint in pip_hint(text, {"six": "1.16"}, Indexes())
+
+
+CU = "https://download.pytorch.org/whl/cu117"
+
+
+def test_index_that_is_named_already() -> None:
+    """The hint never asks for an index that is named; of one that does not answer it asks for a copy."""
+    text = "Because there is no version of torch==2.0.0+cu117 and you require torch==2.0.0+cu117"
+    assert f"--extra-index-url {CU}" in pip_hint(text, {}, Indexes())
+    assert "--extra-index-url" not in pip_hint(text, {}, Indexes(extra=(CU,)))
+    hint = pip_hint(text, {}, Indexes(silent=(CU,)))
+    assert hint == f"package index {CU} does not answer: name a copy: " + (
+        f"export BUILDER_MIRRORS='{CU}=URL-OR-FOLDER'"
+    )
+    typed = (
+        hint.partition("BUILDER_MIRRORS=")[2].strip("'").replace("URL-OR-FOLDER", "https://copy.example/x")
+    )
+    settings = Settings.from_environment({"HOME": "/", "BUILDER_MIRRORS": typed})
+    assert mirrored_url(settings, CU) == "https://copy.example/x"

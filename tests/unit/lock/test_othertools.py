@@ -39,6 +39,12 @@ def test_as_environment(tmp_path: Path, name: str, text: str, what: str, hint: s
     ("name", "text", "what", "hint"),
     [
         ("uv.lock", 'version = 1\n[[package]]\nname = "a"\n', "a lock file of uv", "lock: uv.lock"),
+        (
+            "python_env.yaml",
+            "python: 3.10.4\nbuild_dependencies: [pip]\ndependencies: [-r requirements.txt]\n",
+            "mlflow's python_env.yaml",
+            "environment: requirements.txt",
+        ),
         ("environment.yml", "dependencies: [a]\n", "an environment file", "environment: environment.yml"),
     ],
 )

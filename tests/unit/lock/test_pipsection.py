@@ -80,7 +80,18 @@ def test_bounds(tmp_path: Path) -> None:
             "-r requirments.txt: {folder}/requirments.txt does not exist",
             "correct the name; it is relative to {folder}",
         ),
-        ("-r https://h.example/r.txt", "has to be on this machine", "download it"),
+        (
+            "-r https://h.example/x/r.txt",
+            "has to be on this machine",
+            "download the file beside the one that names it, commit it, and write -r r.txt",
+        ),
+        (
+            "-r https://h.example/x/r.txt --no-deps",
+            "--no-deps is not supported here",
+            "remove --no-deps: builder always locks the dependencies of packages, too; download the file "
+            "beside the one that names it, commit it, and write -r r.txt",
+        ),
+        ("-f dist wheels", "wheels is not supported here", "write one option with one value per line"),
         ("rich --config-settings a=b", "--config-settings: not supported here", "pip: {build: {NAME:"),
         ("-e", "-e names no folder or repository", "write -e FOLDER"),
         ("./dist/x-1.0-py3-none-any.whl", "is a wheel on this machine", "--find-links dist"),

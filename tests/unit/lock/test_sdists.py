@@ -13,7 +13,7 @@ from builder.config.recipe import Recipe
 from builder.errors import FetchError
 from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
-from builder.lock.sdists import find_sdists
+from builder.lock.sdists import find_sdists, find_wheels
 from builder.lock.spec import Environment
 from builder.settings import Settings
 from tests.support.fileserver import Server
@@ -48,6 +48,24 @@ def request(root: Path, newest: datetime | None = None, offline: bool = False) -
 
 def versions(request: SolveRequest, indexes: Indexes) -> list[str]:
     return [str(sdist.version) for sdist in find_sdists("old-pkg", request, "3.11.2", indexes)]
+
+
+WHEELS = f"""<a href="old_pkg-1.0-cp37-cp37m-manylinux1_x86_64.whl">for another Python</a>
+<a href="old_pkg-1.1-cp311-cp311-manylinux_2_17_x86_64.whl">fits</a>
+<a href="old_pkg-1.2-cp311-cp311-win_amd64.whl">for another system</a>
+<a href="old_pkg-1.3-py3-none-any.whl">fits</a>
+<a href="old_pkg-1.4-py3-none-any.whl" data-yanked="">yanked</a>
+<a href="old_pkg-1.5-py3-none-any.whl" data-requires-python="&gt;=3.13">for another Python</a>
+<a href="other-1.6-py3-none-any.whl">another</a><a href="old_pkg-1.7.tar.gz#sha256={SHA}">a source</a>"""
+
+
+def test_wheels(tmp_path: Path, server: Server) -> None:
+    """The versions with a wheel for the target, of the package alone."""
+    server.put("/simple/old-pkg/", WHEELS.encode())
+    index = Indexes(f"{server.url}/simple")
+    found = find_wheels("old-pkg", request(tmp_path), "3.11.2", index)
+    assert sorted(map(str, found)) == ["1.1", "1.3"]
+    assert find_wheels("old-pkg", request(tmp_path, offline=True), "3.11.2", index) == set()
 
 
 def test_html(tmp_path: Path, server: Server) -> None:

@@ -13,7 +13,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, SolveError
+from builder.errors import ConfigError, SolveError, WheelError
 from builder.lock import sourcesolve
 from builder.lock.indexes import Indexes
 from builder.lock.request import BuiltWheel, SolveRequest
@@ -270,3 +270,38 @@ def test_built_again(tmp_path: Path) -> None:
     source.solve(rounds([{"name": "torch", "version": "2.0"}], [made, new]), locked)
     assert isinstance(source.builder, Wheels)
     assert [seen for _, seen in source.builder.built] == [("torch 2.0",), ("torch 1.9",)]
+
+
+def test_old_version(tmp_path: Path, index: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the build of an old version fails, the hint names the first newer one that has a wheel."""
+    newer = {Version("1.23.2"), Version("1.24"), Version("1.20rc1"), Version("0.9")}
+    monkeypatch.setattr(sourcesolve, "find_wheels", lambda *_: newer)
+    index["numpy"] = ["1.21.0"]
+    made = solver(tmp_path)
+    made.builder = Failing(tmp_path)
+    solve = first_stubs("numpy", "1.21.0")
+    with pytest.raises(WheelError) as caught:
+        made.solve(solve, locked)
+    assert (
+        caught.value.hint == "numpy 1.21.0 has no wheel for Python 3.11.2: write numpy>=1.23.2; read the log"
+    )
+
+
+class Failing(Wheels):
+    """Builds nothing."""
+
+    def build(self, *_: object) -> BuiltWheel:
+        raise WheelError("Broken toolchain", "read the log")
+
+
+def first_stubs(name: str, version: str) -> Callable[[Sequence[str], Sequence[str]], Solved]:
+    """Return a uv that finds no wheel, and then the stub of this version."""
+    answers: list[Solved | None] = [None, [{"name": name, "version": version}]]
+
+    def solve(*_: Sequence[str]) -> Solved:
+        answer = answers.pop(0)
+        if answer is None:
+            raise no_wheels(name)
+        return answer
+
+    return solve

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from builder.config.recipe import load_recipe
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import WheelError
 from builder.run.base import RunOptions
@@ -145,8 +147,8 @@ BUILD = "pip: {build: {demo: "
     ("log", "hint"),
     [
         ("[Errno -3] Temporary failure in name resolution", f"or allow it: {BUILD}{{network: true}}"),
-        ("error: [Errno 2] No such file or directory: 'x86_64-linux-gnu-gcc'", "base_packages: [gcc, g++"),
-        ("x.c:1: fatal error: mpi.h: No such file or directory", "mpi.h is missing: name the Debian"),
+        ("x.c:1: fatal error: odd.h: No such file or directory", "odd.h is missing: name the Debian"),
+        ('../meson.build:1: ERROR: Dependency "cairo" not found, tried pkgconfig', '"cairo" is missing'),
         ("ModuleNotFoundError: No module named 'torch.utils'", f"{BUILD}{{needs: [torch]}}"),
         (
             "Segmentation fault",
@@ -156,3 +158,66 @@ BUILD = "pip: {build: {demo: "
 )
 def test_hints(job: Job, settings: Settings, log: str, hint: str) -> None:
     assert hint in failure(job, settings, log).hint
+
+
+CC = ["gcc", "g++", "libc6-dev"]
+
+
+@pytest.mark.parametrize(
+    ("log", "packages"),
+    [
+        ("error: [Errno 2] No such file or directory: 'x86_64-linux-gnu-gcc'", CC),
+        ("error: [Errno 2] No such file or directory: 'cpp'", CC),
+        ("error: command 'x86_64-linux-gnu-gcc' failed: No such file or directory", CC),
+        ("ERROR: Unknown compiler(s): [['cc'], ['gcc'], ['clang']]", CC),
+        ("Exception: you need a C compiler to build uWSGI", CC),
+        (
+            'build program corresponding to "Unix Makefiles".  CMAKE_MAKE_PROGRAM is not set.\n'
+            "CMake Error: CMAKE_C_COMPILER not set, after EnableLanguage",
+            [*CC, "make"],
+        ),
+        (
+            "error: Cannot compile MPI programs. Check your configuration!!!",
+            ["gcc", "libc6-dev", "libmpich-dev"],
+        ),
+        (
+            "/bin/sh: 1: pkg-config: not found\nTrying pkg-config --exists mysqlclient",
+            ["default-libmysqlclient-dev", "gcc", "libc6-dev", "pkg-config"],
+        ),
+        (
+            "Did not find CMake 'cmake'\nfailed: Pkg-config for machine host machine not found. Giving up.",
+            ["pkg-config"],
+        ),
+        ("Error: pg_config executable not found.", ["libpq-dev", "gcc", "libc6-dev"]),
+        ("error: command 'swig' failed: No such file or directory", ["swig"]),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'git'", ["git"]),
+        ("CMake Error: Could not find git executable", ["git"]),
+        ("make: command not found", ["make"]),
+        ("[Errno -3] Temporary failure in name resolution\nRust not found, installing into", ["cargo"]),
+        ("error: can't find Rust compiler", ["cargo"]),
+        ("meson.build:3:0: ERROR: Unknown compiler(s): [['gfortran'], ['flang']]", ["gfortran"]),
+        ("x.h:4: fatal error: Python.h: No such file or directory", ["python3-dev"]),
+    ],
+)
+def test_typed_hints(job: Job, settings: Settings, tmp_path: Path, log: str, packages: list[str]) -> None:
+    """The hint is a line of a recipe. With its packages the same log results in another hint."""
+    job = replace(job, settings=WheelBuild(base_packages=("xz-utils",)))
+    typed = typed_packages(failure(job, settings, log).hint, tmp_path)
+    assert typed == ("xz-utils", *packages)
+    job = replace(job, settings=WheelBuild(base_packages=typed))
+    assert "lacks OS packages" not in failure(job, settings, log).hint
+
+
+def typed_packages(hint: str, root: Path) -> tuple[str, ...]:
+    """The packages of the build in a recipe to which the line of a hint was added."""
+    (root / "recipes").mkdir(exist_ok=True)
+    line = hint.partition(": ")[2]
+    (root / "recipes/t.yaml").write_text(f"base: debian:bookworm\nenvironment: e.yml\n{line}\n")
+    return load_recipe("t", root).pip.build["demo"].base_packages
+
+
+def test_unknown_header(job: Job, settings: Settings) -> None:
+    """The line keeps the packages that the recipe names already."""
+    job = replace(job, settings=WheelBuild(base_packages=("gcc", "g++", "libc6-dev")))
+    hint = failure(job, settings, "x.c:1: fatal error: odd.h: No such file or directory").hint
+    assert f"{BUILD}{{base_packages: [gcc, g++, libc6-dev, NAME-dev]}}" in hint
