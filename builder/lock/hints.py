@@ -6,8 +6,10 @@ import asyncio
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from builder.config.recipe import Recipe
 from builder.lock.basepython import python_hint
 from builder.lock.channels import SolverChannel, gateway
 from builder.lock.indexes import Indexes
@@ -152,20 +154,21 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 # pip --------------------------------------------------------------------------------------------------------
 
 
-def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes) -> str:
+def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: Recipe) -> str:
     """What to write when uv found no solution.
 
     Args:
         text: uv's message.
         provided: names and versions of the packages that conda provides.
         indexes: those that were searched.
+        recipe: the target.
     """
     hints = [
         f"package index {url} does not answer: name a copy: export BUILDER_MIRRORS='{url}=URL-OR-FOLDER'"
         for url in map(redact, indexes.silent)
     ]
     if not hints:
-        hints = [*_name_hints(text), *_version_hints(text, indexes)]
+        hints = [*_name_hints(text, recipe), *_version_hints(text, indexes)]
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"
@@ -190,14 +193,27 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes) -> str:
     return "; ".join(dict.fromkeys(hints)) or "relax a requirement of the pip section"
 
 
-def _name_hints(text: str) -> Iterator[str]:
-    """For names that an index does not have, and for those that stand for another package."""
+def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
+    """Yield hints for names that an index does not have, and for those that stand for another package."""
     missing = _NOT_FOUND.findall(text)
     for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
         if name in PIP_NAMES:
             yield f"is the name {name} right? did you mean {PIP_NAMES[name]}?"
+        elif folder := _folder_of(name, recipe.root):
+            yield (
+                f"the project has a folder of this name: printf '%s\\n' ./{folder} . >> requirements.txt && "
+                f"rm {recipe.source} && builder init --from requirements.txt"
+            )
         elif name in missing:
             yield f"is the name {name} right? correct it, or name its index: --extra-index-url URL"
+
+
+def _folder_of(name: str, root: Path) -> str:
+    """Return the package below a project whose folder has a name, but for case and hyphens; empty if none."""
+    files = [*root.glob("*/setup.py"), *root.glob("*/*/setup.py")]
+    folders = (file.parent.relative_to(root) for file in sorted(files))
+    plain = name.replace("-", "").lower()
+    return next((str(f) for f in folders if re.sub(r"[-_.]", "", f.name).lower() == plain), "")
 
 
 def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:

@@ -158,7 +158,7 @@ def _explained(
         )
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
-    hint = pip_hint(text, provided, indexes)
+    hint = pip_hint(text, provided, indexes, request.recipe)
     error = SolveError(f"{where}: no set of wheels satisfies the pip section:\n{text}", hint)
     names = names_without_wheel(raw)
     return NoWheels(error, names) if names else error

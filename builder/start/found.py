@@ -122,13 +122,13 @@ def no_packages(problem: str, root: Path) -> UsageError:
     """
     code = [name for name, _ in own_code(root)]
     if names := imported_packages(root, code):
-        write = f"printf '%s\\n' {shlex.join(names)} > requirements.txt"
+        write = f"printf '%s\\n' {shlex.join(names)} >> requirements.txt"
         return UsageError(problem, f"the code imports these: {write} && builder init --from requirements.txt")
     paths = sorted(path for pattern in ("*", "*/*") for path in root.glob(pattern) if not path.is_symlink())
     if below := [path for path in paths if candidates(path)]:
-        names = ", ".join(str(path.relative_to(root)) for path in below[:_MOST_NAMES])
+        shown = ", ".join(str(path.relative_to(root)) for path in below[:_MOST_NAMES])
         return UsageError(
-            problem, f"folders below name some ({names}): cd {shlex.quote(str(below[0]))} && builder init"
+            problem, f"folders below name some ({shown}): cd {shlex.quote(str(below[0]))} && builder init"
         )
     return UsageError(
         problem, "list the packages in requirements.txt, and run: builder init --from requirements.txt"

@@ -39,7 +39,7 @@ _LACKING = {
     "gcc g++ libc6-dev": r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: "
     r"(?:No such file|None)|(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
     r"CMAKE_C(?:XX)?_COMPILER (?:could be found|not set)|Unknown compiler\(s\): \[\['c|need a C compiler|"
-    r"[Nn]o such file or directory: '(?:[\w-]*(?:gcc|g\+\+)|cpp)'",
+    r"linux/input\.h|[Nn]o such file or directory: '(?:[\w-]*(?:gcc|g\+\+)|cpp)'",
     "make": r"CMAKE_MAKE_PROGRAM is not set",
     "gcc libc6-dev libmpich-dev": r"Cannot compile MPI programs|fatal error: mpi\.h",
     "pkg-config": r"Pkg-config for machine .* not found",
@@ -68,6 +68,15 @@ _HINTS = (
     (
         r"fatal error: (\S+\.h(?:pp)?): No such file|Dependency (?:lookup for )?(\S+) (?:with|not found)",
         "{0} is missing: name the Debian package that has it: `base_packages: [{known}NAME-dev]`",
+    ),
+    (
+        r"Multiple top-level (?:packages|modules) discovered in a flat-layout",
+        "setuptools cannot tell what to install; let the image copy the code: "
+        "builder init --name copied --from requirements.txt && builder build copied",
+    ),
+    (
+        r"unable to detect version for",
+        'no tag of git is found: `env: {{SETUPTOOLS_SCM_PRETEND_VERSION: "1.0"}}`',
     ),
     (
         r"ModuleNotFoundError: No module named '(\w+)",

@@ -48,6 +48,7 @@ checkpoint = {path = "../checkpoint", editable = true}
 """
 PACKAGE = "[project]\nname = 'checkpoint'\nversion = '1.0'\n"
 VARIABLES = "dependencies: [python=3.11, {pip: [six]}]\nvariables: {MODEL_SIZE: '7'}\n"
+FLAT = "[project]\nname = 'YOLOv5'\nversion = '7.0'\ndependencies = ['six']\n" + BACKEND
 #: Files by path; what the image runs.
 DIRECT: dict[str, tuple[Mapping[str, str], str]] = {
     "minGPT": (
@@ -83,6 +84,32 @@ HINTED: dict[str, tuple[Mapping[str, str], str, str]] = {
         },
         "import langgraph",
         "libs/langgraph",
+    ),
+    "yolov5": (
+        {
+            "pyproject.toml": FLAT,
+            "requirements.txt": "six\n",
+            "models/__init__.py": "import six\n",
+            "utils/__init__.py": "",
+        },
+        "import models, utils",
+        ".",
+    ),
+    "RFdiffusion": (
+        {
+            "setup.py": SETUP.format(name="rfdiffusion", needs="'se3-transformer'"),
+            "rfdiffusion/__init__.py": "import se3_transformer\n",
+            "env/SE3Transformer/setup.py": "from setuptools import setup\n"
+            "setup(name='se3-transformer', packages=['se3_transformer'])\n",
+            "env/SE3Transformer/se3_transformer/__init__.py": "",
+        },
+        "import rfdiffusion",
+        ".",
+    ),
+    "nanochat": (
+        {".python-version": "3.10\n", "requirements.txt": "six\n", "nanochat.py": "import six\n"},
+        "import nanochat",
+        ".",
     ),
 }
 _TYPED = re.compile(r"hint:.*?((?:cd|rm|printf|builder) .*)")

@@ -149,19 +149,20 @@ def test_line(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_pip(text: str, hint: str) -> None:
-    assert hint in pip_hint(text, {"six": "1.16"}, Indexes())
+def test_pip(tmp_path: Path, text: str, hint: str) -> None:
+    assert hint in pip_hint(text, {"six": "1.16"}, Indexes(), request(tmp_path, "six").recipe)
 
 
 CU = "https://download.pytorch.org/whl/cu117"
 
 
-def test_index_that_is_named_already() -> None:
+def test_index_that_is_named_already(tmp_path: Path) -> None:
     """The hint never asks for an index that is named; of one that does not answer it asks for a copy."""
     text = "Because there is no version of torch==2.0.0+cu117 and you require torch==2.0.0+cu117"
-    assert f"--extra-index-url {CU}" in pip_hint(text, {}, Indexes())
-    assert "--extra-index-url" not in pip_hint(text, {}, Indexes(extra=(CU,)))
-    hint = pip_hint(text, {}, Indexes(silent=(CU,)))
+    recipe = request(tmp_path, "six").recipe
+    assert f"--extra-index-url {CU}" in pip_hint(text, {}, Indexes(), recipe)
+    assert "--extra-index-url" not in pip_hint(text, {}, Indexes(extra=(CU,)), recipe)
+    hint = pip_hint(text, {}, Indexes(silent=(CU,)), recipe)
     assert hint == f"package index {CU} does not answer: name a copy: " + (
         f"export BUILDER_MIRRORS='{CU}=URL-OR-FOLDER'"
     )
@@ -170,3 +171,16 @@ def test_index_that_is_named_already() -> None:
     )
     settings = Settings.from_environment({"HOME": "/", "BUILDER_MIRRORS": typed})
     assert mirrored_url(settings, CU) == "https://copy.example/x"
+
+
+def test_folder_of_the_project(tmp_path: Path) -> None:
+    """A package that no index has, but a folder of the project (RFdiffusion)."""
+    (tmp_path / "env" / "SE3Transformer").mkdir(parents=True)
+    (tmp_path / "env" / "SE3Transformer" / "setup.py").touch()
+    text = "Because se3-transformer was not found in the package registry and rfdiffusion depends on it"
+    recipe = request(tmp_path, "six").recipe
+    hint = pip_hint(text, {}, Indexes(), recipe)
+    assert hint.partition(": ")[2] == (
+        "printf '%s\\n' ./env/SE3Transformer . >> requirements.txt && "
+        f"rm {recipe.source} && builder init --from requirements.txt"
+    )

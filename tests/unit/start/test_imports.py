@@ -42,7 +42,11 @@ def test_packages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "hint"),
     [
-        ("train.py", "import torch, PIL\n", "printf '%s\\n' pillow torch > requirements.txt && builder init"),
+        (
+            "train.py",
+            "import torch, PIL\n",
+            "printf '%s\\n' pillow torch >> requirements.txt && builder",
+        ),
         ("mnist/requirements.txt", "torch\n", "cd {folder}/mnist && builder init"),
         ("notes.txt", "", "list the packages in requirements.txt"),
     ],
