@@ -32,7 +32,7 @@ def image_of(
         layers: from the bottom up.
         env: its environment variables.
         architecture: OCI's name of the processor.
-        target: the target that it becomes; unpacked images of one target share their files.
+        target: the target that it becomes; the last unpacked images of each target are kept.
     """
     runtime = {
         "Env": [f"{name}={value}" for name, value in env.items()],

@@ -26,7 +26,7 @@ from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK
 from builder.run.podman import PodmanRunner
-from builder.run.rootfs import cached_lower, cached_rootfs
+from builder.run.rootfs import cached_rootfs
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.run.task import TaskLog
 from builder.run.userns import interpreter_of, run_recorded
@@ -142,8 +142,7 @@ def _layer(job: Job, runner: Runner) -> Layer:
     """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
-    unpack = cached_rootfs if isinstance(job.image, SifImage) else cached_lower
-    rootfs = unpack(job.image, job.settings, job.store, job.reporter, owner=owner)
+    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
     options = RunOptions(
         env=job.env,
         mounts=step.mounts,

@@ -24,14 +24,14 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.store.blobs import Store
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
 from builder.store.running import oldest_running
-from builder.store.unpacked import KEPT_DAYS, TreeName, prune_unpacked, remove_unless_used
+from builder.store.unpacked import KEPT_DAYS, prune_unpacked, remove_unless_used
 from builder.store.walk import Stuck, bottom_up, try_to_remove
 
 
@@ -204,32 +204,37 @@ def _item(kind: str, path: Path, used: float, *more: Path) -> Iterator[Item]:
     """Yield a folder, or a file that no other name refers to, with files that belong to it."""
     info = path.lstat()
     if stat.S_ISDIR(info.st_mode):
-        yield Item(kind, (path,), _freed((path,)), used)
+        yield Item(kind, (path,), _freed(path, Counter()), used)
     elif stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
         yield Item(kind, (path, *more), info.st_size, used)
 
 
 def _unpacked(rootfs: Path) -> Iterator[Item]:
-    """The unpacked images, each with those that share its layers below the topmost."""
-    groups: dict[object, list[Path]] = {}
-    for path in sorted(rootfs.glob("[!.]*")):
-        name = TreeName.parse(path.name)
-        groups.setdefault((name.target, name.lower, name.uid) if name else path, []).append(path)
-    for paths in groups.values():
-        with contextlib.suppress(OSError):
-            yield Item("rootfs", tuple(paths), _freed(paths), max(path.stat().st_mtime for path in paths))
+    """Yield the unpacked images and layers, the least recently used first.
 
-
-def _freed(trees: Sequence[Path]) -> int:
-    """The bytes of files all of whose names are in these trees."""
+    They share files. A file's size counts where its last name is removed.
+    """
     names: Counter[tuple[int, int]] = Counter()
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for tree in trees:
-        for _, _, info in files_below(tree):
-            inode = info.st_dev, info.st_ino
-            names[inode] += 1
-            found[inode] = info.st_nlink, info.st_size
-    return sum(size for inode, (links, size) in found.items() if names[inode] >= links)
+    found: list[tuple[float, Path]] = []
+    for path in rootfs.glob("[!.]*"):
+        with contextlib.suppress(OSError):  # another process removed it
+            found.append((path.stat().st_mtime, path))
+    for used, path in sorted(found):
+        with contextlib.suppress(OSError):
+            yield Item("rootfs", (path,), _freed(path, names), used)
+
+
+def _freed(tree: Path, names: Counter[tuple[int, int]]) -> int:
+    """Return the bytes of files that are gone after this tree.
+
+    ``names`` counts their names in trees that are removed before, and is updated.
+    """
+    freed = 0
+    for _, _, info in files_below(tree):
+        inode = info.st_dev, info.st_ino
+        names[inode] += 1
+        freed += info.st_size * (names[inode] == info.st_nlink)
+    return freed
 
 
 def _prune_everything(cache: Path, stuck: Stuck) -> None:

@@ -1,23 +1,24 @@
 """Unpacked images in the cache: which are in use, and which are removed.
 
-An image with many files is unpacked in seconds, but takes gigabytes. So of each target only the images that
-were used last are kept::
+An image with many files is unpacked in seconds, but takes gigabytes. So each layer is unpacked once, and the
+files of images are hard links to those of layers::
 
-    rootfs/TARGET.LOWER.DIGEST-UID    an image
-    rootfs/TARGET.LOWER.lower-UID     its layers without the topmost; images share these files as hard links
+    rootfs/TARGET.LAYERS-UID    an image; LAYERS is a hash of all its layers
+    rootfs/BLOB-UID             a layer, by the digest of its blob
 
-``LOWER`` is a hash of all layers but the topmost. A process that runs an image holds a lock on its folder
-until the process ends. No folder with a lock is removed.
+Of each target only the images that were used last are kept, and only layers that share files with an image.
+A process that runs an image holds a lock on its folder until the process ends, and one that links to a
+layer's files a lock on that. No folder with a lock is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
-import re
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from builder.store.temporary import temporary_beside
@@ -28,34 +29,28 @@ KEPT = 2
 #: ``builder cache prune`` removes unpacked images that were not used for this many days, although other files
 #: of the cache stay longer: they take most space and are made again in seconds.
 KEPT_DAYS = 1.0
-_NAME = re.compile(r"(?P<target>.+)\.(?P<lower>[0-9a-f]{16})\.(?P<image>[0-9a-f]{24}|lower)-(?P<uid>\d+)")
+_HEX = "[0-9a-f]"
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Folders whose lock this process holds, and the open folder of each.
 _held: dict[Path, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class TreeName:
-    """The name of an unpacked image's folder."""
+def image_folder(rootfs: Path, target: str, digests: Iterable[str], uid: int) -> Path:
+    """Returns the folder of an image of a target; the files belong to the user ``uid``.
 
-    target: str
-    lower: str
-    """16 hex digits: all layers but the topmost."""
-    uid: int
-    """Whose files they are."""
-    image: str = "lower"
-    """24 hex digits of the image's digest, or ``lower``."""
+    Args:
+        rootfs: the folder of all unpacked images.
+        target: letters, digits, and ``._-``.
+        digests: of the blobs of all layers. They are verified: an image may list another one's diff_ids.
+        uid: the user.
+    """
+    key = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:24]
+    return rootfs / f"{target}.{key}-{uid}"
 
-    def __str__(self) -> str:
-        return f"{self.target}.{self.lower}.{self.image}-{self.uid}"
 
-    @classmethod
-    def parse(cls, name: str) -> TreeName | None:
-        """The parts of a folder's name; None for other names."""
-        found = _NAME.fullmatch(name)
-        if found is None:
-            return None
-        return cls(found["target"], found["lower"], int(found["uid"]), found["image"])
+def layer_folder(rootfs: Path, digest: str, uid: int) -> Path:
+    """Returns the folder of a layer, by the digest of its blob; the files belong to the user ``uid``."""
+    return rootfs / f"{digest.removeprefix('sha256:')}-{uid}"
 
 
 def hold(folder: Path) -> bool:
@@ -67,10 +62,22 @@ def hold(folder: Path) -> bool:
     if folder in _held:
         os.utime(_held[folder])
         return True
+    fd = open_used(folder)
+    if fd is not None:
+        _held[folder] = fd
+    return fd is not None
+
+
+def open_used(folder: Path) -> int | None:
+    """Marks an unpacked image or layer as used now, and opens it: while it is open, nobody removes it.
+
+    Returns:
+        The descriptor; None: there is no such folder.
+    """
     try:
         fd = os.open(folder, _FLAGS)
     except FileNotFoundError:
-        return False
+        return None
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(fd, fcntl.LOCK_SH)
     try:
@@ -79,16 +86,15 @@ def hold(folder: Path) -> bool:
         is_same = False  # removed before it was locked
     if not is_same:
         os.close(fd)
-        return False
+        return None
     os.utime(fd)  # `builder cache prune` goes by the time of last use
-    _held[folder] = fd
-    return True
+    return fd
 
 
 def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
-    """Removes an unpacked image; returns False if a process uses it, or the user may not remove it.
+    """Removes an unpacked image or layer; returns False if it is in use, or the user may not remove it.
 
-    Where the file system has no locks, an image counts as used for :data:`KEPT_DAYS` after its last start.
+    Where the file system has no locks, it counts as in use for :data:`KEPT_DAYS` after its last use.
     """
     try:
         fd = os.open(folder, _FLAGS)
@@ -107,7 +113,7 @@ def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
 
 
 def _is_used(fd: int) -> bool:
-    """Whether a process holds an unpacked image; else this process holds it alone."""
+    """Return whether a process uses an unpacked image or layer; else this process holds it alone."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -118,31 +124,33 @@ def _is_used(fd: int) -> bool:
 
 
 def keep_last(rootfs: Path, target: str, uid: int) -> None:
-    """Removes the images of a target and user that are not among the last :data:`KEPT` that were used."""
-    trees = [(name, path) for name, path in _trees(rootfs) if (name.target, name.uid) == (target, uid)]
-    images = [(name, path) for name, path in trees if name.image != "lower"]
-    images.sort(key=lambda item: item[1].stat().st_mtime, reverse=True)
-    kept = {name.lower for name, path in images[:KEPT]}
-    kept |= {name.lower for name, path in images[KEPT:] if not remove_unless_used(path)}
-    for name, path in trees:
-        if name.image == "lower" and name.lower not in kept:
-            remove_unless_used(path)
+    """Removes the images of a target and user that are not among the last :data:`KEPT` that were used.
+
+    Then it removes the user's layers that no image shares files with.
+    """
+    images = list(rootfs.glob(f"{target}.{_HEX * 24}-{uid}"))
+    images.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for image in images[KEPT:]:
+        remove_unless_used(image)
+    for layer in rootfs.glob(f"{_HEX * 64}-{uid}"):
+        if not _is_shared(layer):
+            remove_unless_used(layer)
+
+
+def _is_shared(layer: Path) -> bool:
+    """Return whether an image has a file of a layer. Images are complete when they get their name."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(layer) as files:  # another process may remove it
+        return any(file.stat().st_nlink > 1 for file in files)
+    return False
 
 
 def prune_unpacked(rootfs: Path, stuck: Stuck) -> None:
-    """Remove all unpacked images that no process uses; ``stuck`` receives what cannot be removed."""
+    """Remove all unpacked images and layers that no process uses.
+
+    ``stuck`` receives what cannot be removed.
+    """
     for path in rootfs.glob("[!.]*"):  # a process that runs writes what is hidden
         if not path.is_dir() or path.is_symlink():
             path.unlink(missing_ok=True)
         else:
             remove_unless_used(path, stuck)
-
-
-def _trees(rootfs: Path) -> list[tuple[TreeName, Path]]:
-    """The unpacked images in their folder, of all targets and users."""
-    found = []
-    for path in rootfs.glob("*"):
-        name = TreeName.parse(path.name)
-        if name is not None:
-            found.append((name, path))
-    return found

@@ -2,6 +2,14 @@
 
 No member can reach outside the folder: a path that has anything but directories above it is refused, and no
 link is followed. Device nodes and extended attributes are left out.
+
+A layer can be unpacked alone, for all images that have it. Its folder holds the content of its files, under
+numbers, and a list of its members. So whiteouts, hard links to other layers and modes of folders stay what
+they are, and no path of the layer is a path on this machine. A tree has hard links to these files::
+
+    layer: members     0 opt/ (folder)   1 opt/a (file)   2 opt/.wh.b (whiteout)
+    layer: 1           the content of opt/a
+    tree:  opt/a       a hard link to it
 """
 
 # ruff: noqa: PTH101, PTH102, PTH211
@@ -9,26 +17,29 @@ link is followed. Device nodes and extended attributes are left out.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import shutil
-import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import ImageError
-from builder.model import Image, Layer
-from builder.oci.manifest import require_layers
+from builder.model import Layer
 from builder.store.blobs import Store
-from builder.store.files import require_space, space_errors
+from builder.store.files import space_errors
 from builder.store.walk import remove_tree
+from builder.trees.bounds import Tally
 from builder.trees.member import DO_NOT_USE, Advance, Content, Kind, Member, counted
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source
 
 #: How much larger a layer's files are than its blob, where their size is not known.
 _UNPACKED_PER_BYTE = 3
+#: The list in the folder of an unpacked layer: a JSON array on each line. Line N describes the file N.
+_MEMBERS = "members"
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: The bits of a mode that remain, as everything belongs to this user: no setuid and setgid.
 _FILE_BITS = 0o1777
@@ -37,27 +48,49 @@ _FOLDER_BITS = 0o3777
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def unpack(
-    image: Image,
-    folder: Path,
-    store: Store,
-    *,
-    layers: int | None = None,
-    advance: Advance = int,
-) -> None:
-    """Unpacks the layers of an image, see :func:`write_tree`.
+@dataclass(slots=True)
+class _Unpacked(Member):
+    """A member of a layer that was unpacked."""
+
+    place: str = ""
+    """Where the content of a file is on this machine."""
+
+
+def unpack_layer(layer: Layer, folder: Path, store: Store, advance: Advance = int) -> None:
+    """Unpacks one layer into a new folder, for :func:`unpacked_source`. After an error the folder is gone.
 
     Args:
-        image: the image; all its layers are on this machine.
-        folder: must not exist, or be empty.
+        layer: its blob is on this machine.
+        folder: must not exist.
         store: knows which blobs are verified.
-        layers: how many layers, from the bottom up; None: all.
         advance: receives the bytes of each file that was unpacked.
+
+    Raises:
+        ImageError: the layer is damaged or unsafe.
+        SpaceError: the disk is full.
     """
-    require_layers(image, f"unpack into {folder}")
-    wanted = image.layers[:layers]
-    sources = [layer_source(layer, store) for layer in wanted]
-    write_tree(sources, folder, unpacked_size(wanted), advance)
+    tally = Tally(str(layer.path))
+    with _new_folder(folder), (folder / _MEMBERS).open("w") as members:
+        for number, (member, content) in enumerate(layer_source(layer, store)()):
+            tally.add(member)
+            if member.kind is Kind.FILE:
+                _write_file(f"{folder}/{number}", member, counted(content, advance))
+            kind = member.kind.decode()
+            fields = member.path, kind, member.mode, member.size, member.mtime, member.target
+            members.write(f"{json.dumps(fields)}\n")
+
+
+def unpacked_source(folder: Path) -> Source:
+    """Return the members of an unpacked layer. Its files become hard links in a tree."""
+
+    def stream() -> Stream:
+        with (folder / _MEMBERS).open() as members:
+            for number, line in enumerate(members):
+                path, kind, mode, size, mtime, target = json.loads(line)
+                place = f"{folder}/{number}"
+                yield _Unpacked(path, Kind(kind.encode()), mode, 0, 0, size, mtime, target, place), iter(())
+
+    return stream
 
 
 def unpacked_size(layers: Iterable[Layer]) -> int:
@@ -65,67 +98,40 @@ def unpacked_size(layers: Iterable[Layer]) -> int:
     return sum(layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size for layer in layers)
 
 
-def write_tree(sources: Sequence[Source], folder: Path, size: int, advance: Advance = int) -> None:
+def write_tree(sources: Sequence[Source], folder: Path, advance: Advance = int) -> None:
     """Writes what layers or partitions have together into a new folder.
 
     This user can read, change and remove what is in it; no file is setuid. After an error the folder is gone.
 
     Args:
         sources: the layers, from the bottom up.
-        folder: must not exist, or be empty.
-        size: about how many bytes will be written.
+        folder: must not exist.
         advance: receives the bytes of each file that was written.
 
     Raises:
-        ImageError: a layer is damaged, unsafe or was never downloaded, or the folder is not empty.
-        SpaceError: the disk has too little room.
+        ImageError: a layer is damaged, unsafe or was never downloaded.
+        SpaceError: the disk is full.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ImageError(f"{folder} is not empty", "unpack into a new folder")
+    with _new_folder(folder):
+        writer = _Writer(str(folder))
+        for member, content in Merge(sources):
+            writer.add(member, counted(content, advance))
+        writer.finish()
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder, which is removed if the body of the ``with`` statement fails to fill it."""
     with space_errors(folder.parent):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True)
         try:
-            require_space(folder, size, f"unpacking into {folder}")
-            writer = _Writer(str(folder))
-            for member, content in Merge(sources):
-                writer.add(member, counted(content, advance))
-            writer.finish()
+            yield
         except BaseException as e:
             remove_tree(folder)
             if isinstance(e, OSError) and e.errno not in _DISK_FULL:
                 name = os.fsdecode(e.filename or "?")
                 raise ImageError(f"cannot unpack {name}: {e.strerror}", DO_NOT_USE) from None
             raise
-
-
-@dataclass(slots=True)
-class _Linked(Member):
-    """A file of another tree on this machine, which is linked instead of written."""
-
-    place: str = ""
-    """Its path on this machine."""
-
-
-def tree_source(folder: Path) -> Source:
-    """The members of a tree that :func:`write_tree` wrote. Writing them makes hard links to its files."""
-
-    def stream() -> Stream:
-        yield _found(folder, ""), iter(())
-        for where, folders, files in os.walk(folder):
-            for name in (*folders, *files):
-                path = Path(where, name)
-                yield _found(path, str(path.relative_to(folder))), iter(())
-
-    return stream
-
-
-def _found(place: Path, path: str) -> Member:
-    info = place.lstat()
-    if stat.S_ISDIR(info.st_mode):
-        mode = stat.S_IMODE(info.st_mode)
-        return Member(path, Kind.DIRECTORY, mode, mtime=info.st_mtime)
-    kind = Kind.SYMLINK if stat.S_ISLNK(info.st_mode) else Kind.FILE
-    return _Linked(path, kind, size=info.st_size, place=str(place))
 
 
 class _Writer:
@@ -162,13 +168,13 @@ class _Writer:
         self._make_folder(member.path.rpartition("/")[0])
         self._files.add(member.path)
         real = f"{self._root}/{member.path}"
-        if isinstance(member, _Linked):
-            _link(member.place, real)
-        elif member.kind is Kind.SYMLINK:
+        if member.kind is Kind.SYMLINK:
             os.symlink(member.target, real)
         elif member.kind is Kind.FIFO:
             os.mkfifo(real, 0o600)
             os.chmod(real, member.mode & _FILE_BITS)
+        elif isinstance(member, _Unpacked):
+            _link(member.place, real)
         else:
             _write_file(real, member, content)
 
@@ -200,7 +206,7 @@ class _Writer:
 
 
 def _link(place: str, real: str) -> None:
-    """Makes a hard link, or a copy on a file system without hard links."""
+    """Makes a hard link; a copy on a file system without hard links, or if the file has too many."""
     try:
         os.link(place, real, follow_symlinks=False)
     except OSError:

@@ -23,12 +23,12 @@ from builder.sif.read import open_sif
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.trees.merge import Merge
-from builder.trees.rootfs import unpack
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support.channel import index_channel, make_package, serve
 from tests.support.compare import compare_trees, image_sources, image_tree
 from tests.support.condapackage import PLACEHOLDER
 from tests.support.debian_channel import CHANNEL_FOLDER, make_debian_channel
+from tests.support.images import unpack
 from tests.support.miniforge import cotainr_with, make_installer, write_tool
 from tests.support.parts import (
     Apptainer,

@@ -33,10 +33,10 @@ from builder.model import Fetched, Image, Layer, Lock
 from builder.oci.layout import write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.trees.rootfs import unpack
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
 from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes
+from tests.support.images import unpack
 from tests.support.packagefiles import files_of
 from tests.support.rootfs import make_rootfs_tar
 

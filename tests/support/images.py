@@ -7,6 +7,7 @@ import hashlib
 import io
 import random
 import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, 
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 from builder.registry.push import PushReport, push_image
+from builder.store.blobs import Store
+from builder.trees.rootfs import unpack_layer, unpacked_source, write_tree
 
 
 def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
@@ -62,6 +65,15 @@ def make_test_image(layers: list[Layer], label: str = "") -> Image:
         manifest,
         Descriptor(OCI_MANIFEST, digest_of(manifest), len(manifest)),
     )
+
+
+def unpack(image: Image, folder: Path, store: Store) -> None:
+    """Unpacks an image into a new folder as ``cached_rootfs`` does: each layer alone, then links to them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        places = [Path(scratch, str(number)) for number in range(len(image.layers))]
+        for layer, place in zip(image.layers, places, strict=True):
+            unpack_layer(layer, place, store)
+        write_tree([unpacked_source(place) for place in places], folder)
 
 
 def push_tagged(

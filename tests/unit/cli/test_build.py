@@ -13,9 +13,9 @@ import builder.store.files
 from builder.image.smoke_program import smoke_program
 from builder.oci.layout import read_layout
 from builder.store.blobs import Store
-from builder.trees.rootfs import unpack
 from tests.support.channel import Server, index_channel, make_package
 from tests.support.cli import Cli, tags
+from tests.support.images import unpack
 from tests.support.project import TinyProject, edit, whole
 
 

@@ -18,13 +18,13 @@ from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.store.walk import remove_tree
 from builder.trees.member import Kind, Member
-from builder.trees.rootfs import unpack
 from builder.trees.squashfs.format import SUPERBLOCK, Superblock
 from builder.trees.squashfs.reader import Squashfs
 from builder.trees.squashfs.writer import SquashfsWriter
 from tests.support.compare import image_tree
 from tests.support.fuzz import Sample, fuzz, only_builder_errors
 from tests.support.image_kit import EPOCH, image, member, settings, tar_bytes
+from tests.support.images import unpack
 from tests.support.sif_place import Place
 
 

@@ -16,8 +16,8 @@ from builder.layers.entry import Entry, Inline, LinkContext
 from builder.model import Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.trees.rootfs import unpack
 from tests.support.image_kit import image, layer, member, recipe
+from tests.support.images import unpack
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 

@@ -93,25 +93,25 @@ def test_nothing_that_is_linked(cache: Cache, tmp_path: Path) -> None:
 
 
 def test_unpacked_images(cache: Cache) -> None:
-    """Images that share their lower layers are one entry; one that is in use stays."""
-    lower, uid = "a" * 16, os.getuid()
-    for hours, target in ((30, "used"), (20, "free")):
-        names = [f"{target}.{lower}.{kind}-{uid}" for kind in ("b" * 24, "lower")]
-        file = cache.file(f"rootfs/{names[1]}/file", hours)
-        (cache.root / "rootfs" / names[0]).mkdir()
-        (cache.root / "rootfs" / names[0] / "file").hardlink_to(file)
-        for name in names:
-            cache.use(cache.root / "rootfs" / name, hours)
-    used = os.open(cache.root / "rootfs" / f"used.{lower}.{'b' * 24}-{uid}", os.O_RDONLY)
+    """A layer's bytes count where its last image goes, or the layer itself; an image in use stays."""
+    uid, rootfs = os.getuid(), cache.root / "rootfs"
+    layer = cache.file(f"rootfs/{'a' * 64}-{uid}/0", 10)
+    for target, hours in (("used", 30), ("free", 20)):
+        image = cache.file(f"rootfs/{target}.{'b' * 24}-{uid}/own", hours).parent
+        (image / "shared").hardlink_to(layer)
+        cache.use(image, hours)
+    cache.use(layer.parent, 10)
+    used = os.open(rootfs / f"used.{'b' * 24}-{uid}", os.O_RDONLY)
     fcntl.flock(used, fcntl.LOCK_SH)
     try:
         removal = cache.limit(0)
-        assert [item.size for item in removal.items] == [10 * KB, 10 * KB]
-        assert {path.name.split(".")[0] for path in (cache.root / "rootfs").iterdir()} == {"used"}
+        assert [item.size for item in removal.items] == [10 * KB, 10 * KB, 10 * KB]
+        assert [item.paths[0].name.split(".")[0] for item in removal.items[:2]] == ["used", "free"]
+        assert {path.name.split(".")[0] for path in rootfs.iterdir()} == {"used"}
     finally:
         os.close(used)
     cache.limit(0)
-    assert list((cache.root / "rootfs").iterdir()) == []
+    assert list(rootfs.iterdir()) == []
 
 
 def test_used_in_the_meantime(cache: Cache) -> None:

@@ -14,8 +14,8 @@ from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.trees import bounds
 from builder.trees.bounds import MAX_FOLDERS, MAX_PATH
-from builder.trees.rootfs import unpack
 from tests.support.image_kit import image, layer, member, settings
+from tests.support.images import unpack
 
 
 @pytest.fixture

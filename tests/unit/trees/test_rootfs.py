@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import os
@@ -18,8 +19,9 @@ from builder.errors import ImageError
 from builder.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.store.blobs import Store
 from builder.trees.inflate import inflate
-from builder.trees.rootfs import unpack
+from builder.trees.rootfs import unpack_layer, unpacked_source, write_tree
 from tests.support.image_kit import EPOCH, image, layer, member, tar_bytes
+from tests.support.images import unpack
 
 MemberList = list[tuple[tarfile.TarInfo, bytes]]
 
@@ -198,9 +200,30 @@ def test_devices(store: Store, tmp_path: Path) -> None:
     assert list((tmp_path / "r/dev").iterdir()) == []
 
 
-def test_folder_not_empty(store: Store, tmp_path: Path) -> None:
-    """A folder that has entries is refused."""
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r/x").touch()
-    with pytest.raises(ImageError, match="is not empty"):
-        unpack(image(store), tmp_path / "r", store)
+def test_links_across_layers(store: Store, tmp_path: Path) -> None:
+    """A file of several layers is one inode; a name that is gone below has its content still."""
+    lower = layer(store, member("a", b"A", mode=0o640), member("b", b"B"))
+    upper = layer(store, member("c", kind=tarfile.LNKTYPE, target="a"), member(".wh.a", b""))
+    for number, one in enumerate((lower, upper)):
+        unpack_layer(one, tmp_path / str(number), store)
+    sources = [unpacked_source(tmp_path / str(number)) for number in range(2)]
+    for name in ("one", "two"):
+        write_tree(sources, tmp_path / name)
+    assert files(tmp_path / "one") == {"b", "c"} and (tmp_path / "one/c").read_bytes() == b"A"
+    assert (tmp_path / "one/c").samefile(tmp_path / "two/c")
+    assert stat.S_IMODE((tmp_path / "one/c").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("reason", [errno.EMLINK, errno.EXDEV, errno.EPERM])
+def test_no_more_links(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
+    """A file that cannot have another name is copied, with its mode and time."""
+
+    def link(source: str, target: str, **more: object) -> None:
+        raise OSError(reason, os.strerror(reason), source)
+
+    unpack_layer(layer(store, member("a", b"A", mode=0o750)), tmp_path / "layer", store)
+    monkeypatch.setattr(os, "link", link)
+    write_tree([unpacked_source(tmp_path / "layer")], tmp_path / "root")
+    info = (tmp_path / "root/a").stat()
+    assert (tmp_path / "root/a").read_bytes() == b"A" and info.st_nlink == 1
+    assert stat.S_IMODE(info.st_mode) == 0o750 and info.st_mtime == EPOCH
