@@ -31,6 +31,8 @@ from tests.support.images import digest_of, make_test_image
 
 #: Values of the host that the attempts may change.
 _VALUES = ("kernel/core_pattern", "kernel/hostname", "fs/suid_dumpable", "vm/overcommit_memory")
+#: The content of a file of the image.
+SHARED = b"shared with other images"
 ENVIRONMENT = {"PYTHONHOME": "/python", "LD_LIBRARY_PATH": "/python/lib"}
 
 
@@ -56,6 +58,10 @@ def hostile_image(folder: Path, links: Mapping[str, str] | None = None) -> Image
                     continue
                 member.type, member.linkname = tarfile.SYMTYPE, links[name]
             tar.addfile(member)
+        if not links:
+            member = tarfile.TarInfo("etc/shared")
+            member.size = len(SHARED)
+            tar.addfile(member, io.BytesIO(SHARED))
     path = folder / "layer.tar.gz"
     path.write_bytes(gzip.compress(raw.getvalue()))
     digest = digest_of(path.read_bytes())
@@ -80,6 +86,10 @@ def attack(name: str, folder: Path, *, keep_root: bool = False) -> dict[str, Any
     done = runner.run(hostile_image(folder), command(secret), options)
     assert done.returncode == 0, done.stderr
     assert values() == before
+    (file,) = (settings.cache / "rootfs").glob("*/etc/shared")
+    info = file.stat()
+    assert (info.st_mode & 0o777, info.st_mtime, info.st_nlink) == (0o644, 0, 2), "a link to the layer's"
+    assert file.read_bytes() == SHARED and os.listxattr(file) == []
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

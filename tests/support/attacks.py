@@ -21,6 +21,7 @@ import struct
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x20000
@@ -231,7 +232,23 @@ def in_child(work: Callable[[], None]) -> str:
     return text or "the process was ended"
 
 
+def spoil(path: str) -> None:
+    """Changes all that can be changed of a file of the image, which other images share on the host."""
+    changes: list[Callable[[], object]] = [
+        lambda: os.utime(path, (1, 1)),
+        lambda: os.chmod(path, 0o777),
+        lambda: os.chown(path, 1, 1),
+        lambda: os.setxattr(path, "user.spoiled", b"x"),
+        lambda: os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)),
+        lambda: os.link(path, f"{path}.link"),
+    ]
+    for change in changes:
+        with suppress(OSError):
+            change()
+
+
 def main() -> None:
+    spoil("/etc/shared")
     found = {name: in_child(work) for name, work in ATTEMPTS.items()}
     with open("/proc/self/status") as f:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
