@@ -79,7 +79,7 @@ def cached_rootfs(
 
 
 def _target(image: Image | SifImage) -> str:
-    """The target of an image, by its label; ``other`` if it has none."""
+    """Return the target of an image, by its label; ``other`` if it has none."""
     config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
     labels = (config.get("config") or {}).get("Labels") or {}
     target = str(labels.get(_TARGET_LABEL, ""))

@@ -210,7 +210,7 @@ def _item(kind: str, path: Path, used: float, *more: Path) -> Iterator[Item]:
 
 
 def _unpacked(rootfs: Path) -> Iterator[Item]:
-    """The unpacked images and layers, the least recently used first.
+    """Yield the unpacked images and layers, the least recently used first.
 
     They share files. A file's size counts where its last name is removed.
     """
@@ -225,7 +225,7 @@ def _unpacked(rootfs: Path) -> Iterator[Item]:
 
 
 def _freed(tree: Path, names: Counter[tuple[int, int]]) -> int:
-    """The bytes of files that are gone after this tree.
+    """Return the bytes of files that are gone after this tree.
 
     ``names`` counts their names in trees that are removed before, and is updated.
     """

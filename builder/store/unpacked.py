@@ -113,7 +113,7 @@ def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
 
 
 def _is_used(fd: int) -> bool:
-    """Whether a process uses an unpacked image or layer; else this process holds it alone."""
+    """Return whether a process uses an unpacked image or layer; else this process holds it alone."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -138,7 +138,7 @@ def keep_last(rootfs: Path, target: str, uid: int) -> None:
 
 
 def _is_shared(layer: Path) -> bool:
-    """Whether an image has a file of a layer. Images are complete when they get their name."""
+    """Return whether an image has a file of a layer. Images are complete when they get their name."""
     with contextlib.suppress(FileNotFoundError), os.scandir(layer) as files:  # another process may remove it
         return any(file.stat().st_nlink > 1 for file in files)
     return False

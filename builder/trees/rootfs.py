@@ -81,7 +81,7 @@ def unpack_layer(layer: Layer, folder: Path, store: Store, advance: Advance = in
 
 
 def unpacked_source(folder: Path) -> Source:
-    """The members of a layer that :func:`unpack_layer` unpacked. Its files become hard links in a tree."""
+    """Return the members of an unpacked layer. Its files become hard links in a tree."""
 
     def stream() -> Stream:
         with (folder / _MEMBERS).open() as members:
