@@ -279,8 +279,9 @@ def _print_missing_libraries(context: Context, result: BuildResult) -> None:
         context.output.warn(f"the image lacks {one.name}{has}, needed by {', '.join(one.packages)}")
     named = {library.os_package for library in missing} - {""}
     if named:
-        every = ", ".join(sorted({*result.recipe.base_packages, *named}))
-        context.output.note(f"to add what is missing: {result.recipe.source}: base_packages: [{every}]")
+        recipe, every = result.recipe, ", ".join(sorted({*result.recipe.base_packages, *named}))
+        line = f"{recipe.source}: base_packages: [{every}]"
+        context.output.note(f"to add what is missing: {line}; then: builder lock {recipe.name}")
 
 
 def describe_build(result: BuildResult) -> dict[str, Any]:

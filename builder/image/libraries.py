@@ -130,7 +130,7 @@ def _missing(
     has_apt = any(name.startswith("libapt-pkg.so.") for name in below)
     loaded = _loaded(files, owners)
     found = []
-    for name in sorted(needed - below - _names(files)):
+    for name in sorted(needed - below - _names(files) - {""}):
         if not re.fullmatch(brought, name):
             users = [path for path in files if name in files[path]]
             required = [path for path in users if posixpath.basename(path) in loaded]

@@ -97,9 +97,9 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
     names = [value for tag, value in tags if tag == _NEEDED]
     if not names:
         return ()
-    table, first = dict(tags), min(names)
-    size = min(table[_STRSZ], max(names) + _MAX_NAME + 1) - first
-    if not 0 < size <= _MAX_STRINGS:
+    table, first, last = dict(tags), min(names), max(names)
+    size = min(table[_STRSZ], last + _MAX_NAME + 1) - first
+    if last >= table[_STRSZ] or size > _MAX_STRINGS:
         raise ValueError("the names are outside of the table, or too far apart")
     strings = yield _offset(segments, table[_STRTAB]) + first, size
     found = [strings[name - first :][: _MAX_NAME + 1].partition(b"\0")[0] for name in names]
