@@ -276,12 +276,12 @@ def _print_missing_libraries(context: Context, result: BuildResult) -> None:
     missing = [library for library in result.missing_libraries if not library.optional]
     for one in missing:
         has = f" (OS package {one.os_package})" if one.os_package else ""
-        context.output.warn(f"the image lacks {one.name}{has}, needed by {', '.join(one.packages)}")
+        context.output.warn(f"missing {one.name}{has}, needed by {', '.join(one.packages)}")
     named = {library.os_package for library in missing} - {""}
     if named:
         recipe, every = result.recipe, ", ".join(sorted({*result.recipe.base_packages, *named}))
         line = f"{recipe.source}: base_packages: [{every}]"
-        context.output.note(f"to add what is missing: {line}; then: builder lock {recipe.name}")
+        context.output.note(f"to add them: {line}; then: builder lock {recipe.name}")
 
 
 def describe_build(result: BuildResult) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from collections.abc import Generator
 #: The first bytes of a 64-bit little-endian ELF file.
 MAGIC = b"\x7fELF\x02\x01"
 #: Bytes of the dynamic section: a name needs 16, and real files have less than 4 kB.
-_MAX_DYNAMIC = 64 << 10
+MAX_DYNAMIC = 64 << 10
 #: Bytes from the first name to the last one: 78 MB in TensorFlow's largest library.
-_MAX_STRINGS = 128 << 20
+MAX_STRINGS = 128 << 20
 #: Bytes of a file name.
 _MAX_NAME = 255
 _HEADER = struct.Struct("<32xQ14xHH6x")
@@ -92,14 +92,14 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
     dynamic = [(start, size) for kind, start, _, size in segments if kind == _DYNAMIC]
     if not dynamic:  # linked statically
         return ()
-    content = yield dynamic[0][0], min(dynamic[0][1], _MAX_DYNAMIC)
+    content = yield dynamic[0][0], min(dynamic[0][1], MAX_DYNAMIC)
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]
     if not names:
         return ()
     table, first, last = dict(tags), min(names), max(names)
     size = min(table[_STRSZ], last + _MAX_NAME + 1) - first
-    if last >= table[_STRSZ] or size > _MAX_STRINGS:
+    if last >= table[_STRSZ] or size > MAX_STRINGS:
         raise ValueError("the names are outside of the table, or too far apart")
     strings = yield _offset(segments, table[_STRTAB]) + first, size
     found = [strings[name - first :][: _MAX_NAME + 1].partition(b"\0")[0] for name in names]

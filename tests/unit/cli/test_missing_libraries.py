@@ -32,10 +32,10 @@ def test_warnings(do: Cli, lacking: TinyProject) -> None:
     for _ in range(2):
         result = do("build", "tiny")
         assert result.code == 0
-        assert "warning: the image lacks libGL.so.1 (OS package libgl1), needed by pure\n" in result.err
-        assert "warning: the image lacks libnowhere.so, needed by pure\n" in result.err
+        assert "warning: missing libGL.so.1 (OS package libgl1), needed by pure\n" in result.err
+        assert "warning: missing libnowhere.so, needed by pure\n" in result.err
         hint = f"{lacking.recipe}: base_packages: [libgl1]; then: builder lock tiny\n"
-        assert f"to add what is missing: {hint}" in result.err
+        assert f"to add them: {hint}" in result.err
         assert "libpq" not in result.err
 
 
@@ -52,8 +52,8 @@ def test_json(do: Cli, lacking: TinyProject) -> None:
 
 def test_sif(do: Cli, lacking: TinyProject) -> None:
     edit(lacking.recipe, format="sif")
-    assert "the image lacks libGL.so.1 (OS package libgl1)" in do("build", "tiny").err
+    assert "missing libGL.so.1 (OS package libgl1)" in do("build", "tiny").err
 
 
 def test_nothing_missing(do: Cli, tiny: TinyProject) -> None:
-    assert "lacks" not in do("build", "tiny").err
+    assert "missing" not in do("build", "tiny").err
