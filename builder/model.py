@@ -259,6 +259,20 @@ class SifImage:
     """The processor that it is for, by its OCI name."""
 
 
+@dataclass(frozen=True, slots=True)
+class MissingLibrary:
+    """A shared library that an image lacks."""
+
+    name: str
+    """``libGL.so.1``."""
+    packages: tuple[str, ...]
+    """Who needs it: names of packages, or titles of layers."""
+    optional: bool
+    """Only files need it that may never be loaded."""
+    os_package: str = ""
+    """The Debian package that has it; empty if the base has no apt, or the package is not known."""
+
+
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys and without spaces: the same bytes for the same value on every machine."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
+from builder.bases.sif import base_sources
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, ImageError
@@ -17,12 +18,11 @@ from builder.model import LockedBase
 from builder.oci.config import DEFAULT_PATH, config_environment
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
-from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.trees.member import Content, Kind
 from builder.trees.merge import Merge
-from builder.trees.sources import Source, layer_source
+from builder.trees.sources import Source
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 1
@@ -85,10 +85,7 @@ def find_python(base: BaseImage, store: Store) -> BasePython | None:
         ImageError: the base is damaged.
     """
     path = config_environment(base.config).get("PATH", DEFAULT_PATH).split(":")
-    if base.sif is not None:
-        files = _read_files(read_sif(base.sif.path).sources())
-    else:
-        files = _read_files([layer_source(layer, store) for layer in base.layers])
+    files = _read_files(base_sources(base, store))
     for folder in dict.fromkeys((*path, *_FOLDERS)):
         for name in ("python3", "python"):
             found = _python_at(folder, name, files)

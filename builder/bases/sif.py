@@ -15,7 +15,7 @@ from builder.settings import Settings
 from builder.sif.read import open_sif, read_sif
 from builder.store.blobs import Store
 from builder.trees.member import Kind, Member
-from builder.trees.sources import Source
+from builder.trees.sources import Source, layer_source
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:
@@ -41,6 +41,12 @@ def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -
         "history": [],
     }
     return BaseImage(reference, sif.digest, config, (), sif)
+
+
+def base_sources(base: BaseImage, store: Store) -> list[Source]:
+    """Return the members of a base: of each partition of a SIF, and of each layer, from the bottom up."""
+    partitions = read_sif(base.sif.path).sources() if base.sif else []
+    return [*partitions, *(layer_source(layer, store) for layer in base.layers)]
 
 
 def sif_layers(image: SifImage, settings: Settings, store: Store, reporter: Reporter) -> list[Layer]:

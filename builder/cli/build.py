@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,15 +259,29 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
 
 
 def print_build_notes(context: Context, result: BuildResult) -> None:
-    """Prints the notes of a build, and a warning about files that several packages contain."""
+    """Prints the notes of a build, and warnings about missing libraries and files of several packages."""
     for note in result.notes:
         context.output.note(note)
+    _print_missing_libraries(context, result)
     count = len(result.conflicts)
     if count == 0:
         return
     shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
     more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
     context.output.warn(f"{count} files come from several packages; the later one wins: {shown}{more}")
+
+
+def _print_missing_libraries(context: Context, result: BuildResult) -> None:
+    """Prints a warning for each library that the image lacks, but for optional ones, and what to do."""
+    missing = [library for library in result.missing_libraries if not library.optional]
+    for one in missing:
+        has = f" (OS package {one.os_package})" if one.os_package else ""
+        context.output.warn(f"missing {one.name}{has}, needed by {', '.join(one.packages)}")
+    named = {library.os_package for library in missing} - {""}
+    if named:
+        recipe, every = result.recipe, ", ".join(sorted({*result.recipe.base_packages, *named}))
+        line = f"{recipe.source}: base_packages: [{every}]"
+        context.output.note(f"to add them: {line}; then: builder lock {recipe.name}")
 
 
 def describe_build(result: BuildResult) -> dict[str, Any]:
@@ -294,6 +308,7 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
         "size": result.artifact.size,
         "layers": layers,
         "conflicts": [{"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts],
+        "missing_libraries": [asdict(library) for library in result.missing_libraries],
         "differences": [{"step": d.step, "path": d.path, "what": d.what} for d in result.differences],
         "notes": result.notes,
         "seconds": result.timings,

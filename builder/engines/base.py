@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
 from builder.lock.date import lock_date
-from builder.model import Image, Lock, LockedBase, SifImage
+from builder.model import Image, Lock, LockedBase, MissingLibrary, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import DEFAULT_EPOCH
 from builder.store.files import space_errors
@@ -87,6 +87,9 @@ class BuildResult:
     """Files that several packages contain."""
     differences: tuple[StepDifference, ...] = ()
     """What a second run of the steps left otherwise, if the request asked for one."""
+    missing_libraries: tuple[MissingLibrary, ...] = ()
+    """Shared libraries that the image lacks (not of engine cotainr, nor of an unchanged build of docker and
+    apptainer)."""
     notes: tuple[str, ...] = ()
     """What the user should know about the build, a sentence each."""
     timings: dict[str, float] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.prepare import Inputs, prepare_inputs
 from builder.image.config import environment, make_image
 from builder.image.files import system_entries, whiteout_entries
+from builder.image.libraries import missing_libraries
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
@@ -66,6 +67,7 @@ class Stack:
     Args:
         request: the build.
         inputs: its base and packages.
+        files: the files of the packages.
         packages: the layers of the packages.
         bytecode: the layers of their compiled modules.
     """
@@ -74,6 +76,7 @@ class Stack:
         self,
         request: BuildRequest,
         inputs: Inputs,
+        files: Packages,
         packages: LayersResult,
         bytecode: Sequence[Layer],
     ) -> None:
@@ -85,6 +88,7 @@ class Stack:
         """The layers above it."""
         self.differences: list[StepDifference] = []
         """What a second run of the steps left otherwise, if the request asks for one."""
+        self._files = files
         self._request = request
         self._base: tuple[Layer, ...] | None = None
 
@@ -105,15 +109,18 @@ class Stack:
         self, artifact: Image | SifImage, clock: Clock, *, sif_source: Image | None = None
     ) -> BuildResult:
         """Return the result of the build that made ``artifact`` of these layers."""
+        request, recipe, base = self._request, self._request.recipe, self.inputs.base
+        missing = missing_libraries(recipe, base, self.layers, self._files, request.store, request.reporter)
         return BuildResult(
-            self._request.recipe,
-            self._request.lock,
+            recipe,
+            request.lock,
             self.inputs.locked_base,
             artifact,
             sif_source,
             conflicts=self.packages.conflicts,
             differences=tuple(self.differences),
             notes=self.packages.notes,
+            missing_libraries=missing,
             timings=clock.timings,
         )
 
@@ -205,7 +212,7 @@ def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack
         BytecodeRequest(files, inputs.base, recipe, settings, store, total, packages.layers, reporter)
     )
     clock.mark("bytecode")
-    return Stack(request, inputs, packages, bytecode)
+    return Stack(request, inputs, files, packages, bytecode)
 
 
 def _prefix_layer(request: BuildRequest, inputs: Inputs) -> Layer:

@@ -1,7 +1,8 @@
 """Cache keys and cache records of packages and layers. docs/layers.md lists the files.
 
 A key is a hash of everything that the record depends on. A record counts as absent if it is missing or
-damaged, or if the store does not have its blob; then the layer is built again.
+damaged, if the store does not have its blob, or if the libraries of its packages are not recorded; then the
+layer is built again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
+from builder.layers.libraries import library_record
 from builder.model import Descriptor, Layer, LockedPackage, canonical_json
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
@@ -67,10 +69,13 @@ def layer_record(layer: Layer) -> dict[str, Any]:
 
 
 def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
-    """Returns the layer that :func:`layer_record` described, or None if the store does not have its blob."""
+    """Returns the layer that :func:`layer_record` described, or None if the store does not have its blob.
+
+    None also for a layer of packages whose libraries are not recorded.
+    """
     descriptor = Descriptor.from_json(data["descriptor"])
     path = store.get(descriptor.digest, descriptor.size)
-    if path is None:
+    if path is None or (data["packages"] and not library_record(descriptor.digest, store).exists()):
         return None
     return Layer(**{**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])})
 

@@ -37,6 +37,7 @@ from builder.config.recipe import Compression
 from builder.errors import LayerError
 from builder.layers.content import STEP, read_steps
 from builder.layers.entry import Deflated, Entry, Inline
+from builder.layers.libraries import LayerLibraries
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
 from builder.store.blobs import BlobWriter
@@ -97,6 +98,8 @@ class LayerWriter:
             )
         self.blob = _CompressedTar(out, compression, advance)
         """What is written so far."""
+        self.libraries = LayerLibraries()
+        """The libraries in it."""
         self._splice = compression == "gzip"
         self._mtime = mtime
         self._sources = _OpenFile()
@@ -111,6 +114,7 @@ class LayerWriter:
         try:
             for entry in with_parents(entries):
                 self.blob.write(header(entry, self._mtime))
+                self.libraries.add(entry)
                 if entry.kind == "file" and entry.size:
                     self._content(entry)
             self.blob.write(END)
@@ -126,11 +130,11 @@ class LayerWriter:
         if self._splice and isinstance(content, Deflated) and entry.size >= SPLICE_FROM:
             self.blob.flush()
             self.blob.put(_GZIP_HEADER)
-            for data in read_steps(entry, fd, copy=self.blob.put):
+            for data in self.libraries.passing(entry, fd, read_steps(entry, fd, copy=self.blob.put)):
                 self.blob.account(data)
             self.blob.put(_gzip_trailer(content.crc32, entry.size))
         else:
-            for data in read_steps(entry, fd):
+            for data in self.libraries.passing(entry, fd, read_steps(entry, fd)):
                 self.blob.write(data)
         if pad := padding(entry.size):
             self.blob.write(bytes(pad))

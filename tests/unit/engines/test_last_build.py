@@ -12,6 +12,7 @@ from builder.config.recipe import Registry
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
+from builder.layers.libraries import record_libraries
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
 from builder.store.files import sha256_file
 from tests.support.engines import package, request
@@ -48,6 +49,7 @@ class DifferentEachTime:
             path.write_bytes(data)
             return SifImage(path, sha256_file(path), len(data))
         digest = request.store.add(data)
+        record_libraries(digest, {}, request.store)
         layer = Layer(
             Descriptor("application/x", digest, len(data)),
             "sha256:d",

@@ -14,7 +14,10 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from builder.layers.build import make_layer
 from builder.layers.conda_archive import PartReader
+from builder.layers.libraries import recorded_libraries
+from builder.layers.wheel import wheel_entries
 from builder.model import Fetched
 from builder.store.blobs import Store
 from builder.tarheaders import BLOCK, TarError, read_headers
@@ -29,9 +32,10 @@ from tests.support.condapackage import (
     tar_of,
     write_conda,
 )
+from tests.support.elf import elf
 from tests.support.fuzz import Sample, fuzz, mutated, only_builder_errors
 from tests.support.hostile import assert_inside, layer_of, wheel_of
-from tests.support.image_kit import tar_bytes
+from tests.support.image_kit import settings, tar_bytes
 
 
 def build(package: Fetched, folder: Path) -> None:
@@ -136,6 +140,23 @@ def test_documents(tmp_path: Path, document: tuple[str, bytes]) -> None:
     """Any metadata of a wheel."""
     name, text = document
     build(wheels.fetched(wheel_of(info={name: text})(tmp_path, "demo")), tmp_path)
+
+
+# ELF files --------------------------------------------------------------------------------------------------
+
+
+ELVES = [Sample(elf(["libGL.so.1", "libz.so.1"], strings_last=last)) for last in (False, True)]
+
+
+@fuzz(200)
+@given(st.sampled_from(ELVES).flatmap(Sample.damaged))
+def test_elf(tmp_path: Path, data: bytes) -> None:
+    """A damaged library is laid as it is, and what it needs are names of files."""
+    package = wheels.fetched(wheels.make_wheel(tmp_path, "demo", files={"demo/x.so": data}))
+    store = Store(tmp_path / "store")
+    layer = make_layer(wheel_entries(package, wheels.CONTEXT), "t", settings(tmp_path), store)
+    (needed,) = recorded_libraries(layer.descriptor.digest, store).values()
+    assert not any("/" in name or len(name.encode()) > 256 for name in needed)
 
 
 # conda packages ---------------------------------------------------------------------------------------------
