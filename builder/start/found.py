@@ -16,7 +16,7 @@ from builder.lock.spec import Environment
 from builder.lock.tomlfile import load_toml, table
 from builder.start.base import this_platform
 from builder.start.draft import APP
-from builder.start.imports import imported_packages
+from builder.start.imports import imported_modules, imported_packages
 
 #: Names of files, in the order of precedence.
 _NAMES = (
@@ -156,19 +156,23 @@ def installs_project(found: Candidate, environment: Environment | None) -> bool:
 def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str], ...]:
     """The project's own code, as sources and targets of ``files:``.
 
-    It is the Python files at the top, the packages at the top, and ``src``; if the project is ``installed``
-    as a package, only the Python files at the top.
+    It is the Python files at the top, the packages at the top (also without ``__init__.py``, if one of these
+    files imports it), and ``src``; if the project is ``installed`` as a package, only the Python files at the
+    top.
     """
     scripts = [
         path.name
         for path in sorted(folder.glob("*.py"))
         if path.name not in _NOT_PROGRAMS and not path.name.startswith("test_")
     ]
-    packages = [
-        path.parent.name
-        for path in sorted(folder.glob("*/__init__.py"))
-        if path.parent.name not in _NOT_PACKAGES and not path.parent.name.startswith(".")
-    ]
     source = ["src"] if any((folder / "src").rglob("*.py")) else []
-    names = dict.fromkeys(scripts if installed else [*scripts, *packages, *source])
-    return tuple((name, f"{APP}/{name}") for name in names)
+    found = dict.fromkeys(scripts if installed else [*scripts, *_packages(folder, scripts), *source])
+    return tuple((name, f"{APP}/{name}") for name in found)
+
+
+def _packages(folder: Path, scripts: Sequence[str]) -> list[str]:
+    """Return the folders at the top that are packages, or that the Python files at the top import."""
+    imported = {module for name in scripts for module in imported_modules(folder / name)}
+    names = {path.parent.name for path in folder.glob("*/__init__.py")}
+    names |= imported & {path.parent.name for path in folder.glob("*/*.py")}
+    return sorted(name for name in names.difference(_NOT_PACKAGES) if not name.startswith("."))

@@ -26,7 +26,7 @@ def imported_packages(root: Path, code: list[str]) -> list[str]:
         code: the project's Python files and packages, relative to it.
     """
     own = {Path(name).stem for name in code} | {path.name for path in root.glob("*/")}
-    names = {name for path in islice(_files(root, code), _MOST_FILES) for name in _imports(path)}
+    names = {name for path in islice(_files(root, code), _MOST_FILES) for name in imported_modules(path)}
     foreign = names - own - sys.stdlib_module_names
     return sorted({PIP_NAMES.get(name.lower(), name) for name in foreign})
 
@@ -37,8 +37,8 @@ def _files(root: Path, code: list[str]) -> Iterator[Path]:
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Yield the topmost module of each import."""
+def imported_modules(path: Path) -> Iterator[str]:
+    """Yield the topmost module of each import of a Python file; nothing for what is none."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
         return
     try:

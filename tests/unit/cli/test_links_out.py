@@ -36,6 +36,7 @@ def test_gitignore(do: Cli, tiny: TinyProject, secret: Path) -> None:
     """The file behind a link is neither read nor replaced by an ordinary file that git would publish."""
     link = tiny.root / ".gitignore"
     link.symlink_to(secret)
+    (tiny.root / "requirements.txt").write_text("pure\n")
     made = do("init", "-y", "--name", "other", "--json")
     assert ".gitignore" not in made.json["files"] and link.is_symlink() and secret.read_text() == SECRET
     assert ".gitignore is a symlink" in do("init", "-y", "--name", "third").err

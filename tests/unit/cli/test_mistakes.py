@@ -48,9 +48,9 @@ def write(project: TinyProject, text: str, name: str = "environment.yml") -> Non
         (
             "pyproject.toml",
             '[tool.poetry]\nname = "mine"\n',
-            "error: {root}/pyproject.toml: no [project] with dependencies\n"
-            "  hint: add them, or name another file: environment: FILE; poetry export -o requirements.txt "
-            "writes those of [tool.poetry]: lock: requirements.txt",
+            "error: {root}/pyproject.toml: no [project] with dependencies, and no package that a build could "
+            "ask\n  hint: name a file that lists them: environment: requirements.txt; poetry writes it: "
+            "poetry export --without-hashes -o requirements.txt",
         ),
     ],
 )
@@ -149,7 +149,7 @@ def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
     assert result.code == 3 and said(result, tiny) == (
         f"error: {{root}}/recipes/tiny.yaml:{line}: environment: "
         "{root}/enviroments/tiny.yml does not exist\n"
-        "  hint: correct the path, or write the file: builder init"
+        "  hint: correct the path, or restore the file"
     )
 
 

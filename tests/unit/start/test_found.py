@@ -81,7 +81,11 @@ def test_own_code(tmp_path: Path) -> None:
     for folder in ("model", "tests", ".venv", "src/deep"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "__init__.py").touch()
-    assert [source for source, _ in own_code(tmp_path)] == ["train.py", "model", "src"]
+    (tmp_path / "train.py").write_text("import comfy.utils\n")
+    for name in ("comfy/utils.py", "unused/x.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    assert [source for source, _ in own_code(tmp_path)] == ["train.py", "comfy", "model", "src"]
 
 
 @pytest.mark.parametrize(
