@@ -90,9 +90,7 @@ def _base_libraries(base: BaseImage, store: Store) -> Sequence[str]:
         from builder.bases.sif import base_sources
         from builder.trees.merge import Merge
 
-        merged = Merge(base_sources(base, store))
-        paths = [member.path for member, _ in merged if is_library(member.path)]
-        known = [path for path in paths if path.isprintable()]  # others are no text
+        known = [one.path for one, _ in Merge(base_sources(base, store)) if is_library(one.path)]
         write_record(record, known)
     return known
 

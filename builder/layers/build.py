@@ -27,7 +27,7 @@ from builder.layers.compress import MEDIA_TYPES, LayerWriter, codec_name
 from builder.layers.conda_activation import Activation, activation_environment
 from builder.layers.conflicts import Conflict
 from builder.layers.entry import Entry, PackageIndex
-from builder.layers.libraries import record_libraries
+from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
 from builder.layers.plan import LayerPlan, plan_lock, split_index
 from builder.model import Descriptor, Layer, LockedPackage
@@ -75,7 +75,7 @@ def make_layer(
         writer = LayerWriter(out, compression, settings.epoch, advance)
         writer.write(entries)
         digest, size = out.commit()
-    record_libraries(digest, writer.libraries.found, store)
+    write_record(library_record(digest, store), {"digest": digest, "files": writer.libraries.found})
     descriptor = Descriptor(MEDIA_TYPES[compression], digest, size)
     return Layer(descriptor, writer.blob.diff_id, store.path(digest), title=title, unpacked=writer.blob.size)
 

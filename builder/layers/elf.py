@@ -25,7 +25,7 @@ MAX_DYNAMIC = 64 << 10
 MAX_STRINGS = 128 << 20
 #: Bytes of a file name.
 _MAX_NAME = 255
-_HEADER = struct.Struct("<32xQ14xHH6x")
+_HEADER = struct.Struct("<32xQ16xH6x")
 _SEGMENT = struct.Struct("<I4xQQ8xQ16x")
 _TAG = struct.Struct("<qQ")
 _LOAD, _DYNAMIC = 1, 2
@@ -84,15 +84,13 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         struct.error, LookupError, ValueError: the file is damaged.
     """
     header = yield 0, _HEADER.size
-    offset, step, count = _HEADER.unpack(header)
-    if not header.startswith(MAGIC) or step != _SEGMENT.size:
+    offset, count = _HEADER.unpack(header)
+    if not header.startswith(MAGIC):
         return None
-    content = yield offset, step * count
+    content = yield offset, count * _SEGMENT.size
     segments = list(_SEGMENT.iter_unpack(content))
-    dynamic = [(start, size) for kind, start, _, size in segments if kind == _DYNAMIC]
-    if not dynamic:  # linked statically
-        return ()
-    content = yield dynamic[0][0], min(dynamic[0][1], MAX_DYNAMIC)
+    places = [(start, min(size, MAX_DYNAMIC)) for kind, start, _, size in segments if kind == _DYNAMIC]
+    content = (yield places[0]) if places else b""  # nothing: linked statically
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]
     if not names:

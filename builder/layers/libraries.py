@@ -16,7 +16,7 @@ from builder.layers.content import read_steps
 from builder.layers.elf import ElfReader, Needed
 from builder.layers.entry import Entry
 from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
+from builder.store.records import read_record
 
 #: Part of the names of records. Increase it when the same layer has another record.
 _FORMAT = 1
@@ -27,7 +27,7 @@ Libraries = dict[str, Needed]
 
 def is_library(path: str) -> bool:
     """Return whether a file has the name of a shared library: ``libz.so``, ``libz.so.1``."""
-    return re.search(r"\.so(\.[^/]*)?$", path) is not None
+    return path.isprintable() and re.search(r"\.so(\.[^/]*)?$", path) is not None
 
 
 class LayerLibraries:
@@ -50,9 +50,8 @@ class LayerLibraries:
             fd: descriptor of its content's ``source``.
             content: what is returned.
         """
-        if entry.mode & 0o111 or is_library(entry.path):
-            return self._read(entry, fd, content)
-        return content
+        is_candidate = entry.mode & 0o111 or is_library(entry.path)
+        return self._read(entry, fd, content) if is_candidate else content
 
     def _read(self, entry: Entry, fd: int, content: Iterable[bytes]) -> Iterator[bytes]:
         reader = ElfReader()
@@ -73,11 +72,9 @@ def recorded_libraries(digest: str, store: Store) -> Libraries:
     return {path: tuple(needed) for path, needed in data["files"].items()}
 
 
-def record_libraries(digest: str, found: Libraries, store: Store) -> None:
-    """Record the libraries of a layer."""
-    write_record(library_record(digest, store), {"digest": digest, "files": found})
-
-
 def library_record(digest: str, store: Store) -> Path:
-    """Return where the libraries of a layer are recorded."""
+    """Return where the libraries of a layer are recorded, by the digest of its blob.
+
+    The record names the blob, so that pruning removes both together.
+    """
     return store.folders.layers / f"libraries-{_FORMAT}-{digest.partition(':')[2]}.json"

@@ -12,9 +12,10 @@ from builder.config.recipe import Registry
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
-from builder.layers.libraries import record_libraries
+from builder.layers.libraries import library_record
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
 from builder.store.files import sha256_file
+from builder.store.records import write_record
 from tests.support.engines import package, request
 
 
@@ -49,7 +50,7 @@ class DifferentEachTime:
             path.write_bytes(data)
             return SifImage(path, sha256_file(path), len(data))
         digest = request.store.add(data)
-        record_libraries(digest, {}, request.store)
+        write_record(library_record(digest, request.store), {"digest": digest, "files": {}})
         layer = Layer(
             Descriptor("application/x", digest, len(data)),
             "sha256:d",
