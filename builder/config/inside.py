@@ -47,10 +47,10 @@ def wider_project(root: Path, outside: Path, file: str) -> str:
         file: what names the path, as ``FILE:LINE`` or ``FILE``.
 
     Returns:
-        The hint; empty if the path is not in the project's git repository.
+        The hint; empty if the path does not exist in the project's git repository.
     """
     repository = next((folder for folder in root.absolute().parents if (folder / ".git").exists()), None)
-    if repository is None or not outside.is_relative_to(repository):
+    if repository is None or not outside.is_relative_to(repository) or not outside.exists():
         return ""
     folder = os.path.commonpath([root.absolute(), outside])
     source = os.path.relpath(file.partition(":")[0], folder)

@@ -40,6 +40,7 @@ _LACKING = {
     r"(?:No such file|None)|(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
     r"CMAKE_C(?:XX)?_COMPILER (?:could be found|not set)|Unknown compiler\(s\): \[\['c|need a C compiler|"
     r"linux/input\.h|[Nn]o such file or directory: '(?:[\w-]*(?:gcc|g\+\+)|cpp)'",
+    "libopenblas-dev": r"Could NOT find BLAS|library with BLAS API not found",
     "make": r"CMAKE_MAKE_PROGRAM is not set",
     "gcc libc6-dev libmpich-dev": r"Cannot compile MPI programs|fatal error: mpi\.h",
     "pkg-config": r"Pkg-config for machine .* not found",
