@@ -54,7 +54,7 @@ _LACKING = {
 _PROGRAMS = re.compile(
     r"(?:command '|directory: '|ould not find |(?<![\w./'-]))"
     r"(make|cmake|git|pkg-config|swig|cargo|gfortran|bison|flex|patch)"
-    r"(?:' failed: No such file|'$|: (?:command )?not found| executable)",
+    r"(?:' failed: No such file|'$|: (?:command )?not found| executable| for clone)",
     re.MULTILINE,
 )
 #: What a log says, and what to write then: {0} is what the log names, {known} the recipe's base_packages;

@@ -192,6 +192,8 @@ CC = ["gcc", "g++", "libc6-dev"]
         ("error: command 'swig' failed: No such file or directory", ["swig"]),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'git'", ["git"]),
         ("CMake Error: Could not find git executable", ["git"]),
+        ("error: could not find git for clone of libcint", ["git"]),
+        ("-- Could NOT find BLAS (missing: BLAS_LIBRARIES)", ["libopenblas-dev"]),
         ("make: command not found", ["make"]),
         ("[Errno -3] Temporary failure in name resolution\nRust not found, installing into", ["cargo"]),
         ("error: can't find Rust compiler", ["cargo"]),
