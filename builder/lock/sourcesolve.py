@@ -140,8 +140,7 @@ class SourceSolver:
             return self._direct[name]
         own = [wheel.path for wheel in self.wheels.values() if wheel.locked.kind == "local"]
         for text in chain.from_iterable(map(_requirements, own)):
-            requirement = Requirement(text)
-            if canonicalize_name(requirement.name) == name and str(requirement.url).startswith("git+"):
+            if "git+" in text and canonicalize_name((requirement := Requirement(text)).name) == name:
                 root = self.request.recipe.root
                 spec = read_named(requirement, text, Place(str(self.request.environment.path), root, root))
                 assert isinstance(spec, SourceSpec)

@@ -76,7 +76,11 @@ def candidate(path: Path) -> Candidate:
         UsageError: the file does not exist, or builder cannot read such files.
     """
     if not path.is_file():
-        raise no_packages(f"--from {path}: no such file", path.parent)
+        problem = f"--from {path}: no such file"
+        others = candidates(path.parent) if path.name != "requirements.txt" else []
+        if others:
+            raise UsageError(problem, f"there is {others[0].path}: builder init --from {others[0].path}")
+        raise no_packages(problem, path.parent)
     if path.name not in _NAMES and path.suffix not in _SUFFIXES and not PYLOCK.fullmatch(path.name):
         export = export_command(path)
         raise UsageError(

@@ -64,6 +64,10 @@ def test_wrong_candidates(tmp_path: Path) -> None:
         candidate(tmp_path / "nope.yml")
     with pytest.raises(UsageError, match=r"nope/a\.yml: no such file"):
         candidate(tmp_path / "nope" / "a.yml")
+    (tmp_path / "setup.py").touch()
+    with pytest.raises(UsageError) as error:
+        candidate(tmp_path / "nope.yml")
+    assert (error.value.hint or "").endswith(f"builder init --from {tmp_path}/setup.py")
     (tmp_path / "Pipfile").touch()
     with pytest.raises(UsageError, match="cannot read this file") as error:
         candidate(tmp_path / "Pipfile")
