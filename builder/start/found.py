@@ -62,11 +62,8 @@ def _names_packages(path: Path) -> bool:
     if path.name != "pyproject.toml":
         return True
     file = load_toml(path)
-    return builds_package(file) or bool(table(file.data, "project").get("dependencies")) or _has_pixi(path)
-
-
-def _has_pixi(pyproject: Path) -> bool:
-    return bool(table(load_toml(pyproject).data, "tool", "pixi"))
+    listed = table(file.data, "project").get("dependencies") or table(file.data, "tool", "pixi")
+    return builds_package(file) or bool(listed)
 
 
 def candidate(path: Path) -> Candidate:

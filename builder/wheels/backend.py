@@ -19,12 +19,12 @@ from packaging.utils import canonicalize_name
 
 from builder.config.safetoml import loads
 from builder.errors import WheelError
+from builder.lock.sourcespec import PROJECT_FILES
 from builder.sources.scm import Scm
 
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
-_FILES = ("pyproject.toml", "setup.py")
 #: What files that are damaged, or lack a name, raise.
 _DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, RecursionError, StopIteration, SyntaxError, MemoryError),
@@ -120,7 +120,7 @@ def read_scm(tree: Path) -> Scm | None:
     Raises nothing: :func:`read_backend` reports damaged files.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        pyproject, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in _FILES)
+        pyproject, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in PROJECT_FILES)
         return _scm(loads(pyproject)) if _SCM.search(pyproject + setup) else None
     return None
 
