@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from builder.lock.request import WheelBuilder
     from builder.lock.solvers import Solver
     from builder.smoke.options import SlurmOptions, SmokeOptions
-    from builder.smoke.plan import SmokePlan
     from builder.smoke.run import SmokeReport
+    from builder.smoke.suggested import SmokePlan
 
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
@@ -429,7 +429,7 @@ class Project:
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
         """What the smoke test of a build tests: the recipe's ``smoke``, or what the lock suggests."""
-        from builder.smoke.plan import plan_smoke
+        from builder.smoke.suggested import plan_smoke
 
         recipe = result.recipe
         packages = result.lock.for_platform(recipe.platform)

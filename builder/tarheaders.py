@@ -57,7 +57,7 @@ class TarSource(Protocol):
 
 
 @dataclass(slots=True)
-class Header:
+class TarHeader:
     """The header of one member."""
 
     path: str
@@ -78,7 +78,7 @@ class Header:
     """pax records of extended attributes, with their whole keys: ``SCHILY.xattr.NAME``."""
 
 
-def read_headers(source: TarSource) -> Iterator[Header]:
+def read_headers(source: TarSource) -> Iterator[TarHeader]:
     """Returns the members of a tar.
 
     The caller has to read or skip a member's content, and its padding up to :data:`BLOCK`, before the next
@@ -155,7 +155,7 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
     return records
 
 
-def _header(block: bytes, pax: Mapping[bytes, bytes]) -> Header:
+def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
     """Returns the member that a header and the extended headers before it describe."""
     name = _name(block, pax)
     path = _path(name, name)
@@ -172,7 +172,7 @@ def _header(block: bytes, pax: Mapping[bytes, bytes]) -> Header:
     target = _path(pax.get(b"linkpath") or _field(block[157:257]), name) if is_link else ""
     xattrs = {os.fsdecode(k): os.fsdecode(v) for k, v in pax.items() if k.startswith(_XATTR)}
     mode = _number(block[100:108]) & 0o7777
-    return Header(path, flag, mode, uid, gid, size if flag == FILE else 0, mtime, target, xattrs)
+    return TarHeader(path, flag, mode, uid, gid, size if flag == FILE else 0, mtime, target, xattrs)
 
 
 def _name(block: bytes, pax: Mapping[bytes, bytes]) -> bytes:

@@ -38,7 +38,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import CHUNK
 from builder.store.records import read_record, write_record
-from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
+from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, TarError, TarHeader, read_headers
 from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.trees.member import DO_NOT_USE
 
@@ -134,13 +134,13 @@ class _Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Archive:
+class _RegistryArchive:
     """A tar file that holds an image."""
 
     path: Path
     file: IO[bytes]
     """The uncompressed tar."""
-    members: Mapping[str, tuple[Header, int]]
+    members: Mapping[str, tuple[TarHeader, int]]
     """By path: the member, and where its content begins."""
 
     def read(self, name: str) -> bytes:
@@ -172,7 +172,7 @@ class _Archive:
             left -= len(data)
             yield data
 
-    def _find(self, name: str) -> tuple[Header, int]:
+    def _find(self, name: str) -> tuple[TarHeader, int]:
         """The member of a name. ``docker save`` writes a layer once, and symlinks to it."""
         path = name
         for _ in range(_MAX_LINKS):
@@ -193,11 +193,11 @@ class _Archive:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_Archive]:
+def _opened(path: Path) -> Iterator[_RegistryArchive]:
     hint = "write it again: skopeo copy, docker save or builder build"
     try:
         with _uncompressed(path) as file:
-            yield _Archive(path, file, _members(path, file))
+            yield _RegistryArchive(path, file, _members(path, file))
     except TarError as e:
         raise ImageError(f"{path} is not a complete archive: {e}", hint) from None
     except (EOFError, OSError, zlib.error) as e:
@@ -217,8 +217,8 @@ def _uncompressed(path: Path) -> IO[bytes]:
     return path.open("rb")
 
 
-def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[Header, int]]:
-    members: dict[str, tuple[Header, int]] = {}
+def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
+    members: dict[str, tuple[TarHeader, int]] = {}
     for header in read_headers(_Stream(file)):
         offset = file.tell()
         members[posixpath.normpath(header.path)] = header, offset
@@ -231,13 +231,13 @@ def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[Header, int]]:
 # OCI archives -----------------------------------------------------------------------------------------------
 
 
-def _blob(archive: _Archive, descriptor: Descriptor, store: Store) -> bytes:
+def _blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store) -> bytes:
     check_size(descriptor, f"{archive.path}: {descriptor.digest}")
     _store_blob(archive, descriptor, store)
     return store.path(descriptor.digest).read_bytes()
 
 
-def _store_blob(archive: _Archive, descriptor: Descriptor, store: Store) -> None:
+def _store_blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store) -> None:
     """Copies a blob into the store unless the store has it."""
     if store.get(descriptor.digest, descriptor.size) is not None:
         return
@@ -260,7 +260,7 @@ def _store_blob(archive: _Archive, descriptor: Descriptor, store: Store) -> None
 # docker archives --------------------------------------------------------------------------------------------
 
 
-def _choose_docker_image(archive: _Archive, tag: str | None) -> dict[str, Any]:
+def _choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str, Any]:
     """The entry of ``manifest.json`` that has a tag, or the only one."""
     listing = parse_docker_listing(archive.read("manifest.json"), str(archive.path))
     images = [image for image in listing if _has_tag(image, tag)]
@@ -279,7 +279,9 @@ def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
     return tag is None or any(name == tag or name.endswith(f":{tag}") for name in names)
 
 
-def _docker_layer(archive: _Archive, name: str, diff_id: str, settings: Settings, store: Store) -> Layer:
+def _docker_layer(
+    archive: _RegistryArchive, name: str, diff_id: str, settings: Settings, store: Store
+) -> Layer:
     """A layer of the archive, in the store. A record maps its diff_id to the blob."""
     record = store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
     data = read_record(record)

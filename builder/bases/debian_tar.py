@@ -9,7 +9,7 @@ from typing import IO
 
 from builder.errors import ImageError
 from builder.layers.conda_archive import PartReader
-from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
+from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, TarError, TarHeader, read_headers
 
 #: What mmdebstrap needs to make a base, and the base does not.
 _SETTINGS = re.compile(
@@ -87,7 +87,7 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-def _is_dropped(name: str, member: Header) -> bool:
+def _is_dropped(name: str, member: TarHeader) -> bool:
     if name in ("", "."):
         return True
     if member.flag not in (FILE, DIRECTORY, SYMLINK, HARDLINK):
@@ -106,7 +106,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
     return is_log or bool(_DROPPED.fullmatch(name))
 
 
-def _header(name: str, member: Header, epoch: int) -> tarfile.TarInfo:
+def _header(name: str, member: TarHeader, epoch: int) -> tarfile.TarInfo:
     """A header with those fields of the member that belong in the image."""
     info = tarfile.TarInfo(name)
     info.type = member.flag

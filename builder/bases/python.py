@@ -95,7 +95,7 @@ def find_python(base: BaseImage, store: Store) -> BasePython | None:
 
 
 @dataclass
-class _Files:
+class _PythonFiles:
     """What is read of a base."""
 
     kinds: Mapping[str, Kind]
@@ -124,9 +124,9 @@ class _Files:
         return "/".join(done)
 
 
-def _read_files(sources: Sequence[Source]) -> _Files:
+def _read_files(sources: Sequence[Source]) -> _PythonFiles:
     merge = Merge(sources)
-    files = _Files(merge.kinds)
+    files = _PythonFiles(merge.kinds)
     for member, content in merge:
         if member.kind is Kind.SYMLINK:
             files.links[member.path] = member.target
@@ -139,7 +139,7 @@ def _text(content: Content) -> str:
     return b"".join(bytes(part) for part in content).decode(errors="replace")
 
 
-def _python_at(folder: str, name: str, files: _Files) -> BasePython | None:
+def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None:
     """The Python of a folder of the PATH."""
     real = files.real(f"{folder}/{name}")
     match = _INTERPRETER.fullmatch(posixpath.basename(real))
@@ -155,7 +155,7 @@ def _python_at(folder: str, name: str, files: _Files) -> BasePython | None:
     return BasePython(f"/{real}", version, sees, f"/{own}/lib/python{match[1]}/site-packages")
 
 
-def _version(prefix: str, minor: str, files: _Files) -> str:
+def _version(prefix: str, minor: str, files: _PythonFiles) -> str:
     """The full version where a header, conda's record or dpkg's list tells it; else ``3.11``."""
     header = files.texts.get(f"{prefix}/include/python{minor}/patchlevel.h", "")
     record = re.compile(rf"{re.escape(prefix)}/conda-meta/python-({re.escape(minor)}\.\d+)-[^/]+\.json")

@@ -1,4 +1,4 @@
-"""What all probes and measurements share: result (Outcome), rank (Place) and state (Run)."""
+"""What all probes and measurements share: result (Outcome), rank (RankPosition) and state (Run)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def one_line(error: BaseException) -> str:
     return f"{name}: {lines[0][:400]}" if lines else name
 
 
-class Place(NamedTuple):
+class RankPosition(NamedTuple):
     """The position of a rank among all ranks."""
 
     rank: int = 0
@@ -78,7 +78,7 @@ class Place(NamedTuple):
 class Run:
     """What the probes and measurements of one rank share."""
 
-    def __init__(self, options: argparse.Namespace, place: Place = Place()) -> None:  # noqa: B008
+    def __init__(self, options: argparse.Namespace, place: RankPosition = RankPosition()) -> None:  # noqa: B008
         self.options = options
         self.place = place
         #: When its budget began (time.monotonic): after the facts; turns of other ranks move it on.

@@ -13,7 +13,7 @@ from .core import Item, finding, one_line
 from .options import parse
 from .ranks.child import adopt_orphans, complain, end_orphans
 from .ranks.launcher import Launcher
-from .ranks.plan import plan
+from .ranks.positions import plan
 from .ranks.relay import relay
 from .report import deliver, empty_report, verdict
 from .schema import EXIT_CODES

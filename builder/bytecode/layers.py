@@ -7,7 +7,7 @@ layer of a package. What the compiled modules change in a package's metadata is 
     bytecode of pip torch 2.9.0    torch/nn/__pycache__/__init__.cpython-311.pyc,
                                    torch-2.9.0.dist-info/RECORD, with rows for the .pyc files
 
-Packages are distributed over these layers like over their own, see :mod:`builder.layers.plan`, but by the
+Packages are distributed over these layers like over their own, see :mod:`builder.layers.grouping`, but by the
 bytes of their modules: a new version of a package changes one layer of compiled modules.
 
 Invariant: a ``.pyc`` is in the image exactly if its module is there, is the one of the same package, and is
@@ -29,8 +29,8 @@ from builder.layers.build import LayerMaker, PlannedLayer, contents_key, package
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry, Inline, LinkContext
+from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, is_group, parse_title, plan_lock
 from builder.layers.packages import Packages
-from builder.layers.plan import BYTECODE_TITLE, LayerPlan, is_group, parse_title, plan_lock
 from builder.model import Layer, LockedPackage, Manager
 from builder.store.records import read_record, write_record
 
@@ -66,7 +66,7 @@ def _share(total: int) -> int:
 def in_order(packages: Sequence[Layer], bytecode: Sequence[Layer]) -> tuple[Layer, ...]:
     """Return the layers of packages and of their compiled modules in the order of an image, from below.
 
-    What is large and seldom changes is at the bottom, see :mod:`builder.layers.plan`: packages with a layer
+    What is large and seldom changes is at the bottom, see :mod:`builder.layers.grouping`: packages with a layer
     of their own, then their compiled modules, then groups of packages, then the compiled modules of groups.
     """
     return tuple(sorted([*packages, *bytecode], key=is_group))

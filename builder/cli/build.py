@@ -172,7 +172,7 @@ def build(
     recipes = _chosen(context, [*names, *more], all_targets=all_targets)
     options.check(recipes)
     if dry_run:
-        from builder.cli.plan import print_plan
+        from builder.cli.dry_run import print_plan
 
         context.each(recipes, lambda recipe: print_plan(context, recipe, options.lock_file))
         return

@@ -16,7 +16,7 @@ _SHOWN_DIGEST = 19
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.site.build_jobs import BuildTask, Outcome
+    from builder.site.build_jobs import BuildOutcome, BuildTask
 
 
 def build_in_jobs(
@@ -36,9 +36,9 @@ def build_in_jobs(
     Raises:
         BuilderError: the only target cannot be built in a job.
     """
-    from builder.site.build_jobs import Outcome, run_builds
+    from builder.site.build_jobs import BuildOutcome, run_builds
 
-    failed: dict[str, Outcome] = {}
+    failed: dict[str, BuildOutcome] = {}
     tasks = []
     for recipe in recipes:
         try:
@@ -47,7 +47,7 @@ def build_in_jobs(
             if len(recipes) == 1:
                 raise
             context.output.error(f"{recipe.name}: {e.message}", e.hint)
-            failed[recipe.name] = Outcome(recipe.name, "not started", {}, e.message, e.hint, e.exit_code)
+            failed[recipe.name] = BuildOutcome(recipe.name, "not started", {}, e.message, e.hint, e.exit_code)
     done = run_builds(tasks, folder, context.output) if tasks else []
     found = failed | {outcome.target: outcome for outcome in done}
     outcomes = [_with_tag(found[recipe.name]) for recipe in recipes]
@@ -57,7 +57,7 @@ def build_in_jobs(
         context_exit(codes[0])
 
 
-def _with_tag(outcome: Outcome) -> Outcome:
+def _with_tag(outcome: BuildOutcome) -> BuildOutcome:
     """Lists an image in the layout again that the build of another target on another node removed."""
     from builder.oci.layout import restore_tag
 
@@ -71,7 +71,7 @@ def _with_tag(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _print(context: Context, outcomes: Sequence[Outcome]) -> None:
+def _print(context: Context, outcomes: Sequence[BuildOutcome]) -> None:
 
     table = Table(("target", "state", "digest", "size", "time", "error"))
     for outcome in outcomes:
@@ -99,7 +99,7 @@ def _print(context: Context, outcomes: Sequence[Outcome]) -> None:
     context.output.result(results[0] if len(results) == 1 else results)
 
 
-def _json(outcome: Outcome) -> dict[str, Any]:
+def _json(outcome: BuildOutcome) -> dict[str, Any]:
     if outcome.state == "built":
         return {**outcome.answer, "state": "built"}
     return {

@@ -149,7 +149,7 @@ def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None
     from builder.cli.run_image import job_with_image
     from builder.site.command import shell_line
     from builder.site.edf import with_edf
-    from builder.site.plan import edf_name, salloc
+    from builder.site.job_plan import edf_name, salloc
     from builder.site.shell import command_line
 
     planned = salloc(recipe, job_with_image(context, recipe, request, submit=False))
@@ -161,7 +161,7 @@ def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None
 
 def _write_script(context: Context, recipe: Recipe, request: JobRequest, output: JobOutput) -> None:
     from builder.cli.run_image import job_with_image
-    from builder.site.plan import plan_job
+    from builder.site.job_plan import plan_job
     from builder.site.render import render
     from builder.site.scheduler import submit
 

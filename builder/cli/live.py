@@ -25,7 +25,7 @@ _CLEAR = "\r\x1b[K"
 
 
 @dataclass
-class Task:
+class LiveTask:
     """A task that runs."""
 
     name: str
@@ -94,7 +94,7 @@ class Activity:
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()  # of the tasks
         self._display = threading.RLock()  # of what shows them; taken before the other one
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, LiveTask] = {}
         self._stop = threading.Event()
         self._printed = 0.0
         self._shown = False
@@ -113,7 +113,7 @@ class Activity:
         with self._display:
             with self._lock:
                 is_first = not self._tasks
-                task = self._tasks.setdefault(name, Task(name, total, unit, time.monotonic()))
+                task = self._tasks.setdefault(name, LiveTask(name, total, unit, time.monotonic()))
                 task.total = total
             if is_first:
                 self._begin()

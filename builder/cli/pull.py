@@ -70,7 +70,7 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
-    from builder.publishing.engines import Engine, pull_into
+    from builder.publishing.engines import PullEngine, pull_into
     from builder.publishing.places import open_place
     from builder.publishing.publish import destination_text
     from builder.publishing.pull import is_reference
@@ -85,7 +85,7 @@ def pull(
     place = open_place(where, project.settings, project.store, option="--from", reporter=out)
     with closing(place):
         if load:
-            engine = Engine(load, project.settings, out)
+            engine = PullEngine(load, project.settings, out)
             done = pull_into(engine, recipe, place, tag, if_changed=if_changed, record=project.layout)
         else:
             squashfs = _squashfs(recipe, output, account)
@@ -103,7 +103,7 @@ def _value(done: Pulled, target: str | None) -> dict[str, Any]:
 
 def _pull_reference(context: Context, reference: str, load: EngineName | None) -> None:
     """Pulls an image by its name: into the cache, or into an engine's storage."""
-    from builder.publishing.engines import Engine, pull_into
+    from builder.publishing.engines import PullEngine, pull_into
     from builder.publishing.places import open_place
     from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
     from builder.store.blobs import Store
@@ -117,7 +117,7 @@ def _pull_reference(context: Context, reference: str, load: EngineName | None) -
     else:
         where, tag = split_image(reference)
         with closing(open_place(where, settings, store, reporter=out)) as place:
-            done = pull_into(Engine(load, settings, out), AnyImage(reference), place, tag)
+            done = pull_into(PullEngine(load, settings, out), AnyImage(reference), place, tag)
         text = done.place
     out.result(_value(done, None), f"{done.reference} is here: {done.digest}\n  {text}")
 

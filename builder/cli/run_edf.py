@@ -21,7 +21,7 @@ def print_edf(context: Context, recipe: Recipe, request: ContainerRequest) -> No
     """Prints shell lines that write the file for ``srun --environment``, and the srun that uses it."""
     from builder.site.command import site_command
     from builder.site.edf import with_edf
-    from builder.site.plan import edf_name
+    from builder.site.job_plan import edf_name
     from builder.site.shell import command_line
 
     made = site_command(recipe, request)

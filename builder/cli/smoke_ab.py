@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from builder.smoke.ab import Ab
     from builder.smoke.abrun import AbRuns, Side
     from builder.smoke.options import SlurmOptions, SmokeOptions
-    from builder.smoke.plan import SmokePlan
+    from builder.smoke.suggested import SmokePlan
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PairOptions:
     """What ``--ab`` and ``--rounds`` ask for."""
 
     pair: tuple[str, str]
@@ -27,7 +27,7 @@ class Wanted:
     rounds: int
 
 
-def check_ab(pair: tuple[str, str] | None, rounds: int | None, others: Mapping[str, object]) -> Wanted:
+def check_ab(pair: tuple[str, str] | None, rounds: int | None, others: Mapping[str, object]) -> PairOptions:
     """Checks the options of a comparison.
 
     Args:
@@ -45,13 +45,13 @@ def check_ab(pair: tuple[str, str] | None, rounds: int | None, others: Mapping[s
             raise UsageError(f"{option} cannot be combined with --ab", "leave out one of them")
     from builder.smoke.ab import MIN_ROUNDS
 
-    return Wanted(pair, rounds or MIN_ROUNDS)
+    return PairOptions(pair, rounds or MIN_ROUNDS)
 
 
 def run_ab(
     context: Context,
     recipe: Recipe,
-    wanted: Wanted,
+    wanted: PairOptions,
     options: SmokeOptions,
     slurm: SlurmOptions | None,
     annotations: dict[str, str],
@@ -103,7 +103,7 @@ def _repository(recipe: Recipe) -> str:
 def _plan(context: Context, recipe: Recipe, result: BuildResult | None) -> SmokePlan:
     """What the recipe tests, by the packages of the build or of the lock file."""
     from builder.lock.file import read_lock
-    from builder.smoke.plan import TORCH, plan_smoke
+    from builder.smoke.suggested import TORCH, plan_smoke
 
     if result is not None:
         return context.project.smoke_plan(result)

@@ -49,7 +49,7 @@ class Limits(Model):
         return self
 
 
-class Partition(Limits):
+class PartitionLimits(Limits):
     """A partition of the site."""
 
     gpus: Annotated[int, Field(ge=0)] | None = None
@@ -109,7 +109,7 @@ class Slurm(Model):
     """Time limit of one segment of a chain. Advice, not a limit."""
     max_time: Time = ""
     """Longest time limit of any job, where ``partitions`` and ``qos`` do not say it; empty: unknown."""
-    partitions: dict[Line, Partition] = Field(default_factory=dict)
+    partitions: dict[Line, PartitionLimits] = Field(default_factory=dict)
     """The partitions, also those that no queue takes; empty: unknown, then any name is accepted. The name
     ``""`` is Slurm's default partition, where jobs must not name one."""
     qos: dict[Line, Qos] = Field(default_factory=dict)

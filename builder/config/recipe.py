@@ -149,7 +149,7 @@ class Layers(Model):
     """Number of layers for the small packages of one package manager; the name selects the layer."""
 
 
-class Sif(Model):
+class SifOptions(Model):
     """How a SIF is laid out.
 
     ``flat``: one squashfs, which every runtime mounts. ``layered``: the squashfs of the base unchanged, and
@@ -229,7 +229,7 @@ class Recipe(Model):
     imports, again and again."""
     format: Format = "oci"
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
-    sif: Sif = empty()
+    sif: SifOptions = empty()
     """How a SIF is laid out."""
     smoke: SmokeTest = empty()
     """What the smoke test does; by default the lock decides."""

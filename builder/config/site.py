@@ -155,7 +155,7 @@ class Runtime(Model):
         return self
 
 
-class Node(Model):
+class NodeHardware(Model):
     """One compute node, as a job sees it."""
 
     gpus: Annotated[int, Field(ge=0)] = 0
@@ -174,7 +174,7 @@ class Node(Model):
     """``--cpu-bind`` of srun for one process per GPU of a whole node: the cores closest to each GPU."""
 
     @model_validator(mode="after")
-    def _numbers_fit(self) -> Node:
+    def _numbers_fit(self) -> NodeHardware:
         if self.gpus and self.gpus * self.gpu_cores > self.cores:
             raise ValueError(
                 f"{self.gpus} GPUs with {self.gpu_cores} cores each are more than {self.cores} cores"
@@ -220,7 +220,7 @@ class Site(Model):
     """None: the site has no scheduler."""
     launcher: Launcher = "srun"
     """How the processes of a job start, unless ``--launcher`` names another way."""
-    node: Node = empty()
+    node: NodeHardware = empty()
     """One compute node, as a job sees it."""
     local: ShellTextField = ""
     """A folder for the job on the node's own storage, to unpack data: ``$SLURM_TMPDIR``,

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model
-from builder.config.recipe import Engine, Format, Gpu, Platform, Sif
+from builder.config.recipe import Engine, Format, Gpu, Platform, SifOptions
 from builder.config.site import Site
 from builder.config.sites import load_site_from
 
@@ -27,7 +27,7 @@ class SiteFile(Model):
     """Virtual packages of the machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     format: Format = "oci"
     """What the machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
-    sif: Sif = Sif()
+    sif: SifOptions = SifOptions()
     """How a SIF is laid out."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""

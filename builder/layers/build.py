@@ -27,9 +27,9 @@ from builder.layers.compress import MEDIA_TYPES, LayerWriter, codec_name
 from builder.layers.conda_activation import Activation, activation_environment
 from builder.layers.conflicts import Conflict
 from builder.layers.entry import Entry, PackageIndex
+from builder.layers.grouping import LayerPlan, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.layers.plan import LayerPlan, plan_lock, split_index
 from builder.model import Descriptor, Layer, LockedPackage
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.errors import LayerError
+from builder.layers.bounds import most_unpacked
 from builder.layers.conda_archive import CondaMember, Spool, spooled
 from builder.layers.conda_info import PathInfo, read_info
 from builder.layers.conda_layout import CondaLayout
@@ -29,7 +30,6 @@ from builder.layers.entry import (
     PackageIndex,
     Range,
 )
-from builder.layers.limits import most_unpacked
 from builder.layers.zips import fault
 from builder.model import Fetched
 from builder.store.files import CHUNK, require_space

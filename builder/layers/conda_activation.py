@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from builder.layers.bounds import MAX_METADATA
 from builder.layers.content import read_whole
 from builder.layers.entry import Entry
-from builder.layers.limits import MAX_METADATA
 from builder.layers.packages import Packages
 from builder.layers.zips import fault
 from builder.model import LockedPackage

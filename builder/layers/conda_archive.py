@@ -20,9 +20,9 @@ from typing import IO, Literal, cast
 import zstandard
 
 from builder.errors import LayerError
-from builder.layers import limits
+from builder.layers import bounds
+from builder.layers.bounds import most_unpacked
 from builder.layers.entry import Kind
-from builder.layers.limits import most_unpacked
 from builder.layers.tar import check_path
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
 from builder.model import Fetched
@@ -178,7 +178,7 @@ def open_part(
             if len(found) != 1:
                 raise ValueError(f"{len(found)} {part}-*.tar.zst members, not 1")
             check_method(found[0])
-            decompressor = zstandard.ZstdDecompressor(max_window_size=limits.MAX_ZSTD_WINDOW)
+            decompressor = zstandard.ZstdDecompressor(max_window_size=bounds.MAX_ZSTD_WINDOW)
             with archive.open(found[0]) as raw:
                 stream = decompressor.stream_reader(raw, read_across_frames=True)
                 yield PartReader(cast(IO[bytes], stream), most, copy)
@@ -192,8 +192,8 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
     """
     with damage(fetched):
         for number, header in enumerate(read_headers(reader), 1):
-            if number > limits.MAX_MEMBERS:
-                raise TarError(f"more than {limits.MAX_MEMBERS} members")
+            if number > bounds.MAX_MEMBERS:
+                raise TarError(f"more than {bounds.MAX_MEMBERS} members")
             start = reader.position
             kind = _KINDS.get(header.flag)
             path = header.path.removeprefix("./")

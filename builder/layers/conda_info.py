@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from builder.layers import limits
+from builder.layers import bounds
 from builder.layers.conda_archive import damage, is_safe, open_part, read_part
 from builder.layers.entry import Kind
 from builder.layers.zips import fault
@@ -20,9 +20,9 @@ from builder.model import Fetched
 
 #: Files that are read, and the most bytes of each.
 _WANTED = {
-    "info/index.json": limits.MAX_METADATA,
-    "info/paths.json": limits.MAX_LISTING,
-    "info/link.json": limits.MAX_METADATA,
+    "info/index.json": bounds.MAX_METADATA,
+    "info/paths.json": bounds.MAX_LISTING,
+    "info/link.json": bounds.MAX_METADATA,
 }
 #: Bytes of a placeholder: Linux takes no longer paths.
 _MAX_PLACEHOLDER = 4096
@@ -75,8 +75,8 @@ def read_info(fetched: Fetched) -> PackageInfo:
             raise fault(fetched.package, "no info/paths.json: it was made before 2017")
         paths = _paths(files["info/paths.json"])
         noarch, points = _noarch(index, files)
-    if len(paths) > limits.MAX_MEMBERS:
-        raise fault(fetched.package, f"{len(paths)} paths; at most {limits.MAX_MEMBERS} are allowed")
+    if len(paths) > bounds.MAX_MEMBERS:
+        raise fault(fetched.package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed")
     for p in paths:
         if not is_safe(p.path):
             raise fault(fetched.package, f"unsafe path {p.path!r}")

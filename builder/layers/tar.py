@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from builder.errors import LayerError
-from builder.layers import limits
+from builder.layers import bounds
 from builder.layers.entry import Entry
 
 BLOCK = 512
@@ -187,9 +187,9 @@ def check_path(path: str) -> None:
     """Raises LayerError unless ``path`` is relative, normalized, UTF-8, short enough and without ``..``."""
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
-    if len(path) > _SHORT and (path.count("/") >= limits.MAX_DEPTH or len(path.encode()) > limits.MAX_PATH):
+    if len(path) > _SHORT and (path.count("/") >= bounds.MAX_DEPTH or len(path.encode()) > bounds.MAX_PATH):
         raise LayerError(
             f"the path {path[:100]!r}... has {len(path.encode())} bytes in {path.count('/') + 1} parts; "
-            f"at most {limits.MAX_PATH} bytes and {limits.MAX_DEPTH} parts are allowed",
+            f"at most {bounds.MAX_PATH} bytes and {bounds.MAX_DEPTH} parts are allowed",
             _HOSTILE,
         )

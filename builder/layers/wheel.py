@@ -26,7 +26,7 @@ from installer.scripts import Script
 from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
-from builder.layers import limits
+from builder.layers import bounds
 from builder.layers.entry import (
     Entry,
     IndexEntry,
@@ -46,7 +46,7 @@ _ANY_SHEBANG = b"#!python"
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _WheelFile:
     """A file that is installed: a member of the wheel, a script whose shebang is rewritten, or a new one."""
 
     path: str
@@ -79,7 +79,7 @@ def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
 
 def _requires(wheel: WheelArchive) -> tuple[str, ...]:
     """Return the ``Requires-Dist`` texts of the wheel's METADATA."""
-    raw = wheel.read(wheel.metadata("METADATA"), limits.MAX_LISTING)
+    raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
     return tuple(str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", []))
 
 
@@ -140,15 +140,15 @@ class _Layout:
         scripts = self._entry_points()
         self.files = [*self._copied({script.path for script in scripts}), *scripts]
         """In the order of the layer, without RECORD."""
-        self.files.append(_File(f"{metadata}/INSTALLER", data=b"builder\n"))
+        self.files.append(_WheelFile(f"{metadata}/INSTALLER", data=b"builder\n"))
         if fetched.package.name in context.requested:
-            self.files.append(_File(f"{metadata}/REQUESTED", data=b""))
+            self.files.append(_WheelFile(f"{metadata}/REQUESTED", data=b""))
 
         repeated = duplicate([*(file.path for file in self.files), self.record_path])
         if repeated is not None:
             raise wheel.fault(f"two members are installed to {repeated!r}")
 
-    def _copied(self, entry_points: set[str]) -> list[_File]:
+    def _copied(self, entry_points: set[str]) -> list[_WheelFile]:
         """Returns the members to install; ``entry_points`` are the paths of generated scripts."""
         copied = []
         metadata = self._wheel.dist_info + "/"
@@ -161,10 +161,10 @@ class _Layout:
             mode = member.external_attr >> 16
             if not is_script:
                 executable = stat.S_ISREG(mode) and bool(mode & 0o111)
-                copied.append(_File(path, 0o755 if executable else 0o644, member))
+                copied.append(_WheelFile(path, 0o755 if executable else 0o644, member))
             elif path not in entry_points:
                 # Like pip: a wrapper that an old build tool wrote for an entry point is left out.
-                copied.append(_File(path, 0o755, member, self._rewritten(member)))
+                copied.append(_WheelFile(path, 0o755, member, self._rewritten(member)))
         return copied
 
     def _place(self, name: str) -> tuple[str, bool]:
@@ -191,19 +191,19 @@ class _Layout:
         if self._wheel.start(member, len(_ANY_SHEBANG)) != _ANY_SHEBANG:
             return None
         self._rewritten_bytes += member.file_size
-        if self._rewritten_bytes > limits.MAX_SCRIPTS:
-            raise self._wheel.fault(f"its scripts have more than {limits.MAX_SCRIPTS} bytes")
-        rest = self._wheel.read(member, limits.MAX_SCRIPTS).partition(b"\n")[2]
+        if self._rewritten_bytes > bounds.MAX_SCRIPTS:
+            raise self._wheel.fault(f"its scripts have more than {bounds.MAX_SCRIPTS} bytes")
+        rest = self._wheel.read(member, bounds.MAX_SCRIPTS).partition(b"\n")[2]
         return _shebang(self._context.interpreter) + rest
 
-    def _entry_points(self) -> list[_File]:
+    def _entry_points(self) -> list[_WheelFile]:
         """Returns the scripts that ``entry_points.txt`` declares."""
         if f"{self._wheel.dist_info}/entry_points.txt" not in self._wheel.members:
             return []
         scripts = {}
         try:
             member = self._wheel.metadata("entry_points.txt")
-            text = self._wheel.read(member, limits.MAX_METADATA).decode()
+            text = self._wheel.read(member, bounds.MAX_METADATA).decode()
             for name, module, attribute, section in parse_entrypoints(text):
                 script = Script(name, module, attribute, section)
                 filename, data = script.generate(self._context.interpreter, "posix")
@@ -212,7 +212,7 @@ class _Layout:
                 if not filename.isprintable():
                     raise self._wheel.fault(f"the entry point {name!r} has a control character")
                 check_path(filename)
-                scripts[filename] = _File(f"bin/{filename}", 0o755, data=data)
+                scripts[filename] = _WheelFile(f"bin/{filename}", 0o755, data=data)
         except (configparser.Error, UnicodeDecodeError, AssertionError) as e:
             why = str(e) or "an entry point is not MODULE:FUNCTION"
             raise self._wheel.fault(f"entry_points.txt cannot be read: {why}") from None
@@ -240,7 +240,7 @@ class _Layout:
     def _hashes(self) -> dict[str, str]:
         """Returns the hashes in the wheel's own RECORD, by member."""
         try:
-            text = self._wheel.read(self._wheel.metadata("RECORD"), limits.MAX_LISTING).decode()
+            text = self._wheel.read(self._wheel.metadata("RECORD"), bounds.MAX_LISTING).decode()
             rows = list(csv.reader(io.StringIO(text)))
         except (UnicodeDecodeError, csv.Error) as e:
             raise self._wheel.fault(f"{self._wheel.dist_info}/RECORD cannot be read: {e}") from None

@@ -22,7 +22,7 @@ from installer.utils import parse_wheel_filename
 from packaging.utils import canonicalize_name
 
 from builder.errors import LayerError
-from builder.layers import limits
+from builder.layers import bounds
 from builder.layers.entry import Content, Deflated, Range
 from builder.layers.tar import check_path
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
@@ -157,14 +157,14 @@ class WheelArchive:
 
     def _checked_members(self) -> dict[str, zipfile.ZipInfo]:
         every = self._zip.infolist()
-        if len(every) > limits.MAX_MEMBERS:
-            raise self.fault(f"{len(every)} members; at most {limits.MAX_MEMBERS} are allowed")
+        if len(every) > bounds.MAX_MEMBERS:
+            raise self.fault(f"{len(every)} members; at most {bounds.MAX_MEMBERS} are allowed")
         if not all(i.filename for i in every):
             raise self.fault("a member has no name")
         starts = sorted({i.header_offset for i in every})
         self._ends = dict(zip(starts, [*starts[1:], self._zip.start_dir], strict=False))
         infos = [i for i in every if not i.is_dir()]
-        total, most = sum(i.file_size for i in infos), limits.most_unpacked(self._size)
+        total, most = sum(i.file_size for i in infos), bounds.most_unpacked(self._size)
         if total > most:
             raise self.fault(f"it unpacks to {total} bytes; at most {most} are allowed for its size")
         repeated = duplicate([i.filename for i in infos])
@@ -208,7 +208,7 @@ class WheelArchive:
         return found[0]
 
     def _check_version(self) -> None:
-        header = BytesHeaderParser().parsebytes(self.read(self.metadata("WHEEL"), limits.MAX_METADATA))
+        header = BytesHeaderParser().parsebytes(self.read(self.metadata("WHEEL"), bounds.MAX_METADATA))
         version = str(header.get("Wheel-Version", ""))
         if version.strip().partition(".")[0] != "1":
             raise self.fault(f"Wheel-Version {version!r} is not supported, only 1.x")

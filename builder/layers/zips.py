@@ -8,7 +8,7 @@ import zipfile
 import zlib
 
 from builder.errors import LayerError
-from builder.layers import limits
+from builder.layers import bounds
 from builder.model import LockedPackage
 from builder.text import one_line
 
@@ -40,13 +40,13 @@ def fault(package: LockedPackage, what: str) -> LayerError:
 class ZipSource(io.FileIO):
     """A zip file for :class:`zipfile.ZipFile`, which reads the whole central directory at once.
 
-    More than :data:`limits.MAX_DIRECTORY` bytes are not read.
+    More than :data:`bounds.MAX_DIRECTORY` bytes are not read.
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > limits.MAX_DIRECTORY:
+        if size is not None and size > bounds.MAX_DIRECTORY:
             raise zipfile.BadZipFile(
-                f"its central directory has {size} bytes; at most {limits.MAX_DIRECTORY} are allowed"
+                f"its central directory has {size} bytes; at most {bounds.MAX_DIRECTORY} are allowed"
             )
         return super().read(-1 if size is None else size)
 

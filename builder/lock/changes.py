@@ -12,7 +12,7 @@ Kind = Literal["added", "removed", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
-class PackageChange:
+class LockChange:
     """A package that differs."""
 
     name: str
@@ -35,7 +35,7 @@ class PackageChange:
 class LockChanges:
     """Everything that differs between two locks."""
 
-    packages: tuple[PackageChange, ...]
+    packages: tuple[LockChange, ...]
     """By name."""
     old_base: LockedBase | None
     new_base: LockedBase | None
@@ -85,7 +85,7 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
         package = b or a
         assert package is not None
         texts = _texts(a, b)
-        changes.append(PackageChange(name, package.manager, platform, *texts))
+        changes.append(LockChange(name, package.manager, platform, *texts))
     changes.sort(key=lambda change: (change.platform, change.name, change.manager))
     return LockChanges(tuple(changes), old.base if old else None, new.base)
 

@@ -71,7 +71,7 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
         raise refused or e from None
     if refused and ("dependencies" not in file.data or "build_dependencies" in file.data):
         raise refused
-    return _Reader(file, root or path.parent).read(platform)
+    return _EnvironmentReader(file, root or path.parent).read(platform)
 
 
 def recipe_environment(recipe: Recipe) -> Environment:
@@ -165,7 +165,7 @@ def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
         yield line if selector in _SELECTORS[platform] else ""
 
 
-class _Reader:
+class _EnvironmentReader:
     """Reads the keys of one file."""
 
     def __init__(self, file: YamlFile, root: Path) -> None:

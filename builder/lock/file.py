@@ -78,7 +78,7 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
         if refused := _of_other_tool(raw, path):
             raise refused from None
         raise LockError(f"{where}: not a lock file: {problem}", _RESTORE) from None
-    return _Reader(raw, path).read(data)
+    return _LockReader(raw, path).read(data)
 
 
 def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
@@ -150,7 +150,7 @@ class _Metadata(BaseModel):
     time_metadata: Any = None
 
 
-class _File(BaseModel):
+class _LockText(BaseModel):
     metadata: _Metadata
     package: list[Any]
 
@@ -158,7 +158,7 @@ class _File(BaseModel):
 _M = TypeVar("_M", bound=BaseModel)
 
 
-class _Reader:
+class _LockReader:
     """Checks the data of a lock file and names what is wrong with it."""
 
     def __init__(self, raw: bytes, path: Path) -> None:
@@ -178,7 +178,7 @@ class _Reader:
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
-        file = self._valid(_File, data)
+        file = self._valid(_LockText, data)
         meta = file.metadata
         custom = dict(meta.custom_metadata or {})
         reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")

@@ -71,7 +71,7 @@ def read_manifest(
         ConfigError: the file is not valid, has no such group or environment, or contains what cannot be
             locked. The message names file and line.
     """
-    reader = _Reader(path, PipSection(path, root or path.parent))
+    reader = _ManifestReader(path, PipSection(path, root or path.parent))
     if path.suffix in _REQUIREMENTS:
         _refuse_groups(path, groups)
         reader.pip(f"-r {path.name}", str(path))
@@ -99,7 +99,7 @@ def _refuse_groups(path: Path, groups: Sequence[str]) -> None:
         )
 
 
-class _Reader:
+class _ManifestReader:
     """Collects what a file asks for."""
 
     def __init__(self, path: Path, section: PipSection) -> None:
@@ -176,7 +176,7 @@ class _Project:
         """The names of extras and dependency groups."""
         return [*self._extras, *self._groups]
 
-    def read(self, reader: _Reader, groups: Sequence[str]) -> None:
+    def read(self, reader: _ManifestReader, groups: Sequence[str]) -> None:
         self.read_python(reader)
         extras = self._of_backend(groups)
         for group in groups or (MAIN,):
@@ -190,11 +190,11 @@ class _Project:
             if not entry.get("explicit"):
                 reader.index(entry.get("url"))
 
-    def read_python(self, reader: _Reader) -> None:
+    def read_python(self, reader: _ManifestReader) -> None:
         text = str(self._project.get("requires-python", ""))
         reader.python(text, self._file.where(text) if text else str(self._file.path))
 
-    def read_main(self, reader: _Reader) -> None:
+    def read_main(self, reader: _ManifestReader) -> None:
         """The project's dependencies, unless only its build backend knows them."""
         if self._is_dynamic("dependencies") and not builds_package(self._file):
             raise ConfigError(
@@ -215,7 +215,7 @@ class _Project:
             return []
         return [group for group in groups if group not in (MAIN, *self.groups)]
 
-    def read_group(self, reader: _Reader, group: str) -> None:
+    def read_group(self, reader: _ManifestReader, group: str) -> None:
         """The requirements of an extra or a dependency group."""
         if group not in self.groups:
             raise ConfigError(
@@ -227,7 +227,7 @@ class _Project:
         for text in group_members(self._groups, group):
             self._read(reader, text)
 
-    def _read(self, reader: _Reader, text: str) -> None:
+    def _read(self, reader: _ManifestReader, text: str) -> None:
         """A requirement, from where ``[tool.uv.sources]`` says."""
         where = self._file.where(text)
         try:
@@ -343,7 +343,7 @@ class _Pixi:
         self._targets = (*_PIXI_TARGETS, platform)
         self._project = project
 
-    def read(self, reader: _Reader, name: str | None) -> None:
+    def read(self, reader: _ManifestReader, name: str | None) -> None:
         workspace = table(self._pixi.get("workspace") or self._pixi.get("project"))
         features, has_default = self._environment(name or "default")
         tables = [table(self._pixi.get("feature")).get(feature) for feature in features]
@@ -380,7 +380,7 @@ class _Pixi:
         for target in self._targets:
             yield table(table(one.get("target")).get(target))
 
-    def _read_table(self, reader: _Reader, part: Mapping[str, Any]) -> None:
+    def _read_table(self, reader: _ManifestReader, part: Mapping[str, Any]) -> None:
         for name, value in table(part.get("dependencies")).items():
             reader.conda(pixi_spec(str(name), value), str(name), self._file.where(str(name)))
         for name, value in table(part.get("pypi-dependencies")).items():

@@ -16,7 +16,7 @@ from builder.config.fields import line
 from builder.config.inside import check_inside
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
-from builder.lock.sourcespec import Place, names_source, read_location, read_named
+from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.redact import redact
 
@@ -169,7 +169,7 @@ class PipSection:
         else:
             self._read_file(name, value, where, chain, limits or kind == "constraints")
 
-    def _editable(self, text: str, value: str, place: Place) -> SourceSpec:
+    def _editable(self, text: str, value: str, place: SpecContext) -> SourceSpec:
         found = read_location(_plain(value), place, editable=True) if value else None
         if not isinstance(found, SourceSpec):
             raise ConfigError(
@@ -178,11 +178,11 @@ class PipSection:
             )
         return replace(found, text=_plain(text))
 
-    def _place(self, where: str, chain: tuple[Path, ...]) -> Place:
+    def _place(self, where: str, chain: tuple[Path, ...]) -> SpecContext:
         folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
-        return Place(where, folder, root, chain[-1].parent.absolute() if chain else None)
+        return SpecContext(where, folder, root, chain[-1].parent.absolute() if chain else None)
 
-    def _requirement(self, text: str, place: Place) -> Spec | SourceSpec:
+    def _requirement(self, text: str, place: SpecContext) -> Spec | SourceSpec:
         bare = re.split(r"\s#", text)[0]
         hashes = tuple(_hash(value, place.where) for value in _HASH.findall(bare))
         bare = _plain(_HASH.sub(" ", bare))
@@ -204,7 +204,7 @@ class PipSection:
             return replace(found, sha256=sha256[0])
         return found
 
-    def _parsed(self, text: str, place: Place) -> Spec | SourceSpec:
+    def _parsed(self, text: str, place: SpecContext) -> Spec | SourceSpec:
         if names_source(text):
             return read_location(text, place)
         try:

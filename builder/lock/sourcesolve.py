@@ -38,7 +38,7 @@ from builder.lock.indexes import Indexes
 from builder.lock.markers import applies
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists, find_wheels
-from builder.lock.sourcespec import Place, read_named
+from builder.lock.sourcespec import SpecContext, read_named
 from builder.lock.spec import SourceSpec
 from builder.lock.stubs import write_stub
 from builder.lock.uv import NoWheels
@@ -142,7 +142,9 @@ class SourceSolver:
         for text in chain.from_iterable(map(_requirements, own)):
             if "git+" in text and canonicalize_name((requirement := Requirement(text)).name) == name:
                 root = self.request.recipe.root
-                spec = read_named(requirement, text, Place(str(self.request.environment.path), root, root))
+                spec = read_named(
+                    requirement, text, SpecContext(str(self.request.environment.path), root, root)
+                )
                 assert isinstance(spec, SourceSpec)
                 # without the place: the URL gets no values of variables
                 self._add_direct(replace(spec, where=""), self.conda)

@@ -38,7 +38,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_.@{][^\s\x00-\x1f\x7f~^:?*\[\\]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpecContext:
     """Where a requirement is written."""
 
     where: str
@@ -56,7 +56,7 @@ def names_source(text: str) -> bool:
     return _LOCATION.match(text) is not None
 
 
-def read_location(text: str, place: Place, *, editable: bool = False) -> SourceSpec | Spec:
+def read_location(text: str, place: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
     """Reads a requirement without a name, such as ``./pkg[extra]`` or ``git+https://...``.
 
     Args:
@@ -86,7 +86,7 @@ def read_location(text: str, place: Place, *, editable: bool = False) -> SourceS
     return written.read()
 
 
-def read_named(requirement: Requirement, text: str, place: Place) -> SourceSpec | Spec:
+def read_named(requirement: Requirement, text: str, place: SpecContext) -> SourceSpec | Spec:
     """Reads ``NAME[EXTRA] @ URL; MARKER``. Returns and raises as :func:`read_location`."""
     name = canonicalize_name(requirement.name)
     extras = tuple(sorted(requirement.extras))
@@ -104,7 +104,7 @@ class _Written:
     marker: str
     editable: bool
     text: str
-    place: Place
+    place: SpecContext
 
     def error(self, problem: str, hint: str) -> ConfigError:
         return ConfigError(f"{self.place.where}: {redact(self.text)} {problem}", hint)

@@ -16,7 +16,7 @@ from builder.redact import without_userinfo
 
 
 @dataclass(frozen=True, slots=True)
-class _Archive:
+class _DebianArchive:
     """One archive: a folder with ``dists/`` and ``pool/``."""
 
     addresses: tuple[str, ...]
@@ -33,29 +33,31 @@ _UBUNTU_SNAPSHOT = "https://snapshot.ubuntu.com/ubuntu/{time}"
 #: By ID of os-release(5).
 _ARCHIVES = {
     "debian": (
-        _Archive(
+        _DebianArchive(
             (f"http://{_DEBIAN}", f"https://{_DEBIAN}"),
             ("", "-updates", "-backports"),
             "https://snapshot.debian.org/archive/debian/{time}",
         ),
-        _Archive(
+        _DebianArchive(
             tuple(f"{scheme}://{place}" for place in _SECURITY for scheme in ("http", "https")),
             ("-security", "/updates"),
             "https://snapshot.debian.org/archive/debian-security/{time}",
         ),
     ),
     "ubuntu": (
-        _Archive(
+        _DebianArchive(
             ("http://archive.ubuntu.com/ubuntu", "https://archive.ubuntu.com/ubuntu"),
             ("", "-updates", "-backports"),
             _UBUNTU_SNAPSHOT,
         ),
-        _Archive(
+        _DebianArchive(
             ("http://security.ubuntu.com/ubuntu", "https://security.ubuntu.com/ubuntu"),
             ("-security",),
             _UBUNTU_SNAPSHOT,
         ),
-        _Archive(("http://ports.ubuntu.com/ubuntu-ports",), ("", "-updates", "-backports", "-security")),
+        _DebianArchive(
+            ("http://ports.ubuntu.com/ubuntu-ports",), ("", "-updates", "-backports", "-security")
+        ),
     ),
 }
 
@@ -117,5 +119,5 @@ def snapshot(url: str, time: int) -> str | None:
     return None
 
 
-def _all() -> list[_Archive]:
+def _all() -> list[_DebianArchive]:
     return [archive for archives in _ARCHIVES.values() for archive in archives]

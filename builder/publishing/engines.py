@@ -16,7 +16,7 @@ from builder.errors import RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
 from builder.publishing.places import Place, RegistryPlace
-from builder.publishing.pull import Pulled, Wanted, reference_of, resolve_published
+from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.registry.credentials import Credentials
 from builder.run.podman import migrated_ids
 from builder.run.process import execute
@@ -28,7 +28,7 @@ EngineName = Literal["podman-hpc", "podman"]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class PullEngine:
     """A container engine that pulls."""
 
     name: EngineName
@@ -42,7 +42,7 @@ class Engine:
         """Whether it makes a squashfs file of what it pulls, in a storage that all nodes see."""
         return self.name == "podman-hpc"
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, wanted: PulledTarget) -> None:
         """Checks that it is installed, and runs images of this format.
 
         Raises:
@@ -73,8 +73,8 @@ class Engine:
 
 
 def pull_into(
-    engine: Engine,
-    wanted: Wanted,
+    engine: PullEngine,
+    wanted: PulledTarget,
     place: Place,
     tag: str,
     *,

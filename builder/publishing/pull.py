@@ -31,7 +31,7 @@ from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
 
 
-class Wanted(Protocol):
+class PulledTarget(Protocol):
     """What is pulled: a target's recipe, or :class:`AnyImage`."""
 
     @property
@@ -224,7 +224,7 @@ def reference_of(place: Place, tag: str) -> str:
     raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
 
 
-def resolve_published(wanted: Wanted, place: Place, tag: str) -> tuple[Descriptor, Descriptor | None]:
+def resolve_published(wanted: PulledTarget, place: Place, tag: str) -> tuple[Descriptor, Descriptor | None]:
     """The manifest of a tag or digest, and its SIF if it has one (else None).
 
     Raises:
@@ -247,7 +247,7 @@ def resolve_published(wanted: Wanted, place: Place, tag: str) -> tuple[Descripto
     return described, layer
 
 
-def _image_manifest(wanted: Wanted, place: Place, tag: str, where: str) -> Descriptor:
+def _image_manifest(wanted: PulledTarget, place: Place, tag: str, where: str) -> Descriptor:
     """The manifest for the processor, found through image indexes."""
     described = place.resolve(tag)
     if described is None:

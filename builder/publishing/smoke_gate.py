@@ -94,9 +94,9 @@ class SmokeGate:
         """
         recipe = result.recipe
         if recipe.site.runtime.kind == "podman-hpc" and isinstance(place, RegistryPlace):
-            from builder.publishing.engines import Engine, pull_into
+            from builder.publishing.engines import PullEngine, pull_into
 
-            engine = Engine("podman-hpc", self.project.settings, self.project.reporter)
+            engine = PullEngine("podman-hpc", self.project.settings, self.project.reporter)
             pull_into(engine, recipe, place, image.digest, if_changed=True)
         return self._run(result, job, f"the image is at {place.name}@{image.digest}, without a tag")
 

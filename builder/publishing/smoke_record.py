@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.smoke.plan import TORCH, SmokePlan, plan_of
+from builder.smoke.suggested import TORCH, SmokePlan, plan_of
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 

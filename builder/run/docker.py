@@ -27,7 +27,7 @@ from builder.run.base import SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.leftovers import REPOSITORY, new_tag
-from builder.run.process import TIMED_OUT, Completed, Output
+from builder.run.process import TIMED_OUT, Completed, ProcessOutput
 from builder.run.storage import EngineRunner, Storage, container_name
 
 _SOCKET = Path("/var/run/docker.sock")
@@ -266,7 +266,7 @@ def _follow(container: Any, options: RunOptions) -> Completed:
         with contextlib.suppress(Exception):
             container.kill()
 
-    output, errors = Output(), Output(options.on_line)
+    output, errors = ProcessOutput(), ProcessOutput(options.on_line)
     container.client.api.timeout = None  # the command may print nothing for a long time
     stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
     container.start()

@@ -63,12 +63,12 @@ def execute(
     """
     log.debug("run %s", shlex.join(str(word) for word in command))
     process: subprocess.Popen[bytes] | None = None
-    readers: list[_Reader] = []
+    readers: list[_OutputReader] = []
     try:
         with _ctrl_c_waits():
             process = _start(command, env, capture, pass_fds)
-            outputs = ((process.stdout, Output()), (process.stderr, Output(on_line)))
-            readers += [_Reader(stream, process, output) for stream, output in outputs if stream]
+            outputs = ((process.stdout, ProcessOutput()), (process.stderr, ProcessOutput(on_line)))
+            readers += [_OutputReader(stream, process, output) for stream, output in outputs if stream]
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
         if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
@@ -79,7 +79,7 @@ def execute(
     return _result(str(command[0]), process.returncode, [reader.output for reader in readers], timed_out)
 
 
-def _result(program: str, code: int, outputs: Sequence[Output], timed_out: bool) -> Completed:
+def _result(program: str, code: int, outputs: Sequence[ProcessOutput], timed_out: bool) -> Completed:
     """Returns how a command ended; there are no outputs if they were not captured."""
     for output in outputs:
         output.check(program)
@@ -132,7 +132,7 @@ def _ctrl_c_waits() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-class Output:
+class ProcessOutput:
     """One output of a command, held in memory; ``on_line`` receives its lines as they come."""
 
     def __init__(self, on_line: Callable[[str], None] | None = None) -> None:
@@ -169,10 +169,10 @@ class Output:
             self._passed_on = end
 
 
-class _Reader(threading.Thread):
+class _OutputReader(threading.Thread):
     """Reads an output of a process to its end, and kills the process if it is longer than allowed."""
 
-    def __init__(self, stream: IO[bytes], process: subprocess.Popen[bytes], output: Output) -> None:
+    def __init__(self, stream: IO[bytes], process: subprocess.Popen[bytes], output: ProcessOutput) -> None:
         super().__init__(daemon=True)  # a process that left the group may never close the output
         self.output = output
         self._stream = stream
@@ -189,7 +189,9 @@ class _Reader(threading.Thread):
                     return
 
 
-def _wait(process: subprocess.Popen[bytes], readers: Sequence[_Reader], timeout_s: float | None) -> bool:
+def _wait(
+    process: subprocess.Popen[bytes], readers: Sequence[_OutputReader], timeout_s: float | None
+) -> bool:
     """Waits for the end of a process and its outputs; returns False after the time limit."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     for reader in readers:

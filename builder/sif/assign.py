@@ -31,7 +31,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from builder.layers.plan import LayerTitle, name_bucket, parse_title
+from builder.layers.grouping import LayerTitle, name_bucket, parse_title
 from builder.model import Image, Layer
 
 #: From this size of the compressed layer, in bytes, a package shares its partition with large ones only.

@@ -71,7 +71,7 @@ class PartitionRole(IntEnum):
     OVERLAY = 4
 
 
-class Header(NamedTuple):
+class SifHeader(NamedTuple):
     """The header. Times are in seconds since 1970, offsets and sizes in bytes."""
 
     launch: bytes
@@ -90,7 +90,7 @@ class Header(NamedTuple):
     data_size: int
 
 
-class Descriptor(NamedTuple):
+class SifDescriptor(NamedTuple):
     """One descriptor. Times are in seconds since 1970, offsets and sizes in bytes."""
 
     type: int

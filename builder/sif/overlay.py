@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from builder.sif.partition import Partition
+from builder.sif.partition import SquashfsPart
 from builder.trees.member import Kind, Member, whiteout
 from builder.trees.merge import Merge
 from builder.trees.squashfs.reader import Squashfs
 
 
-def overlay_members(merge: Merge, lower: Sequence[Partition]) -> Iterator[Member]:
+def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Member]:
     """The whiteouts and directories that a partition needs in addition to the members of its layers.
 
     Args:
@@ -69,7 +69,7 @@ def _hidden_in(folder: str, merge: Merge, below: _Below) -> Iterator[str]:
 class _Below:
     """What the lower partitions show together."""
 
-    def __init__(self, partitions: Sequence[Partition]) -> None:
+    def __init__(self, partitions: Sequence[SquashfsPart]) -> None:
         self._partitions = partitions
         self._entries: dict[str, dict[str, Member]] = {}
 

@@ -17,7 +17,7 @@ from builder.trees.sources import Source, squashfs_source
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class SquashfsPart:
     """A range of a file that holds a squashfs."""
 
     path: Path

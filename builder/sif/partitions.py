@@ -21,7 +21,7 @@ from builder.progress import Reporter, working
 from builder.settings import Settings
 from builder.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members
-from builder.sif.partition import Partition, PlannedPartition
+from builder.sif.partition import PlannedPartition, SquashfsPart
 from builder.sif.read import Sif
 from builder.sif.singularity import Metadata, common_files, guard_files
 from builder.store.blobs import Store
@@ -102,7 +102,7 @@ class PartitionMaker:
         sources = [listed_source(folders), *map(self._layer, self.image.layers), listed_source(files)]
         self._squash(out, "root", [_of_root(x) for x in sources], (), _unpacked(self.image.layers))
 
-    def layered(self) -> list[Partition]:
+    def layered(self) -> list[SquashfsPart]:
         """The primary partition, or those of the base SIF, and overlays of the layers above it.
 
         Raises:
@@ -131,16 +131,16 @@ class PartitionMaker:
             )
         return count
 
-    def _base_partitions(self) -> list[Partition]:
+    def _base_partitions(self) -> list[SquashfsPart]:
         """The partitions of the base SIF, which are copied unchanged."""
         assert self.base is not None
         found = []
         for number, part in enumerate(self.base.sif.partitions):
             digest, name = f"{self.base.digest}#{number}", part.name or f"base-{number}"
-            found.append(Partition(self.base.sif.path, part.offset, part.size, digest, name))
+            found.append(SquashfsPart(self.base.sif.path, part.offset, part.size, digest, name))
         return found
 
-    def _primary(self, layers: Sequence[Layer]) -> Partition:
+    def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:
         """The base image's layers, and a script that stops a container without its overlays."""
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
@@ -148,7 +148,7 @@ class PartitionMaker:
         sources += [self._layer(layer) for layer in layers]
         return self._partition("base", key, [*sources, listed_source(guard)], total=_unpacked(layers))
 
-    def _overlay(self, group: LayerGroup, partitions: Sequence[Partition], is_top: bool) -> Partition:
+    def _overlay(self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool) -> SquashfsPart:
         sources = [self._layer(layer) for layer in group.layers]
         key: list[Any] = ["overlay", [layer.descriptor.digest for layer in group.layers]]
         if is_top:
@@ -182,10 +182,10 @@ class PartitionMaker:
         name: str,
         key: Sequence[Any],
         sources: Sequence[Source],
-        lower: Sequence[Partition] = (),
+        lower: Sequence[SquashfsPart] = (),
         *,
         total: int | None,
-    ) -> Partition:
+    ) -> SquashfsPart:
         """The partition of a name, from the cache if possible.
 
         Args:
@@ -202,10 +202,10 @@ class PartitionMaker:
             if known is not None:
                 path = self.store.get(known["digest"], known["size"])
                 if path is not None:
-                    return Partition(path, 0, known["size"], known["digest"], name)
+                    return SquashfsPart(path, 0, known["size"], known["digest"], name)
             digest, size = self._write(name, sources, lower, total)
             write_record(record, {"digest": digest, "size": size, "name": name})
-        return Partition(self.store.path(digest), 0, size, digest, name)
+        return SquashfsPart(self.store.path(digest), 0, size, digest, name)
 
     def _hashed_key(self, key: Sequence[Any]) -> str:
         """A hash of everything that a partition depends on: its members, and how they are stored."""
@@ -214,7 +214,7 @@ class PartitionMaker:
         return hashlib.sha256(canonical_json(described)).hexdigest()
 
     def _write(
-        self, name: str, sources: Sequence[Source], lower: Sequence[Partition], total: int | None
+        self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
     ) -> tuple[str, int]:
         """Writes a partition into the store. Returns its digest, and its size in bytes."""
         temporary = self.store.temporary()
@@ -232,7 +232,7 @@ class PartitionMaker:
         out: BinaryIO,
         name: str,
         sources: Sequence[Source],
-        lower: Sequence[Partition],
+        lower: Sequence[SquashfsPart],
         total: int | None,
     ) -> int:
         """Writes a partition at the current position of a file. Returns its size in bytes."""

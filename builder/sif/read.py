@@ -22,11 +22,11 @@ from builder.sif.format import (
     NO_ARCHITECTURES,
     OCI_CONFIG_NAME,
     PARTITION,
-    Descriptor,
     FileSystem,
-    Header,
     ObjectType,
     PartitionRole,
+    SifDescriptor,
+    SifHeader,
 )
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.store.blobs import Store
@@ -200,7 +200,7 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
     return Sif(path, found, header.uuid, header.created, tuple(objects), tuple(partitions))
 
 
-def _read(path: Path, file: BinaryIO) -> tuple[Header, list[SifObject]]:
+def _read(path: Path, file: BinaryIO) -> tuple[SifHeader, list[SifObject]]:
     """The header, and the objects that lie inside the file."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(HEADER.size)
@@ -208,14 +208,14 @@ def _read(path: Path, file: BinaryIO) -> tuple[Header, list[SifObject]]:
         raise ImageError(f"{path} is not a SIF", "build or pull a SIF with apptainer or builder")
     if len(head) < HEADER.size:
         raise _cut_short(path, size)
-    header = Header._make(HEADER.unpack(head))
+    header = SifHeader._make(HEADER.unpack(head))
     if not 0 <= header.descriptors <= _MOST_DESCRIPTORS or header.descriptors_offset < 0:
         raise _damaged_header(path)
     file.seek(min(header.descriptors_offset, size))
     table = file.read(header.descriptors * DESCRIPTOR.size)
     if len(table) < header.descriptors * DESCRIPTOR.size:
         raise _cut_short(path, size)
-    described = [Descriptor._make(fields) for fields in DESCRIPTOR.iter_unpack(table)]
+    described = [SifDescriptor._make(fields) for fields in DESCRIPTOR.iter_unpack(table)]
     objects = [_object(one) for one in described if one.used]
     _check_places(path, objects, size)
     return header, objects
@@ -239,7 +239,7 @@ def _damaged_header(path: Path) -> ImageError:
     return ImageError(f"{path}: the header of the SIF is damaged", _DAMAGED)
 
 
-def _object(descriptor: Descriptor) -> SifObject:
+def _object(descriptor: SifDescriptor) -> SifObject:
     is_partition = descriptor.type == ObjectType.PARTITION
     name = descriptor.name.partition(b"\0")[0].decode(errors="replace")
     return SifObject(

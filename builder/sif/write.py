@@ -39,13 +39,13 @@ from builder.sif.format import (
     OCI_CONFIG_NAME,
     PARTITION,
     VERSION,
-    Descriptor,
     FileSystem,
-    Header,
     ObjectType,
     PartitionRole,
+    SifDescriptor,
+    SifHeader,
 )
-from builder.sif.partition import Partition, PlannedPartition
+from builder.sif.partition import PlannedPartition, SquashfsPart
 from builder.sif.partitions import BaseSif, PartitionMaker
 from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
@@ -185,7 +185,7 @@ class _CorruptPartition(ImageError):
     """A partition of the cache does not match its digest. It was removed from the cache."""
 
 
-def _corrupt(partition: Partition) -> str:
+def _corrupt(partition: SquashfsPart) -> str:
     return f"{partition.path} is corrupt: the partition {partition.name} does not match its digest"
 
 
@@ -214,7 +214,7 @@ class _Object:
 
     type: ObjectType
     name: str
-    content: _Bytes | Partition | PlannedPartition
+    content: _Bytes | SquashfsPart | PlannedPartition
     extra: bytes = b""
     """The part of the descriptor that depends on the type."""
 
@@ -231,7 +231,7 @@ class _Contents:
     @classmethod
     def of(
         cls,
-        partitions: Sequence[Partition | PlannedPartition],
+        partitions: Sequence[SquashfsPart | PlannedPartition],
         metadata: Metadata,
         config: bytes,
         architecture: str,
@@ -259,7 +259,7 @@ class _Contents:
         uuid = _uuid(canonical_json([described, architecture, epoch]))
         return cls(tuple(objects), architecture, epoch, uuid)
 
-    def write(self, out: BinaryIO) -> list[tuple[Partition, int]]:
+    def write(self, out: BinaryIO) -> list[tuple[SquashfsPart, int]]:
         """Writes objects, header and descriptors into an empty file.
 
         Returns:
@@ -271,7 +271,7 @@ class _Contents:
             start = end if isinstance(one.content, _Bytes) else end + -end % ALIGNMENT
             out.seek(start)
             size = one.content.write(out)
-            if isinstance(one.content, Partition):
+            if isinstance(one.content, SquashfsPart):
                 places.append((one.content, start))
             table += self._descriptor(number, one, start, size, start + size - end)
             end = start + size
@@ -282,7 +282,7 @@ class _Contents:
         return places
 
     def _descriptor(self, number: int, one: _Object, start: int, size: int, size_with_padding: int) -> bytes:
-        descriptor = Descriptor(
+        descriptor = SifDescriptor(
             type=one.type,
             used=True,
             id=number,
@@ -301,7 +301,7 @@ class _Contents:
         return DESCRIPTOR.pack(*descriptor)
 
     def _header(self, data_size: int) -> bytes:
-        header = Header(
+        header = SifHeader(
             launch=LAUNCH,
             magic=MAGIC + b"\0",
             version=VERSION,

@@ -53,7 +53,7 @@ class BuildTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BuildOutcome:
     """How the build of one target ended."""
 
     target: str
@@ -112,7 +112,7 @@ def run_builds(
     reporter: Reporter = QUIET,
     *,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[Outcome]:
+) -> list[BuildOutcome]:
     """Submits the builds and waits for them. On errors and Ctrl-C, all jobs are cancelled.
 
     Args:
@@ -127,7 +127,7 @@ def run_builds(
     Raises:
         RunnerError: Slurm does not answer.
     """
-    found: dict[str, Outcome] = {}
+    found: dict[str, BuildOutcome] = {}
     running: list[tuple[BuildTask, str, Path]] = []
     folder.mkdir(parents=True, exist_ok=True)
     doing = f"building {len(tasks)} targets in jobs"
@@ -140,7 +140,7 @@ def run_builds(
                 try:
                     number = submit(job_script(task), folder=work)
                 except BuilderError as e:
-                    found[task.name] = Outcome(task.name, "rejected", {}, e.message, e.hint, e.exit_code)
+                    found[task.name] = BuildOutcome(task.name, "rejected", {}, e.message, e.hint, e.exit_code)
                     continue
                 running.append((task, number, work))
                 reporter.note(f"job {number}: building {task.name}")
@@ -163,25 +163,27 @@ def job_script(task: BuildTask) -> str:
     return template.render(directives=directives, setup=task.setup, command=task.command)
 
 
-def _outcome(task: BuildTask, work: Path, number: str, state: str, sleep: Callable[[float], None]) -> Outcome:
+def _outcome(
+    task: BuildTask, work: Path, number: str, state: str, sleep: Callable[[float], None]
+) -> BuildOutcome:
     """Reads the files of a job that has ended."""
     answer = _answer(work / "result.json", state, sleep)
     kept = work.parent / f"{task.name}.log"
     if answer and "error" not in answer and state in _BY_ITSELF:
         kept.unlink(missing_ok=True)
-        return Outcome(task.name, "built", answer)
+        return BuildOutcome(task.name, "built", answer)
     with contextlib.suppress(OSError):
         (work / "log").replace(kept)
     if answer and state in _BY_ITSELF:
         error, hint = str(answer["error"]), str(answer.get("hint", ""))
         code = int(answer.get("code", RunnerError.exit_code))
-        return Outcome(task.name, "failed", {}, error, hint, code, kept)
+        return BuildOutcome(task.name, "failed", {}, error, hint, code, kept)
     messages = [line for line in _text(kept).splitlines() if line.strip()]
     last = messages[-1] if messages else "no output"
     ended = "failed" if state in _BY_ITSELF else state.lower().replace("_", " ")
     error = f"job {number} ended as {state} and left no result: {last}"
     hint = f"its messages: {kept}; scontrol show job {number}"
-    return Outcome(task.name, ended, {}, error, hint, RunnerError.exit_code, kept)
+    return BuildOutcome(task.name, ended, {}, error, hint, RunnerError.exit_code, kept)
 
 
 def _answer(path: Path, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:

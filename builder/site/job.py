@@ -66,7 +66,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """A job whose processes Slurm or torchrun starts."""
 
     target: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from builder.config.fields import seconds
-from builder.config.queues import Limits, Partition, Qos, Queue, Slurm
+from builder.config.queues import Limits, PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import slurm_of
 from builder.errors import UsageError
@@ -21,7 +21,7 @@ def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
 
 def gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
     """Returns the counts of GPUs per node that a queue allows; empty: any."""
-    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, Partition)]
+    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, PartitionLimits)]
     return sorted({count for partition in partitions for count in partition.gpu_counts})
 
 
@@ -65,7 +65,7 @@ def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Queue]
     slurm = slurm_of(recipe.site)
     found = [place for place in _places(slurm) if not _broken(slurm, resources, place, time)]
     if not resources.gpus:
-        found.sort(key=lambda place: slurm.partitions.get(place.partition, Partition()).gpus != 0)
+        found.sort(key=lambda place: slurm.partitions.get(place.partition, PartitionLimits()).gpus != 0)
     return found
 
 
@@ -139,13 +139,13 @@ def _broken_by(name: str, limits: Limits, resources: Resources) -> Iterator[str]
         yield f"--nodes {nodes}: {name} allows at most {limits.max_nodes}"
     if nodes < limits.min_nodes:
         yield f"--nodes {nodes}: {name} requires at least {limits.min_nodes}"
-    if isinstance(limits, Partition):
+    if isinstance(limits, PartitionLimits):
         yield from _broken_gpus(name, limits, resources.gpus)
     if isinstance(limits, Qos) and total > (limits.max_gpus or total):
         yield f"{total} GPUs: {name} allows at most {limits.max_gpus}"
 
 
-def _broken_gpus(name: str, partition: Partition, gpus: int) -> Iterator[str]:
+def _broken_gpus(name: str, partition: PartitionLimits, gpus: int) -> Iterator[str]:
     if partition.gpus is not None and gpus > partition.gpus:
         has = f"{partition.gpus} GPUs" if partition.gpus else "no GPUs"
         yield f"--gpus {gpus}: the nodes of {name} have {has}"
@@ -165,6 +165,6 @@ def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> li
 
 def _places(slurm: Slurm) -> Iterator[Queue]:
     """All pairs of a partition and a QOS; only one of them where the site describes one of them."""
-    for name, partition in slurm.partitions.items() or [("", Partition())]:
+    for name, partition in slurm.partitions.items() or [("", PartitionLimits())]:
         for qos in partition.qos or tuple(slurm.qos) or ("",):
             yield Queue(partition=name, qos=qos)

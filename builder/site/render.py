@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from builder.site.edf import NO_ENGINE
-from builder.site.job import Job
+from builder.site.job import BatchJob
 from builder.site.shell import command_line, quote
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CHECKPOINTS = (
 )
 
 
-def render(job: Job) -> str:
+def render(job: BatchJob) -> str:
     """Returns the script of a job: bash, ending with a newline."""
     name = "slurm.sh.j2" if job.slurm else "local.sh.j2"
     return templates().get_template(name).render(job=job, start=job.start)

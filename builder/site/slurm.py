@@ -5,7 +5,7 @@ from __future__ import annotations
 from builder.config.fields import seconds
 from builder.config.queues import Queue, QueueName
 from builder.config.recipe import Recipe
-from builder.config.site import Node, Site, slurm_of
+from builder.config.site import NodeHardware, Site, slurm_of
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
@@ -36,7 +36,7 @@ def find_queue(site: Site, kind: QueueName) -> Queue:
     return Queue()
 
 
-def queue_kind(node: Node, resources: Resources) -> QueueName:
+def queue_kind(node: NodeHardware, resources: Resources) -> QueueName:
     """Returns the kind of queue for a job of this size: more nodes than one count first."""
     if not resources.gpus:
         return "cpu"
@@ -123,7 +123,7 @@ def _fill(option: str, resources: Resources) -> str:
     return option
 
 
-def _cpus_per_task(node: Node, resources: Resources) -> int:
+def _cpus_per_task(node: NodeHardware, resources: Resources) -> int:
     if not resources.gpus:
         return max(node.cores // resources.tasks, 1)
     gpus_per_task = max(resources.gpus // resources.tasks, 1)

@@ -51,7 +51,7 @@ _OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "shown": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PairFigure:
     """A measurement on one device with both images."""
 
     id: str
@@ -89,13 +89,13 @@ class Ab:
     """The result of all rounds."""
 
     verdict: Verdict
-    figures: tuple[Figure, ...]
+    figures: tuple[PairFigure, ...]
     rounds: int
     """The number of rounds that were used."""
     notes: tuple[str, ...] = ()
 
     @property
-    def slower(self) -> tuple[Figure, ...]:
+    def slower(self) -> tuple[PairFigure, ...]:
         return tuple(figure for figure in self.figures if figure.outcome == "slower")
 
     def to_json(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def _noise(key: _Key, estimate: _Estimate) -> float:
     return SIGMAS * estimate.error / key.floor
 
 
-def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float) -> Figure:
+def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float) -> PairFigure:
     """Return the result of one figure.
 
     Args:
@@ -284,7 +284,7 @@ def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, w
         outcome = "shown"
     elif limit < 1 and estimate.agrees:
         outcome = "slower" if ratio < 1 - limit else "faster" if ratio > 1 / (1 - limit) else "same"
-    return Figure(
+    return PairFigure(
         id=key.id,
         device="" if key.device == "cpu" else key.device,
         unit=key.unit,

@@ -22,14 +22,13 @@ from builder.image.smoke_program import smoke_program
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.site.job import Job
-from builder.site.plan import plan_job
+from builder.site.job import BatchJob
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.shell import quote
 from builder.smoke.ab import ROUND
 from builder.smoke.evidence import read_evidence
 from builder.smoke.options import START_S, SlurmOptions, SmokeOptions
-from builder.smoke.plan import SmokePlan
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, smoke
 from builder.smoke.schema import could_not_run
@@ -44,6 +43,7 @@ from builder.smoke.slurm import (
     run_script,
     with_sif_hash,
 )
+from builder.smoke.suggested import SmokePlan
 from builder.store.blobs import Store
 
 _PROGRAM = "smoke.py"
@@ -284,7 +284,7 @@ def _write_job(
     return "\n".join([*lines, "exit 0"]) + "\n"
 
 
-def _of_side(job: Job, side: Side) -> Job:
+def _of_side(job: BatchJob, side: Side) -> BatchJob:
     """The job; where builder itself runs the image, with the image's name in place of the target's."""
     if not side.reference.startswith("oci:"):
         return job

@@ -14,7 +14,7 @@ from typing import Any
 
 from builder.smoke.finding import Case
 from builder.smoke.limits import HOST_BOUND_S, LEAST_PRODUCT, LEAST_REDUCTION, LIMITS, floor_of
-from builder.smoke.reference import Device, Figure, References
+from builder.smoke.reference import Device, PublishedFigure, References
 from builder.smoke.values import (
     Report,
     Value,
@@ -111,7 +111,9 @@ def _case(
     )
 
 
-def _figure(report: Report, measurement: Mapping[str, Any], key: str, device: Device) -> Figure | None:
+def _figure(
+    report: Report, measurement: Mapping[str, Any], key: str, device: Device
+) -> PublishedFigure | None:
     """Return the published figure of a value; None if there is none."""
     known = device.achieved.get(key, ())
     if key != "allreduce":
@@ -133,7 +135,7 @@ def _figure(report: Report, measurement: Mapping[str, Any], key: str, device: De
     return smaller[-1] if smaller else by_size[0] if by_size else None
 
 
-def _has_size(measurement: Mapping[str, Any], figure: Figure | None) -> bool:
+def _has_size(measurement: Mapping[str, Any], figure: PublishedFigure | None) -> bool:
     """Return whether a better value shows that the figure is too low: an array is of its size."""
     size = number(measurement, "size")
     if figure is None or not figure.gpus:
@@ -141,14 +143,14 @@ def _has_size(measurement: Mapping[str, Any], figure: Figure | None) -> bool:
     return size is not None and figure.bytes <= size < 2 * figure.bytes
 
 
-def _described(basis: str, device: Device, figure: Figure | None) -> str:
+def _described(basis: str, device: Device, figure: PublishedFigure | None) -> str:
     if figure is not None and figure.gpus:
         how = f"{figure.algorithm}, " if figure.algorithm else ""
         return f"{_DESCRIBED[basis]} for {figure.gpus} x {device.name}, {how}{figure.size}"
     return f"{_DESCRIBED[basis]} for {device.name}"
 
 
-def _unfair(measurement: Mapping[str, Any], value: Value, figure: Figure | None) -> str:
+def _unfair(measurement: Mapping[str, Any], value: Value, figure: PublishedFigure | None) -> str:
     """Return why a low value says nothing about the GPU; empty if it does."""
     size = _largest_size(value, measurement)
     is_reduction = figure is not None and figure.gpus > 0

@@ -77,7 +77,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ReportComparison:
     """The runs of two images side by side."""
 
     old: tuple[StoredReport, ...]
@@ -109,7 +109,7 @@ def _side_to_json(runs: Sequence[StoredReport]) -> dict[str, Any]:
     return {"digest": newest.digest, "tag": newest.tag, "started": newest.started, "runs": len(runs)}
 
 
-def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> Comparison:
+def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportComparison:
     """Compare runs of machines of the same kind, measurement by measurement.
 
     Args:
@@ -125,7 +125,7 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> Compari
     if old[-1].packages is not None and new[-1].packages is not None:
         packages = tuple(changed_packages(old[-1].packages, new[-1].packages))
     differences = tuple(_differences(old[-1], new[-1]))
-    return Comparison(tuple(old), tuple(new), tuple(changes), differences, packages)
+    return ReportComparison(tuple(old), tuple(new), tuple(changes), differences, packages)
 
 
 def _samples(runs: Sequence[StoredReport]) -> dict[_Key, list[_Sample]]:

@@ -15,8 +15,8 @@ from builder.bench.report import is_measured
 from builder.config.recipe import GpuVendor, Recipe
 from builder.smoke.cases import cases_by_peers, cases_by_reference
 from builder.smoke.finding import Finding, grade_case
-from builder.smoke.plan import plan_of
 from builder.smoke.reference import References
+from builder.smoke.suggested import plan_of
 from builder.smoke.values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.site.request import NOTHING_ASKED, SlurmRequest
-from builder.smoke.plan import TORCH, SmokePlan
+from builder.smoke.suggested import TORCH, SmokePlan
 
 #: For the start and the imports, which the benchmark's own time limit does not count (``--start-stall``).
 START_S = 900.0

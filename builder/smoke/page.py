@@ -14,7 +14,7 @@ from itertools import pairwise
 from jinja2 import Environment, StrictUndefined, Template
 
 from builder.bench.report import format_value
-from builder.smoke.changes import Change, Comparison, compare
+from builder.smoke.changes import Change, ReportComparison, compare
 from builder.smoke.reports import StoredReport, completed_runs
 from builder.smoke.table import AB_ADVICE
 from builder.smoke.values import Report, devices_of, figures_of, findings_of, mapping, state_text
@@ -38,7 +38,7 @@ class ImageRuns:
     """The dated tag, otherwise the day of the first run."""
     runs: tuple[StoredReport, ...]
     """The newest one last."""
-    comparison: Comparison | None = None
+    comparison: ReportComparison | None = None
 
     @property
     def latest(self) -> Report:

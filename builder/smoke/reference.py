@@ -19,11 +19,11 @@ _NAMELESS = ("", "AMD Radeon Graphics", "AMD Instinct Graphics")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
 
 
-class _Model(BaseModel):
+class _ReferenceModel(BaseModel):
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
 
-class Figure(_Model):
+class PublishedFigure(_ReferenceModel):
     """A published figure. Its ``torch``, ``driver``, ``date`` and ``note`` are for readers of the file."""
 
     value: float
@@ -52,11 +52,11 @@ class Figure(_Model):
 
 #: One figure, or a list of them: all-reduce by size, number of GPUs and algorithm.
 _Figures = Annotated[
-    tuple[Figure, ...], BeforeValidator(lambda item: item if isinstance(item, list) else [item])
+    tuple[PublishedFigure, ...], BeforeValidator(lambda item: item if isinstance(item, list) else [item])
 ]
 
 
-class Device(_Model):
+class Device(_ReferenceModel):
     """A GPU of reference.yml."""
 
     id: str
@@ -93,14 +93,14 @@ class Device(_Model):
         return "GeForce" in self.name or "Radeon" in self.name
 
 
-class Source(_Model):
+class Source(_ReferenceModel):
     """A publication."""
 
     title: str
     url: str
 
 
-class References(_Model):
+class References(_ReferenceModel):
     """The content of reference.yml."""
 
     devices: tuple[Device, ...]

@@ -24,11 +24,11 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 _Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
-class _Model(BaseModel):
+class _SchemaModel(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-class _Entry(_Model):
+class _ReportEntry(_SchemaModel):
     """A probe, a measurement or a finding."""
 
     id: str
@@ -38,18 +38,18 @@ class _Entry(_Model):
     fraction: Annotated[float, Field(lt=1e18)] | None = None
 
 
-class _Grade(_Model):
-    findings: list[_Entry]
+class _Grade(_SchemaModel):
+    findings: list[_ReportEntry]
 
 
-class _Image(_Model):
+class _Image(_SchemaModel):
     packages: dict[str, Any] = {}
 
 
-class _Report(_Model):
+class _Report(_SchemaModel):
     verdict: Literal["pass", "warn", "fail", "error", "none"]
-    probes: list[_Entry]
-    measurements: list[_Entry]
+    probes: list[_ReportEntry]
+    measurements: list[_ReportEntry]
     facts: dict[str, Any]
     started: _Time
     duration_s: float

@@ -18,8 +18,8 @@ from builder.errors import UsageError
 from builder.model import Lock
 from builder.progress import QUIET, Reporter, working
 from builder.site.images import digest_reference
-from builder.site.job import Job
-from builder.site.plan import plan_job
+from builder.site.job import BatchJob
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
@@ -234,7 +234,7 @@ def run_script(
         raise
 
 
-def with_sif_hash(job: Job) -> Job:
+def with_sif_hash(job: BatchJob) -> BatchJob:
     """The job with a line that hashes its SIF."""
     if job.image.is_file:
         return replace(job, setup=(*job.setup, hash_sif(job.image.reference)))

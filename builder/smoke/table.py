@@ -7,7 +7,7 @@ from typing import Any
 
 from builder.smoke.ab import Ab
 from builder.smoke.abrun import Side
-from builder.smoke.changes import Comparison
+from builder.smoke.changes import ReportComparison
 from builder.smoke.finding import TOO_LOW_NOTE
 from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
@@ -92,7 +92,7 @@ def _add_entry(table: Table, entry: dict[str, Any], fraction: str = "") -> None:
     table.rows.append((entry["status"], entry["id"], text))
 
 
-def render_changes(comparison: Comparison, name: str) -> Table:
+def render_changes(comparison: ReportComparison, name: str) -> Table:
     """Return what is slower or faster than in earlier runs beyond what is usual.
 
     Args:
@@ -113,7 +113,7 @@ def render_changes(comparison: Comparison, name: str) -> Table:
     return table
 
 
-def _about(comparison: Comparison) -> Iterator[str]:
+def _about(comparison: ReportComparison) -> Iterator[str]:
     if not comparison.changed:
         return
     if comparison.differences:

@@ -16,8 +16,8 @@ from builder.errors import FetchError, HashMismatch
 from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
+from builder.layers.bounds import most_unpacked
 from builder.layers.conda_archive import PartReader
-from builder.layers.limits import most_unpacked
 from builder.layers.zips import ZIP_ERRORS
 from builder.model import LockedPackage
 from builder.net.findlinks import as_path
@@ -26,7 +26,7 @@ from builder.net.mirrors import mirrors_of
 from builder.progress import Reporter, working
 from builder.redact import redact
 from builder.settings import Settings
-from builder.sources.limits import MAX_MEMBERS, MAX_TAR
+from builder.sources.bounds import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
@@ -36,8 +36,8 @@ from builder.tarheaders import (
     FILE,
     HARDLINK,
     SYMLINK,
-    Header,
     TarError,
+    TarHeader,
     read_headers,
 )
 
@@ -180,7 +180,7 @@ def _unpack_tar(reader: PartReader, target: Target) -> None:
         reader.skip(start + header.size + -header.size % BLOCK - reader.position)
 
 
-def _add(name: str, header: Header, reader: PartReader, target: Target) -> None:
+def _add(name: str, header: TarHeader, reader: PartReader, target: Target) -> None:
     """Unpack one member of a tar."""
     if header.flag == DIRECTORY:
         target.add_folder(name)

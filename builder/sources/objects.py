@@ -19,7 +19,7 @@ from builder.errors import FetchError
 from builder.git import Git, GitError, stop
 from builder.lock.sourcerecords import GIT_HASH
 from builder.redact import redact
-from builder.sources.limits import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
+from builder.sources.bounds import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
 from builder.sources.repository import Repository
 from builder.sources.target import Content, Target
 
@@ -36,7 +36,7 @@ Opener = Callable[[str], AbstractContextManager[Repository]]
 
 
 @dataclass(slots=True)
-class _Entry:
+class _TreeEntry:
     mode: str
     digest: str
     path: str
@@ -85,7 +85,7 @@ class Unpacker:
                         f"{repository.shown}: {part.commit[:12]} cannot be read: {e}", "run it again"
                     ) from None
 
-    def _unpack_entry(self, entry: _Entry, prefix: str, blobs: _Blobs) -> None:
+    def _unpack_entry(self, entry: _TreeEntry, prefix: str, blobs: _Blobs) -> None:
         _check_name(entry.path, self.target.name)
         path = prefix + entry.path
         size, content = blobs.open(entry.digest)
@@ -128,7 +128,7 @@ class Unpacker:
         return [submodule for submodule in found if submodule is not None]
 
     def _submodule(
-        self, entry: _Entry, places: dict[str, _Place], parent: Repository, part: _Part
+        self, entry: _TreeEntry, places: dict[str, _Place], parent: Repository, part: _Part
     ) -> _Part | None:
         """A submodule that is to be unpacked; None for one that .gitmodules excludes."""
         path = part.prefix + entry.path
@@ -158,12 +158,12 @@ def _check_name(path: str, shown: str) -> None:
         )
 
 
-def _entries(git: Git, commit: str) -> Iterator[_Entry]:
+def _entries(git: Git, commit: str) -> Iterator[_TreeEntry]:
     """Yield the files of a commit while git lists them: twelve objects may have 10^10 paths."""
     for record in git.records("ls-tree", "-r", "-z", "--full-tree", commit):
         about, _, path = record.partition("\t")
         mode, _, digest = about.split()
-        yield _Entry(mode, digest, path)
+        yield _TreeEntry(mode, digest, path)
 
 
 # submodules -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from builder.errors import FetchError
-from builder.sources.limits import MAX_DEPTH, MAX_MEMBERS, MAX_PATH, MAX_UNPACKED
+from builder.sources.bounds import MAX_DEPTH, MAX_MEMBERS, MAX_PATH, MAX_UNPACKED
 from builder.store.files import CHUNK, space_errors
 from builder.text import human_bytes
 

@@ -46,7 +46,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass
-class Node:
+class LeftNode:
     """What a step left at a path."""
 
     kind: Literal["dir", "file", "symlink", "whiteout", "other"]
@@ -62,7 +62,7 @@ class Node:
     """Nothing of the folder below shows through."""
 
 
-Nodes = dict[str, Node]
+Nodes = dict[str, LeftNode]
 
 
 def nodes_of_upper(upper: Path) -> Nodes:
@@ -95,7 +95,7 @@ def nodes_of_upper(upper: Path) -> Nodes:
     return found
 
 
-def _node(path: Path, modes: dict[int, int]) -> Node:
+def _node(path: Path, modes: dict[int, int]) -> LeftNode:
     """What is at a path. ``modes``: of files with several names, whose first name may have changed it."""
     info = path.lstat()
     mode = modes.setdefault(info.st_ino, stat.S_IMODE(info.st_mode))
@@ -103,14 +103,14 @@ def _node(path: Path, modes: dict[int, int]) -> Node:
     if mode & needed != needed:
         path.chmod(mode | needed)
     if stat.S_ISDIR(info.st_mode):
-        return Node("dir", mode, opaque=_is_opaque(path))
+        return LeftNode("dir", mode, opaque=_is_opaque(path))
     if stat.S_ISLNK(info.st_mode):
-        return Node("symlink", 0o777, target=os.readlink(path))
+        return LeftNode("symlink", 0o777, target=os.readlink(path))
     if stat.S_ISREG(info.st_mode):
         inode = info.st_ino if info.st_nlink > 1 else None
-        return Node("file", mode, info.st_size, content=Range(path), inode=inode)
+        return LeftNode("file", mode, info.st_size, content=Range(path), inode=inode)
     is_whiteout = stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
-    return Node("whiteout" if is_whiteout else "other")
+    return LeftNode("whiteout" if is_whiteout else "other")
 
 
 def _is_opaque(folder: Path) -> bool:
@@ -139,22 +139,24 @@ def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
             if not path or any(path == one or path.startswith(f"{one}/") for one in LEFT_OUT):
                 continue
             if member.kind is Kind.FILE:
-                found[path] = Node("file", member.mode, member.size, content=Range(spool, end), inode=path)
+                found[path] = LeftNode(
+                    "file", member.mode, member.size, content=Range(spool, end), inode=path
+                )
                 for data in content:
                     end += out.write(data)
             elif member.kind is Kind.HARDLINK and member.target in found:
                 found[path] = found[member.target]
             elif member.kind is Kind.SYMLINK:
-                found[path] = Node("symlink", 0o777, target=member.target)
+                found[path] = LeftNode("symlink", 0o777, target=member.target)
             elif member.kind is Kind.WHITEOUT:
-                found[path] = Node("whiteout")
+                found[path] = LeftNode("whiteout")
             elif member.kind is Kind.OPAQUE:
-                found.setdefault(path, Node("dir", 0o755)).opaque = True
+                found.setdefault(path, LeftNode("dir", 0o755)).opaque = True
             elif member.kind is Kind.DIRECTORY:
                 opaque = path in found and found[path].opaque
-                found[path] = Node("dir", member.mode, opaque=opaque)
+                found[path] = LeftNode("dir", member.mode, opaque=opaque)
             else:
-                found[path] = Node("other")
+                found[path] = LeftNode("other")
     return found
 
 
@@ -203,7 +205,7 @@ class Changes:
             other = None if below is None else below / name
             yield from self._one(path, self.nodes[path], other, opaque=opaque)
 
-    def _one(self, path: str, node: Node, other: Path | None, *, opaque: bool) -> Iterator[Entry]:
+    def _one(self, path: str, node: LeftNode, other: Path | None, *, opaque: bool) -> Iterator[Entry]:
         info = None if other is None else _lstat(other)
         if node.kind == "dir":
             is_folder = info is not None and stat.S_ISDIR(info.st_mode)
@@ -224,7 +226,7 @@ class Changes:
                 yield _whiteout(path)
 
     def _folder(
-        self, path: str, node: Node, info: os.stat_result | None, below: Path | None, *, opaque: bool
+        self, path: str, node: LeftNode, info: os.stat_result | None, below: Path | None, *, opaque: bool
     ) -> Iterator[Entry]:
         members = self._below(path, below=below, opaque=opaque)
         first = next(members, None)
@@ -243,7 +245,7 @@ class Changes:
         return any(point == path or point.startswith(f"{path}/") for point in self._points)
 
     def _file(
-        self, path: str, node: Node, info: os.stat_result | None, other: Path | None
+        self, path: str, node: LeftNode, info: os.stat_result | None, other: Path | None
     ) -> Iterator[Entry]:
         if info is None and node.size == 0 and self._is_mount_point(path):
             return
@@ -275,7 +277,7 @@ def _same_mode(mode: int, info: os.stat_result, added: int) -> bool:
     return mode == below or (not mode & _SET_IDS and mode | added == below)
 
 
-def _same_file(node: Node, info: os.stat_result, other: Path) -> bool:
+def _same_file(node: LeftNode, info: os.stat_result, other: Path) -> bool:
     if not stat.S_ISREG(info.st_mode) or node.size != info.st_size:
         return False
     if not _same_mode(node.mode, info, _READABLE):

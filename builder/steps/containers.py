@@ -18,11 +18,11 @@ from builder.run.base import RunOptions, require_oci
 from builder.run.docker import DockerRunner
 from builder.run.podman import PodmanRunner
 from builder.steps.changes import Nodes, nodes_of_layer
-from builder.steps.job import Job, check_step
+from builder.steps.job import StepJob, check_step
 from builder.store.files import sha256_file
 
 
-def run_in_engine(runner: DockerRunner | PodmanRunner, job: Job, options: RunOptions) -> Nodes:
+def run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: RunOptions) -> Nodes:
     """Run a step in a container engine and return what it left.
 
     Raises:

@@ -61,7 +61,7 @@ class StepRun:
 
 
 @dataclass(frozen=True)
-class Job:
+class StepJob:
     """One run of a step."""
 
     image: Image | SifImage

@@ -33,7 +33,7 @@ from builder.run.userns import interpreter_of, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
 from builder.steps.containers import run_in_engine
-from builder.steps.job import Job, StepRun, check_step
+from builder.steps.job import StepJob, StepRun, check_step
 from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
@@ -132,13 +132,13 @@ def run_step(
         temporary_folder(settings.tmpdir, 0o700) as folder,
         working(reporter, task),
     ):
-        layer = _layer(Job(image, step, folder, settings, store, reporter, compression, output), found)
+        layer = _layer(StepJob(image, step, folder, settings, store, reporter, compression, output), found)
     seconds = time.monotonic() - started
     reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
-def _layer(job: Job, runner: Runner) -> Layer:
+def _layer(job: StepJob, runner: Runner) -> Layer:
     """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
@@ -175,7 +175,7 @@ def _layer(job: Job, runner: Runner) -> Layer:
     return layer
 
 
-def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
+def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
     """Runs a step with the user-namespace runner."""
     if seccomp_library() is None:
         job.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")

@@ -33,7 +33,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ContentMatch:
     """What a file's content was compared with."""
 
     fingerprint: str
@@ -66,7 +66,7 @@ def verified(path: Path, digest: str, seen: Path) -> bool:
     return found is not None and found.matches
 
 
-def compare(path: Path, digest: str, seen: Path) -> Comparison | None:
+def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
     """Compares a file with its digest, as :func:`verified`; None when there is no such file.
 
     The result is about one file: if another process replaces it meanwhile, the new one is compared.
@@ -77,7 +77,7 @@ def compare(path: Path, digest: str, seen: Path) -> Comparison | None:
             if _recorded(seen) == current.encode():
                 with contextlib.suppress(PermissionError):
                     os.utime(seen)
-                return Comparison(current, True, False)
+                return ContentMatch(current, True, False)
             matches = _has_digest(path, digest)
             if fingerprint(path) != current:
                 continue
@@ -85,7 +85,7 @@ def compare(path: Path, digest: str, seen: Path) -> Comparison | None:
             return None
         if matches:
             write_atomic(seen, current.encode())
-        return Comparison(current, matches, True)
+        return ContentMatch(current, matches, True)
     return None
 
 

@@ -12,7 +12,7 @@ from builder.errors import ImageError
 from builder.model import Layer
 from builder.store.blobs import Store
 from builder.store.files import CHUNK
-from builder.tarheaders import BLOCK, Header, TarError, read_headers
+from builder.tarheaders import BLOCK, TarError, TarHeader, read_headers
 from builder.trees.inflate import InflatingReader
 from builder.trees.member import (
     DEVICES,
@@ -129,7 +129,7 @@ def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
             pass
 
 
-def _member(header: Header) -> Member | None:
+def _member(header: TarHeader) -> Member | None:
     """A member with clean paths, or None for what a tree does not have."""
     kind = _KINDS.get(header.flag)
     if kind is None:

@@ -40,7 +40,7 @@ from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
-from builder.wheels.run import Job, NeedsMore, built
+from builder.wheels.run import NeedsMore, WheelJob, built
 
 #: Part of the cache keys. Increase it when the same inputs result in another wheel.
 FORMAT = 2
@@ -156,7 +156,7 @@ class ImageWheelBuilder:
             known = self._known(tree.locked, keys[-1], source.name, previous)
             if known is not None:
                 return known
-            job = Job(
+            job = WheelJob(
                 title,
                 name or "NAME",
                 tree.root,
@@ -179,7 +179,7 @@ class ImageWheelBuilder:
 
     def _built(
         self,
-        job: Job,
+        job: WheelJob,
         name: str | None,
         environment: BuildRequest,
         locked: LockedSource,

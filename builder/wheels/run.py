@@ -89,7 +89,7 @@ _HINTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WheelJob:
     """One build."""
 
     name: str
@@ -122,7 +122,7 @@ class NeedsMore(Exception):
 
 @contextmanager
 def built(
-    job: Job, image: Image | SifImage, runner: Runner, settings: Settings, reporter: Reporter = QUIET
+    job: WheelJob, image: Image | SifImage, runner: Runner, settings: Settings, reporter: Reporter = QUIET
 ) -> Iterator[Path]:
     """Builds a wheel; the folder that it is in exists until the end of the context.
 
@@ -161,7 +161,7 @@ def built(
         yield _out(work, job)
 
 
-def _fill(work: Path, job: Job) -> None:
+def _fill(work: Path, job: WheelJob) -> None:
     """Writes what the container reads."""
     for name in _FOLDERS:
         (work / name).mkdir()
@@ -182,7 +182,7 @@ def _fill(work: Path, job: Job) -> None:
     (work / "plan.json").write_text(json.dumps(plan))
 
 
-def _environment(job: Job, settings: Settings) -> dict[str, str]:
+def _environment(job: WheelJob, settings: Settings) -> dict[str, str]:
     folder = driver.FOLDER
     return {
         "HOME": str(folder / "home"),
@@ -196,7 +196,7 @@ def _environment(job: Job, settings: Settings) -> dict[str, str]:
     }
 
 
-def _requirements(work: Path, job: Job) -> list[str]:
+def _requirements(work: Path, job: WheelJob) -> list[str]:
     """What the backend asks for. The file comes from the container, so it may be anything."""
     try:
         found = json.loads(read_foreign(work / "requires.json", MAX_REQUIREMENTS))
@@ -211,7 +211,7 @@ def _requirements(work: Path, job: Job) -> list[str]:
         ) from None
 
 
-def _out(work: Path, job: Job) -> Path:
+def _out(work: Path, job: WheelJob) -> Path:
     """The folder of the wheel. The container may have replaced it."""
     folder = work / "out"
     if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
@@ -219,7 +219,7 @@ def _out(work: Path, job: Job) -> Path:
     return folder
 
 
-def _failure(done: Completed, output: TaskLog, job: Job) -> WheelError:
+def _failure(done: Completed, output: TaskLog, job: WheelJob) -> WheelError:
     """Return the error for a build that failed."""
     is_environment = done.returncode == driver.NO_ENVIRONMENT
     what = ": its build environment cannot be made" if is_environment else ""
@@ -230,7 +230,7 @@ def _failure(done: Completed, output: TaskLog, job: Job) -> WheelError:
     )
 
 
-def _hint(text: str, job: Job) -> str:
+def _hint(text: str, job: WheelJob) -> str:
     """What to write after a failed build, from its log."""
     known = job.settings.base_packages
     place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"

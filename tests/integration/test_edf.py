@@ -15,7 +15,7 @@ from builder.bases.pack import pack_tar
 from builder.config.recipe import Recipe, load_recipe
 from builder.sif.plain import write_plain
 from builder.site.edf import NO_ENGINE
-from builder.site.plan import plan_job
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.store.blobs import Store

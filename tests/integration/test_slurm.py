@@ -20,7 +20,7 @@ import pytest
 
 from builder.config.recipe import load_recipe, recipe_files
 from builder.net.pipconfig import pip_configuration
-from builder.site.plan import plan_job
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from tests.integration.conftest import CLONE, Builder, new_project

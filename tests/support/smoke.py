@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from builder.bench.core import Place, Run
+from builder.bench.core import RankPosition, Run
 from builder.bench.examine import perform
 from builder.bench.options import parse
 from builder.bench.probes import PROBES
@@ -144,14 +144,14 @@ class Modified:
         return Result(done, valid=False)
 
 
-def make_run(torch: Any = None, place: Place | None = None, **options: Any) -> Run:
+def make_run(torch: Any = None, place: RankPosition | None = None, **options: Any) -> Run:
     """What a rank's probes and measurements share, with this torch."""
-    made = Run(argparse.Namespace(**{**vars(parse([])), **options}), place or Place())
+    made = Run(argparse.Namespace(**{**vars(parse([])), **options}), place or RankPosition())
     made.torch = torch
     return made
 
 
-def ask(name: str, torch: Any = None, place: Place | None = None, **options: Any) -> Any:
+def ask(name: str, torch: Any = None, place: RankPosition | None = None, **options: Any) -> Any:
     """The result of one probe: an object with ``status``, ``seen`` and ``advice``."""
     return ask_run(name, make_run(torch, place, **options))
 

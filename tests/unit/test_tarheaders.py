@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.layers.conda_archive import PartReader
-from builder.tarheaders import BLOCK, MAX_EXTENDED, Header, TarError, read_headers
+from builder.tarheaders import BLOCK, MAX_EXTENDED, TarError, TarHeader, read_headers
 from tests.support.image_kit import tar_bytes
 
 
@@ -21,7 +21,7 @@ def info(name: str, **values: Any) -> tarfile.TarInfo:
     return made
 
 
-def read(data: bytes) -> list[Header]:
+def read(data: bytes) -> list[TarHeader]:
     reader = PartReader(io.BytesIO(data), 1 << 30)
     found = []
     for header in read_headers(reader):

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from ..core import Item, Place, Run, one_line
+from ..core import Item, RankPosition, Run, one_line
 from ..examine import examine
 from ..machine.files import read
 
@@ -56,7 +56,7 @@ def complain(text: str) -> None:
     os.write(2, f"smoke: {text}\n".encode("utf-8", "replace"))
 
 
-def start_rank(options: argparse.Namespace, place: Place, folder: str) -> tuple[int, socket.socket]:
+def start_rank(options: argparse.Namespace, place: RankPosition, folder: str) -> tuple[int, socket.socket]:
     """Forks a rank. Returns its process and this side of the connection to it."""
     own, other = socket.socketpair()
     sys.stdout.flush()
@@ -69,7 +69,9 @@ def start_rank(options: argparse.Namespace, place: Place, folder: str) -> tuple[
     return pid, own
 
 
-def _run_rank(options: argparse.Namespace, place: Place, folder: str, connection: socket.socket) -> None:
+def _run_rank(
+    options: argparse.Namespace, place: RankPosition, folder: str, connection: socket.socket
+) -> None:
     """Everything that happens in the forked process. Does not return."""
     try:
         _prepare_process(place, folder)
@@ -91,7 +93,7 @@ def _run_rank(options: argparse.Namespace, place: Place, folder: str, connection
         os._exit(_EXIT_BROKEN)
 
 
-def _prepare_process(place: Place, folder: str) -> None:
+def _prepare_process(place: RankPosition, folder: str) -> None:
     os.setpgid(0, 0)  # so that the rank is killed together with all that it starts
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -109,7 +111,7 @@ def _prctl(option: int, value: int) -> None:
         pass
 
 
-def _set_variables(place: Place, folder: str) -> None:
+def _set_variables(place: RankPosition, folder: str) -> None:
     """The variables that torch.distributed and NCCL read."""
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks), LOCAL_RANK=str(place.local_rank))
     os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%h.%p"))

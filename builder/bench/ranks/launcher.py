@@ -12,7 +12,7 @@ from ..core import Item, median_key
 from ..machine.facts import host_name
 from ..schema import SEVERITY
 from .child import Link, complain, describe_death, end_process, start_rank
-from .plan import Launch
+from .positions import Launch
 from .rank import Rank
 from .watchdog import Watchdog
 

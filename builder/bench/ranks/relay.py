@@ -11,7 +11,7 @@ from ..core import Item, one_line
 from ..machine.facts import host_name
 from ..schema import EXIT_CODES
 from .child import Link, complain, describe_death, end_process, start_rank
-from .plan import Launch
+from .positions import Launch
 
 #: After the launcher's own time limit.
 _LATER_THAN_LAUNCHER_S = 30

@@ -45,7 +45,7 @@ def read_pixi(path: Path, platform: str, environment: str | None) -> ForeignLock
         )
     chosen = found[name]
     place = _platform(path, name, chosen, platform)
-    reader = _Reader(path, platform, name)
+    reader = _PixiReader(path, platform, name)
     return ForeignLock(
         "pixi",
         path,
@@ -88,7 +88,7 @@ def _platform(path: Path, environment: str, chosen: Environment, platform: str) 
     )
 
 
-class _Reader:
+class _PixiReader:
     """Turns rattler's packages into builder's."""
 
     def __init__(self, path: Path, platform: str, environment: str) -> None:

@@ -71,7 +71,7 @@ def read_pylock(
         ) from None
     except (ValueError, KeyError, RecursionError) as e:  # a marker that cannot be evaluated
         raise LockError(f"{path}: a marker cannot be evaluated: {e}", RESTORE) from None
-    reader = _Reader(path, platform)
+    reader = _PylockReader(path, platform)
     return ForeignLock(
         "pylock",
         path,
@@ -93,7 +93,7 @@ def parsed(path: Path) -> Pylock:
         raise LockError(f"{path}: not a valid pylock.toml: {e}", RESTORE) from None
 
 
-class _Reader:
+class _PylockReader:
     """Turns selected packages into builder's."""
 
     def __init__(self, path: Path, platform: str) -> None:

@@ -60,7 +60,7 @@ def read_pins(
             section.read(line, f"{path}:{number}", (path,))
     except ConfigError as e:
         raise LockError(e.message, e.hint) from None
-    reader = _Reader(section, platform, python)
+    reader = _RequirementsReader(section, platform, python)
     found: list[Found | None] = [reader.requirement(spec) for spec in section.specs]
     found += [reader.source(source) for source in section.sources]
     options = [f"--index-url {section.index}"] if section.index else []
@@ -69,7 +69,7 @@ def read_pins(
     return tuple(item for item in found if item is not None), tuple(dict.fromkeys(options))
 
 
-class _Reader:
+class _RequirementsReader:
     """Reads the requirements whose markers are true for the target."""
 
     def __init__(self, section: PipSection, platform: str, python: str) -> None:

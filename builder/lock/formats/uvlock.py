@@ -60,7 +60,7 @@ def read_uv(
             raise LockError(f"{path}: there is no group or extra {group!r}", choices(group, offered))
     chosen = list(dict.fromkeys(groups)) or [MAIN]
     pins, _ = read_pins(path, _exported(path, chosen, named, extras), platform, python, root)
-    files = _Files(path, platform, data, wheel_tags(platform, glibc_of(virtual), python))
+    files = _UvFiles(path, platform, data, wheel_tags(platform, glibc_of(virtual), python))
     return ForeignLock(
         "uv",
         path,
@@ -130,7 +130,7 @@ def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: S
     return done.stdout
 
 
-class _Files:
+class _UvFiles:
     """Finds the file of a pin in the lock."""
 
     def __init__(self, path: Path, platform: str, data: Mapping[str, Any], tags: Sequence[Tag]) -> None:

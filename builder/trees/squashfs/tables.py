@@ -33,7 +33,7 @@ _NUMBER_DIFFERENCES = range(-0x8000, 0x8000)
 
 
 @dataclass(slots=True)
-class Node:
+class NewInode:
     """One inode to be written. A file with several names is one node."""
 
     kind: InodeType
@@ -42,7 +42,7 @@ class Node:
     uid: int = 0
     gid: int = 0
     mtime: int = 0
-    children: dict[bytes, Node] = field(default_factory=dict)
+    children: dict[bytes, NewInode] = field(default_factory=dict)
     """Of a directory, by name."""
     target: bytes = b""
     """Of a symlink."""
@@ -140,7 +140,7 @@ class TreeTables:
     A file with several names is numbered and written where it comes first.
     """
 
-    def __init__(self, root: Node, compress: Compress) -> None:
+    def __init__(self, root: NewInode, compress: Compress) -> None:
         self.inodes = MetadataTable(compress)
         self.directories = MetadataTable(compress)
         #: uids and gids, in the order of their first use.
@@ -154,14 +154,14 @@ class TreeTables:
         #: Block and offset of the root directory's inode.
         self.root = root.where
 
-    def _number(self, node: Node) -> None:
+    def _number(self, node: NewInode) -> None:
         for _, child in sorted(node.children.items()):
             if not child.number:
                 self._number(child)
         self.count += 1
         node.number = self.count
 
-    def _write(self, node: Node, parent: int) -> None:
+    def _write(self, node: NewInode, parent: int) -> None:
         if node.where is not None:
             return  # another name of a file
         if node.kind is InodeType.DIRECTORY:
@@ -182,7 +182,7 @@ class TreeTables:
             self.ids.append(number)
         return self._id_indexes[number]
 
-    def _directory(self, node: Node, parent: int) -> tuple[InodeType, bytes]:
+    def _directory(self, node: NewInode, parent: int) -> tuple[InodeType, bytes]:
         """Writes a directory's listing, and returns its inode's type and body."""
         block, offset = self.directories.position
         size, index = self._write_listing(sorted(node.children.items()))
@@ -193,7 +193,7 @@ class TreeTables:
         body = LONG_DIRECTORY_INODE.pack(links, size, block, parent, len(index), offset, NONE)
         return InodeType.LONG_DIRECTORY, body + b"".join(index)
 
-    def _write_listing(self, entries: Sequence[tuple[bytes, Node]]) -> tuple[int, list[bytes]]:
+    def _write_listing(self, entries: Sequence[tuple[bytes, NewInode]]) -> tuple[int, list[bytes]]:
         """Writes the entries of a directory in runs that share a header.
 
         Returns:
@@ -215,7 +215,7 @@ class TreeTables:
             done += count
         return size, index
 
-    def _run(self, entries: Sequence[tuple[bytes, Node]]) -> tuple[int, bytes]:
+    def _run(self, entries: Sequence[tuple[bytes, NewInode]]) -> tuple[int, bytes]:
         """As many of the entries as one header can describe: their count, and the header with them.
 
         Their inodes lie in one metadata block, and their inode numbers are near the first one's. A run does
@@ -239,7 +239,7 @@ class TreeTables:
         return count, DIRECTORY_HEADER.pack(count - 1, first.where[0], first.number) + run
 
 
-def _file(node: Node) -> tuple[InodeType, bytes]:
+def _file(node: NewInode) -> tuple[InodeType, bytes]:
     lengths = struct.pack(f"<{len(node.blocks)}I", *node.blocks)
     if node.links > 1 or node.start > NONE or node.size > NONE:
         body = LONG_FILE_INODE.pack(node.start, node.size, 0, node.links, node.fragment, node.offset, NONE)
@@ -247,7 +247,7 @@ def _file(node: Node) -> tuple[InodeType, bytes]:
     return InodeType.FILE, FILE_INODE.pack(node.start, node.fragment, node.offset, node.size) + lengths
 
 
-def _special(node: Node) -> bytes:
+def _special(node: NewInode) -> bytes:
     """The body of the inode of a symlink, whiteout or FIFO."""
     if node.kind is InodeType.SYMLINK:
         return SYMLINK_INODE.pack(node.links, len(node.target)) + node.target

@@ -40,7 +40,7 @@ from builder.trees.squashfs.format import (
     InodeType,
     Superblock,
 )
-from builder.trees.squashfs.tables import LookupTable, Node, TreeTables
+from builder.trees.squashfs.tables import LookupTable, NewInode, TreeTables
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with. On 6.4 GB of CUDA
 #: libraries, zstd 3 takes 1.2 times as long as 2 for 0.9 % less; 1 takes 0.9 times as long for 1.6 % more.
@@ -79,7 +79,7 @@ class SquashfsWriter:
         self._start = out.tell()
         self._compression = compression
         self._time = time
-        self._root = Node(InodeType.DIRECTORY, mtime=time)
+        self._root = NewInode(InodeType.DIRECTORY, mtime=time)
         #: Directories that only exist because of members below them, by id().
         self._implied: set[int] = {id(self._root)}
         #: Hard links and their targets; they are resolved at the end.
@@ -93,7 +93,7 @@ class SquashfsWriter:
         self._pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="squashfs")
         #: Blocks that are being compressed, and the file of each (None for a fragment), in the order of the
         #: output.
-        self._pending: deque[tuple[Future[tuple[Block, int]], Node | None]] = deque()
+        self._pending: deque[tuple[Future[tuple[Block, int]], NewInode | None]] = deque()
         self._local = threading.local()
         self._position = SUPERBLOCK.size
         out.write(bytes(SUPERBLOCK.size))
@@ -129,7 +129,7 @@ class SquashfsWriter:
             raise ImageError(
                 f"{member.path!r} is a {name}, which squashfs partitions do not hold", _DO_NOT_USE
             )
-        node = Node(kind, member.mode & 0o7777, member.uid, member.gid, mtime)
+        node = NewInode(kind, member.mode & 0o7777, member.uid, member.gid, mtime)
         if kind is InodeType.SYMLINK:
             node.target, node.mode = os.fsencode(member.target), 0o777
         elif kind is InodeType.FILE:
@@ -204,19 +204,19 @@ class SquashfsWriter:
             node.mode, node.mtime = member.mode & 0o7777, mtime
             node.uid, node.gid = member.uid, member.gid
 
-    def _directory(self, path: str) -> Node:
+    def _directory(self, path: str) -> NewInode:
         node = self._root
         for part in _parts(path):
             child = node.children.get(part)
             if child is None:
-                child = node.children[part] = Node(InodeType.DIRECTORY, mtime=self._time)
+                child = node.children[part] = NewInode(InodeType.DIRECTORY, mtime=self._time)
                 self._implied.add(id(child))
             elif child.kind is not InodeType.DIRECTORY:
                 raise ImageError(f"{path!r} lies below something that is not a directory", _DO_NOT_USE)
             node = child
         return node
 
-    def _place(self, path: str, node: Node) -> None:
+    def _place(self, path: str, node: NewInode) -> None:
         folder, _, name = path.rpartition("/")
         children = self._directory(folder).children
         raw = os.fsencode(name)
@@ -227,7 +227,7 @@ class SquashfsWriter:
         children[raw] = node
 
     def _add_link(self, path: str, target: str) -> None:
-        node: Node | None = self._root
+        node: NewInode | None = self._root
         for part in os.fsencode(target).split(b"/"):
             node = node.children.get(part) if node else None
         if node is None or node.kind is InodeType.DIRECTORY:
@@ -237,7 +237,7 @@ class SquashfsWriter:
 
     # data ---------------------------------------------------------------------------------------------------
 
-    def _add_content(self, node: Node, member: Member, content: Iterable[bytes | memoryview]) -> None:
+    def _add_content(self, node: NewInode, member: Member, content: Iterable[bytes | memoryview]) -> None:
         """Cuts a file into blocks. A file smaller than one block goes into the fragment."""
         node.size = left = member.size
         buffer = bytearray()
@@ -273,7 +273,7 @@ class SquashfsWriter:
             self._fragment = bytearray()
             self._fragment_count += 1
 
-    def _submit(self, block: Block, node: Node | None) -> None:
+    def _submit(self, block: Block, node: NewInode | None) -> None:
         """Compresses a block in a thread; ``node`` is the file that it belongs to, None for a fragment."""
         self._pending.append((self._pool.submit(self._compress_block, block), node))
         self._write_pending(4 * self._jobs)

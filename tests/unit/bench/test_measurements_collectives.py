@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builder.bench.core import Measurement, Place, Run
+from builder.bench.core import Measurement, RankPosition, Run
 from builder.bench.examine import perform
 from builder.bench.machine.network import algorithm
 from builder.bench.measurements import MEASUREMENTS
@@ -101,7 +101,7 @@ def measurement(name: str) -> Measurement:
 
 
 def measure(node: Node, name: str = "allreduce.node", hosts: int = 1) -> Any:
-    run = make_run(node.torch, Place(0, node.ranks, 0, node.ranks // hosts), expect="nvidia")
+    run = make_run(node.torch, RankPosition(0, node.ranks, 0, node.ranks // hosts), expect="nvidia")
     run.hosts = [f"n{rank * hosts // node.ranks}" for rank in range(node.ranks)]
     return look(run, name)
 
@@ -155,7 +155,7 @@ def test_all_ranks_first() -> None:
     ids = [m.id for m in MEASUREMENTS if m.scope == "all"]
     assert ids[0] == "allreduce.network"
     node = Node()
-    run = make_run(node.torch, Place(0, 8, 0, 4), expect="nvidia")
+    run = make_run(node.torch, RankPosition(0, 8, 0, 4), expect="nvidia")
     run.hosts = ["a"] * 4 + ["b"] * 4
     assert look(run, "allreduce.network")["status"] == "pass" and node.groups == []
     for name in ids[1:]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builder.bench.core import Place
+from builder.bench.core import RankPosition
 from tests.support.fake_torch import fake_torch
 from tests.support.smoke import ask
 from tests.unit.bench.conftest import WriteFile
@@ -31,10 +31,10 @@ def test_number_of_gpus() -> None:
 
 def test_one_gpu_per_rank() -> None:
     """Where each rank sees one GPU, the ranks of a node count."""
-    unknown = Place(5, 8, 1, 0)
+    unknown = RankPosition(5, 8, 1, 0)
     found = ask("gpu.visible", fake_torch("CUDA"), place=unknown, devices=4)
     assert found.status == "pass" and "for each of the ranks" in found.seen
-    found = ask("gpu.visible", fake_torch("CUDA"), place=Place(5, 8, 1, 4), devices=8)
+    found = ask("gpu.visible", fake_torch("CUDA"), place=RankPosition(5, 8, 1, 4), devices=8)
     assert found.status == "fail" and "8 were expected" in found.advice
 
 

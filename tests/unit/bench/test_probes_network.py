@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from builder.bench.core import Place
+from builder.bench.core import RankPosition
 from builder.bench.machine.network import transport
 from tests.support.fake_torch import fake_torch
 from tests.support.smoke import ask, ask_run, make_run
@@ -39,7 +39,7 @@ def test_socket_ifname(value: str, status: str, root: WriteFile, monkeypatch: py
 def test_fast_network_that_is_not_named(root: WriteFile) -> None:
     for name in ("eth0", "hsn0", "hsn1"):
         root(f"/sys/class/net/{name}/address")
-    found = ask("nccl.interface", fake_torch("HIP"), place=Place(0, 8, 0, 4))
+    found = ask("nccl.interface", fake_torch("HIP"), place=RankPosition(0, 8, 0, 4))
     assert found.status == "warn" and "hsn0 hsn1" in found.seen and "NCCL_SOCKET_IFNAME=hsn" in found.advice
     assert ask("nccl.interface", fake_torch("HIP")).status == "pass"  # one node
 
@@ -108,7 +108,7 @@ NO_P2P = P2P.replace("P2P/CUMEM/read", "SHM/direct/direct")
 def transport_of(name: str, log: str, hosts: list[str], **fields: Any) -> Any:
     torch = fake_torch("HIP" if "AMD" in name else "CUDA", devices=8, arch="sm_90")
     torch.cuda.get_device_name = lambda index: name
-    run = make_run(torch, Place(0, len(hosts), 0, hosts.count(hosts[0])))
+    run = make_run(torch, RankPosition(0, len(hosts), 0, hosts.count(hosts[0])))
     run.nccl_log, run.hosts = log, hosts
     summed = {"id": "allreduce.node", "members": hosts.count(hosts[0]), "nodes": 1, "size": 1 << 30}
     run.results.append({**summed, **fields})

@@ -14,7 +14,7 @@ from builder.bench.options import parse
 from builder.bench.ranks import launcher as module
 from builder.bench.ranks.child import Link
 from builder.bench.ranks.launcher import Launcher, merged
-from builder.bench.ranks.plan import Launch
+from builder.bench.ranks.positions import Launch
 from builder.bench.ranks.rank import Rank
 
 

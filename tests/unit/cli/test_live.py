@@ -12,7 +12,7 @@ import click
 import pytest
 
 from builder.cli import live, run
-from builder.cli.live import Task
+from builder.cli.live import LiveTask
 from builder.cli.output import Output
 from builder.errors import ConfigError
 from builder.progress import working
@@ -29,9 +29,9 @@ def no_thread_stays() -> Iterator[None]:
     until(lambda: not activity_threads())
 
 
-def task(total: int | None, unit: str = "B", **advances: int) -> Task:
+def task(total: int | None, unit: str = "B", **advances: int) -> LiveTask:
     """A task that began at 100 s; ``s5=3`` advances by 3 at 105 s."""
-    made = Task("x", total, unit, 100.0)
+    made = LiveTask("x", total, unit, 100.0)
     for name, amount in advances.items():
         made.advance(amount, 100.0 + int(name[1:]))
     return made

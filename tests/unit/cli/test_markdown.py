@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli.markdown import code, lock_changes
-from builder.lock.changes import LockChanges, PackageChange
+from builder.lock.changes import LockChange, LockChanges
 from builder.model import LockedBase
 from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
@@ -30,8 +30,8 @@ def test_code(text: str, expected: str) -> None:
     assert code(text) == expected
 
 
-def change(name: str, old: str | None, new: str | None) -> PackageChange:
-    return PackageChange(name, "conda", "linux-64", old, new)
+def change(name: str, old: str | None, new: str | None) -> LockChange:
+    return LockChange(name, "conda", "linux-64", old, new)
 
 
 def test_lock_changes() -> None:

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from builder.errors import LayerError
-from builder.layers import conda, conda_prefix, limits
+from builder.layers import conda, conda_prefix, bounds
 from builder.store.blobs import Store
 from tests.support.condapackage import (
     PLACEHOLDER,
@@ -115,7 +115,7 @@ def test_bz2_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.parent.mkdir()
     path.write_bytes(bz2.compress(bytes(5 << 20)))
     refused(path, tmp_path, "no info/index.json")
-    monkeypatch.setattr(limits, "MAX_MEMBERS", 50)
+    monkeypatch.setattr(bounds, "MAX_MEMBERS", 50)
     many = pack(tmp_path, "many", [Member(f"x/{i}", kind="dir", listed=False) for i in range(60)])
     refused(many, tmp_path, "more than 50 members")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LayerError
-from builder.layers import limits
+from builder.layers import bounds
 from builder.layers.wheel import wheel_entries, wheel_index
 from tests.support import wheels
 from tests.support.hostile import (
@@ -40,24 +40,24 @@ def refused(tmp_path: Path, message: str, *members: Raw, **info: bytes) -> None:
 
 def test_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More members than the bound, or a larger central directory, are refused before they are listed."""
-    monkeypatch.setattr(limits, "MAX_MEMBERS", 100)
+    monkeypatch.setattr(bounds, "MAX_MEMBERS", 100)
     refused(tmp_path, "104 members; at most 100 are allowed", *(Raw(b"%d" % i) for i in range(100)))
-    monkeypatch.setattr(limits, "MAX_DIRECTORY", 4000)
+    monkeypatch.setattr(bounds, "MAX_DIRECTORY", 4000)
     refused(tmp_path, "at most 4000 are allowed", *(Raw(b"%d" % i) for i in range(100)))
 
 
 def test_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel that unpacks to many times its size is refused, by the declared sizes alone."""
-    monkeypatch.setattr(limits, "RATIO_FROM", 1 << 20)
+    monkeypatch.setattr(bounds, "RATIO_FROM", 1 << 20)
     refused(tmp_path, "it unpacks to .* are allowed for its size", Raw(b"a", bytes(2 << 20), method=8))
-    monkeypatch.setattr(limits, "MAX_RATIO", 2000)
-    monkeypatch.setattr(limits, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(bounds, "MAX_RATIO", 2000)
+    monkeypatch.setattr(bounds, "MAX_UNPACKED", 1 << 20)
     refused(tmp_path, "at most 1048576 are allowed", Raw(b"a", bytes(2 << 20), method=8))
 
 
 def test_large_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A RECORD over its bound is refused before it is read."""
-    monkeypatch.setattr(limits, "MAX_LISTING", 1000)
+    monkeypatch.setattr(bounds, "MAX_LISTING", 1000)
     path = wheel_of(info={"RECORD": b"a,,\n" * 999})(tmp_path, "demo")
     with pytest.raises(LayerError, match="RECORD' has 3996 bytes; at most 1000 are allowed"):
         list(wheel_entries(wheels.fetched(path), CONTEXT))
@@ -65,7 +65,7 @@ def test_large_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_large_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts that are rewritten have a bound together."""
-    monkeypatch.setattr(limits, "MAX_SCRIPTS", 1000)
+    monkeypatch.setattr(bounds, "MAX_SCRIPTS", 1000)
     script = b"#!python\n" + b"#" * 600
     refused(
         tmp_path, "its scripts have more than", *(Raw(b"@-1.0.data/scripts/%d" % i, script) for i in (1, 2))

@@ -8,14 +8,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from builder.errors import ConfigError
-from builder.lock.sourcespec import Place, names_source, read_location, read_named
+from builder.lock.sourcespec import SpecContext, names_source, read_location, read_named
 from builder.lock.spec import SourceSpec
 
 SHA = "0123456789abcdef" * 4
 
 
-def place(folder: Path) -> Place:
-    return Place("env.yml:5", folder, folder)
+def place(folder: Path) -> SpecContext:
+    return SpecContext("env.yml:5", folder, folder)
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from builder.publishing.smoke_record import SmokeRecord
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns
 from builder.smoke.options import SlurmOptions, SmokeOptions
-from builder.smoke.plan import SmokePlan
 from builder.smoke.run import SmokeReport
+from builder.smoke.suggested import SmokePlan
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image

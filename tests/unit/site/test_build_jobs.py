@@ -13,8 +13,8 @@ from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.progress import NullReporter
 from builder.site.build_jobs import (
+    BuildOutcome,
     BuildTask,
-    Outcome,
     build_task,
     job_script,
     run_builds,
@@ -63,7 +63,7 @@ def built(target: str) -> str:
     return f"""echo '{json.dumps({"target": target, "digest": "d"})}'"""
 
 
-def run(tasks: list[BuildTask], folder: Path) -> list[Outcome]:
+def run(tasks: list[BuildTask], folder: Path) -> list[BuildOutcome]:
     return run_builds(tasks, folder, NullReporter(), sleep=lambda seconds: None)
 
 
@@ -152,8 +152,8 @@ def test_outcomes(state: Path, tmp_path: Path) -> None:
     dist.mkdir()
     (dist / "good.log").write_text("an earlier failure")
     good, bad, slow, odd = run(tasks, dist)
-    assert good == Outcome("good", "built", {"target": "good", "digest": "d"})
-    assert bad == Outcome("bad", "failed", {}, "no space\nleft", "free some", 13, dist / "bad.log")
+    assert good == BuildOutcome("good", "built", {"target": "good", "digest": "d"})
+    assert bad == BuildOutcome("bad", "failed", {}, "no space\nleft", "free some", 13, dist / "bad.log")
     assert (slow.state, slow.code) == ("timeout", RunnerError.exit_code)
     assert slow.error == "job 3 ended as TIMEOUT and left no result: no output"
     assert odd.state == "failed" and odd.error.endswith("left no result: broken")

@@ -14,7 +14,7 @@ import yaml
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, RunnerError
 from builder.site.edf import engine_image, require_engine, toml
-from builder.site.plan import plan_job
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText

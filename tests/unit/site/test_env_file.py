@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from builder.config.queues import Slurm
-from builder.config.site import Node, Runtime, RuntimeKind, Site
+from builder.config.site import NodeHardware, Runtime, RuntimeKind, Site
 from builder.errors import UsageError
 from builder.site.arguments import read_env_file
-from builder.site.plan import plan_job, salloc
+from builder.site.job_plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import command_line
@@ -42,7 +42,7 @@ def test_invalid(text: str | bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["apptainer", "singularity", "podman-hpc", "docker", "userns"])
 def test_jobs(kind: RuntimeKind) -> None:
     """The runtime reads the file on the site; a relative path begins where the job is submitted."""
-    site = Site(slurm=Slurm(account="none"), runtime=Runtime(kind=kind), node=Node(cores=4))
+    site = Site(slurm=Slurm(account="none"), runtime=Runtime(kind=kind), node=NodeHardware(cores=4))
     target = recipe(site=site, registry={"host": "h", "repository": "r"})
     for given, expected in (("my.env", '"$SLURM_SUBMIT_DIR/my.env"'), ("~/my.env", '"$HOME/my.env"')):
         request = JobRequest(command=("x",), env_file=given)

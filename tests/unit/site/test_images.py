@@ -9,7 +9,7 @@ import pytest
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import UsageError
 from builder.site.images import digest_reference, site_sif
-from builder.site.plan import plan_job
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from builder.config.queues import Partition, Qos, Queue, Slurm
+from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
-from builder.config.site import Node, Runtime, Site
+from builder.config.site import NodeHardware, Runtime, Site
 from builder.config.sitefile import read_site
 from builder.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.errors import UsageError
@@ -18,13 +18,13 @@ from tests.support.image_kit import recipe
 
 SLURM = Slurm(
     partitions={
-        "small": Partition(max_time="3-00:00:00", max_nodes=4),
-        "standard": Partition(max_time="2-00:00:00", max_nodes=1024),
-        "debug": Partition(max_time="00:30:00", max_nodes=4, node_minutes=60, gpus=0),
-        "batch": Partition(
+        "small": PartitionLimits(max_time="3-00:00:00", max_nodes=4),
+        "standard": PartitionLimits(max_time="2-00:00:00", max_nodes=1024),
+        "debug": PartitionLimits(max_time="00:30:00", max_nodes=4, node_minutes=60, gpus=0),
+        "batch": PartitionLimits(
             max_time="12:00:00", time_by_nodes={183: "06:00:00", 91: "02:00:00"}, gpu_counts=(1, 4)
         ),
-        "closed": Partition(max_time="7-00:00:00", qos=("long",)),
+        "closed": PartitionLimits(max_time="7-00:00:00", qos=("long",)),
     },
     qos={
         "normal": Qos(max_nodes=8),
@@ -34,7 +34,7 @@ SLURM = Slurm(
 
 
 def site(slurm: Slurm = SLURM) -> Recipe:
-    node = Node(gpus=4, cores=64)
+    node = NodeHardware(gpus=4, cores=64)
     return recipe(site=Site(title="S", slurm=slurm, node=node, runtime=Runtime(kind="apptainer")))
 
 
@@ -61,13 +61,15 @@ def test_no_default_partition() -> None:
     with pytest.raises(UsageError, match="S: site.slurm.queues has no partition") as caught:
         check_limits(site(), Resources(1, 4, 4), Queue(), "00:10:00")
     assert "small, standard" in caught.value.hint
-    slurm = Slurm(partitions={"": Partition(max_time="01:00:00"), "debug": Partition()})
+    slurm = Slurm(partitions={"": PartitionLimits(max_time="01:00:00"), "debug": PartitionLimits()})
     check_limits(site(slurm), Resources(1, 4, 4), Queue(), "00:10:00")
 
 
 def test_longest_time_of_all_jobs() -> None:
     """``slurm.max_time`` holds where nothing else is known."""
-    slurm = Slurm(max_time="24:00:00", partitions={"a": Partition(max_time="2-0"), "b": Partition()})
+    slurm = Slurm(
+        max_time="24:00:00", partitions={"a": PartitionLimits(max_time="2-0"), "b": PartitionLimits()}
+    )
     times = {name: longest_time(slurm, Queue(partition=name), 1) for name in ("a", "b", "")}
     assert times == {"a": "2-0", "b": "24:00:00", "": "24:00:00"}
 

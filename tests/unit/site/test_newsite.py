@@ -12,8 +12,8 @@ from builder.config.recipe import GpuVendor, load_recipe
 from builder.config.site import RuntimeKind
 from builder.config.sites import site_files
 from builder.errors import UsageError
+from builder.site.job_plan import plan_job
 from builder.site.newsite import new_site
-from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 

@@ -16,7 +16,7 @@ import pytest
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
-from builder.site.plan import plan_job
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import command_line

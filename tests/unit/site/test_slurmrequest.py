@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from builder.config.queues import Partition, Queue, Slurm
+from builder.config.queues import PartitionLimits, Queue, Slurm
 from builder.config.recipe import Recipe
-from builder.config.site import Node, Runtime, Site
+from builder.config.site import NodeHardware, Runtime, Site
 from builder.errors import UsageError
-from builder.site.plan import plan_job, salloc
+from builder.site.job_plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.slurmrequest import read_slurm
@@ -20,8 +20,8 @@ from tests.support.image_kit import recipe
 SLURM = Slurm(
     account="none",
     partitions={
-        "standard": Partition(max_time="2-0", qos=("normal",)),
-        "debug": Partition(max_time="00:30:00", qos=("short",)),
+        "standard": PartitionLimits(max_time="2-0", qos=("normal",)),
+        "debug": PartitionLimits(max_time="00:30:00", qos=("short",)),
     },
     queues={"gpu": Queue(partition="standard", qos="normal", time="12:00:00")},
     refused={"mail-user": "mail is off here: look with squeue"},
@@ -30,7 +30,9 @@ SLURM = Slurm(
 
 def target(slurm: Slurm | None = SLURM) -> Recipe:
     runtime = Runtime(kind="apptainer")
-    site = Site(title="S", slurm=slurm, node=Node(gpus=4, cores=64), runtime=runtime, launcher="torchrun")
+    site = Site(
+        title="S", slurm=slurm, node=NodeHardware(gpus=4, cores=64), runtime=runtime, launcher="torchrun"
+    )
     return recipe(site=site)
 
 

@@ -19,8 +19,8 @@ from builder.smoke import abrun
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns, Side, ab_here, ab_on_slurm, ab_options
 from builder.smoke.options import SlurmOptions, SmokeOptions
-from builder.smoke.plan import TORCH, SmokePlan
 from builder.smoke.run import SmokeReport
+from builder.smoke.suggested import TORCH, SmokePlan
 from builder.store.blobs import Store
 from tests.support.reports import a100
 from tests.support.smoke_project import NEW, OLD, RECIPE, SLURM, write_recipe

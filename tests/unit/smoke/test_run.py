@@ -16,9 +16,9 @@ from builder.run.process import Completed
 from builder.settings import Settings
 from builder.sif.digests import sif_digest
 from builder.smoke.options import SmokeOptions
-from builder.smoke.plan import SmokePlan
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import find_report
+from builder.smoke.suggested import SmokePlan
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
 from tests.support.image_kit import image, layer, member, recipe

@@ -11,7 +11,7 @@ import pytest
 from builder.errors import ImageError, LayerError
 from builder.layers.content import read_whole
 from builder.layers.tar import with_parents
-from builder.steps.changes import Changes, Node, nodes_of_layer, nodes_of_upper
+from builder.steps.changes import Changes, LeftNode, nodes_of_layer, nodes_of_upper
 from builder.store.blobs import Store
 from tests.support.image_kit import layer, member
 
@@ -92,12 +92,12 @@ def test_unreadable(upper: Path, lower: Path) -> None:
 def test_whiteouts(lower: Path) -> None:
     """A removed file, an opaque folder (each name of the folder below), and one in it."""
     nodes = {
-        "etc": Node("dir", 0o755),
-        "etc/motd": Node("whiteout"),
-        "etc/never": Node("whiteout"),
-        "opt": Node("dir", 0o755, opaque=True),
-        "opt/deep": Node("dir", 0o755),
-        "opt/deep/er": Node("dir", 0o755),
+        "etc": LeftNode("dir", 0o755),
+        "etc/motd": LeftNode("whiteout"),
+        "etc/never": LeftNode("whiteout"),
+        "opt": LeftNode("dir", 0o755, opaque=True),
+        "opt/deep": LeftNode("dir", 0o755),
+        "opt/deep/er": LeftNode("dir", 0o755),
     }
     assert shown(Changes(nodes, lower)) == [
         "etc dir 755",

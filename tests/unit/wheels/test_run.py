@@ -19,7 +19,7 @@ from builder.run.process import Completed
 from builder.settings import Settings
 from builder.wheels import driver
 from builder.wheels.backend import Backend
-from builder.wheels.run import Job, built
+from builder.wheels.run import WheelJob, built
 from tests.support.wheels import fetched, make_wheel
 
 IMAGE: Any = None
@@ -46,7 +46,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> WheelJob:
     (tmp_path / "tree" / "sub").mkdir(parents=True)
     (tmp_path / "tree" / "sub" / "setup.py").write_text("x")
     wheel = fetched(make_wheel(tmp_path, "ninja"))
@@ -54,10 +54,10 @@ def job(tmp_path: Path) -> Job:
     backend = Backend("own", (), (".",))
     tree, python = tmp_path / "tree", "/opt/conda/bin/python"
     uv = Path("/usr/bin/uv")
-    return Job("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, python, uv)
+    return WheelJob("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, python, uv)
 
 
-def test_built(job: Job, settings: Settings) -> None:
+def test_built(job: WheelJob, settings: Settings) -> None:
     def work(folder: Path) -> int:
         plan = json.loads((folder / "plan.json").read_text())
         assert plan["wheels"] == ["ninja-1.0-py3-none-any.whl"] and plan["source"] == "sub"
@@ -80,7 +80,7 @@ def test_built(job: Job, settings: Settings) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "{}", "[1]", "", '["--index-url=http://evil.example"]', '["-r /etc/x"]']
 )
-def test_damaged_requirements(job: Job, settings: Settings, text: str) -> None:
+def test_damaged_requirements(job: WheelJob, settings: Settings, text: str) -> None:
     """What comes from the container may be anything."""
 
     def work(folder: Path) -> int:
@@ -94,7 +94,7 @@ def test_damaged_requirements(job: Job, settings: Settings, text: str) -> None:
         pass
 
 
-def test_files_that_are_none(job: Job, settings: Settings, tmp_path: Path) -> None:
+def test_files_that_are_none(job: WheelJob, settings: Settings, tmp_path: Path) -> None:
     """A pipe does not stop builder, and a symlink leads to no file of the host."""
     host = tmp_path / "host"
     host.mkdir()
@@ -122,14 +122,14 @@ def test_files_that_are_none(job: Job, settings: Settings, tmp_path: Path) -> No
     assert host.is_dir()
 
 
-def failure(job: Job, settings: Settings, log: str, code: int = 1) -> WheelError:
+def failure(job: WheelJob, settings: Settings, log: str, code: int = 1) -> WheelError:
     container = Container(lambda folder: code, log)
     with pytest.raises(WheelError) as e, built(job, IMAGE, container, settings):
         pass
     return e.value
 
 
-def test_failed(job: Job, settings: Settings) -> None:
+def test_failed(job: WheelJob, settings: Settings) -> None:
     """The message has the end of the log, and names the file with all of it."""
     error = failure(
         job, settings, "".join(f"line {i}\n" for i in range(100)) + "https://me:secret@host/x \x1b]0;\x07\n"
@@ -156,7 +156,7 @@ BUILD = "pip: {build: {demo: "
         ),
     ],
 )
-def test_hints(job: Job, settings: Settings, log: str, hint: str) -> None:
+def test_hints(job: WheelJob, settings: Settings, log: str, hint: str) -> None:
     assert hint in failure(job, settings, log).hint
 
 
@@ -201,7 +201,9 @@ CC = ["gcc", "g++", "libc6-dev"]
         ("x.h:4: fatal error: Python.h: No such file or directory", ["python3-dev"]),
     ],
 )
-def test_typed_hints(job: Job, settings: Settings, tmp_path: Path, log: str, packages: list[str]) -> None:
+def test_typed_hints(
+    job: WheelJob, settings: Settings, tmp_path: Path, log: str, packages: list[str]
+) -> None:
     """The hint is a line of a recipe. With its packages the same log results in another hint."""
     job = replace(job, settings=WheelBuild(base_packages=("xz-utils",)))
     typed = typed_packages(failure(job, settings, log).hint, tmp_path)
@@ -218,7 +220,7 @@ def typed_packages(hint: str, root: Path) -> tuple[str, ...]:
     return load_recipe("t", root).pip.build["demo"].base_packages
 
 
-def test_unknown_header(job: Job, settings: Settings) -> None:
+def test_unknown_header(job: WheelJob, settings: Settings) -> None:
     """The line keeps the packages that the recipe names already."""
     job = replace(job, settings=WheelBuild(base_packages=("gcc", "g++", "libc6-dev")))
     hint = failure(job, settings, "x.c:1: fatal error: odd.h: No such file or directory").hint

@@ -10,9 +10,9 @@ import pytest
 
 from builder.config.queues import Slurm
 from builder.config.recipe import Files, load_recipe
-from builder.config.site import Fabric, Node, Runtime, Site
+from builder.config.site import Fabric, NodeHardware, Runtime, Site
 from builder.errors import UsageError
-from builder.site.plan import plan_job
+from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from tests.support.image_kit import recipe as made_recipe
@@ -87,7 +87,7 @@ def test_fast_network() -> None:
     """The wrapper runs in the container; ranks meet at the node's name in the fast network."""
     site = Site(
         slurm=Slurm(account="none"),
-        node=Node(gpus=4, cores=64),
+        node=NodeHardware(gpus=4, cores=64),
         runtime=Runtime(kind="apptainer"),
         fabric=Fabric(master_address="{host}i", wrapper=("env", "A=$B"), srun=("--mpi=pmi2",)),
     )
@@ -101,7 +101,7 @@ def test_fast_network() -> None:
 
 def test_checkpoints_of_a_job() -> None:
     """The folder of checkpoints can have the job's id, which all segments of a chain share."""
-    site = Site(slurm=Slurm(account="none"), runtime=Runtime(kind="apptainer"), node=Node(cores=4))
+    site = Site(slurm=Slurm(account="none"), runtime=Runtime(kind="apptainer"), node=NodeHardware(cores=4))
     request = JobRequest(command=("t.py", "{x}", "$HOME"), checkpoint="out/$BUILDER_JOB_ID", chain=2)
     text = render(plan_job(made_recipe(site=site), request))
     assert 'export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/out/$BUILDER_JOB_ID"' in text

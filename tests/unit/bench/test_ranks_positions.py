@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from builder.bench.options import parse
-from builder.bench.ranks import plan as module
-from builder.bench.ranks.plan import Launch, plan
+from builder.bench.ranks import positions as module
+from builder.bench.ranks.positions import Launch, plan
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from builder.text import Table, human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.layers.plan import LayerPlan
+    from builder.layers.grouping import LayerPlan
     from builder.model import Lock
 
 
@@ -28,7 +28,7 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     from builder.engines.layered import layer_budget
     from builder.engines.prepare import ordered_packages
     from builder.fetch.sizes import head_sizes
-    from builder.layers.plan import plan_lock
+    from builder.layers.grouping import plan_lock
     from builder.lock.environment import find_links
     from builder.lock.urls import url_variables
 

@@ -15,7 +15,7 @@ from builder.site.containers import (
     pass_through_options,
 )
 from builder.site.edf import engine_image
-from builder.site.job import ImageFile, Job, Resources
+from builder.site.job import BatchJob, ImageFile, Resources
 from builder.site.launchers import LAUNCHERS, ProcessLauncher, SrunLauncher
 from builder.site.paths import (
     command_folder,
@@ -33,7 +33,7 @@ from builder.site.slurm import directives, find_queue, job_options, srun_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
 
 
-def plan_job(recipe: Recipe, request: JobRequest) -> Job:
+def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
     """Plans a job of a target.
 
     Raises:
@@ -121,9 +121,9 @@ class _JobPlan:
         self.base = start_folder(self.site)
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
 
-    def job(self) -> Job:
+    def job(self) -> BatchJob:
         """Returns the planned job."""
-        return Job(
+        return BatchJob(
             target=self.recipe.name,
             title=self.recipe.site_title,
             launcher=self.launcher.name,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from ..core import Place
+from ..core import RankPosition
 
 
 class Launch(NamedTuple):
@@ -29,7 +29,7 @@ class Launch(NamedTuple):
     #: The port on which unit 0 listens. torch's ranks meet on the next one.
     port: int = 0
 
-    def place(self, number: int, folder: str) -> Place:
+    def place(self, number: int, folder: str) -> RankPosition:
         """The position of a rank.
 
         Args:
@@ -39,7 +39,7 @@ class Launch(NamedTuple):
         init_method = "file://" + os.path.join(folder, "meeting")
         if self.units > 1:
             init_method = f"tcp://{self.address}:{self.port + 1}"
-        return Place(
+        return RankPosition(
             rank=self.unit * self.ranks + number,
             ranks=self.units * self.ranks,
             local_rank=self.local_unit * self.ranks + number,

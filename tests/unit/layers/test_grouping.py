@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import IndexEntry, PackageIndex
-from builder.layers.plan import (
+from builder.layers.grouping import (
     LayerPlan,
     plan_lock,
     split_index,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from builder.cli.context import Context
+from builder.cli.dry_run import print_plan
 from builder.cli.output import Output
-from builder.cli.plan import print_plan
 from builder.settings import Settings
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
