@@ -1,8 +1,9 @@
-"""builder: container images from conda environments, verified to run at full speed on the target GPU.
+"""builder: container images from conda environments, verified to run at full speed on the target
+GPU.
 
-This module is the public Python API; ``docs/cli.md`` shows how to use it. Everything else may change in any
-release. Names are imported when they are used, so that ``import builder`` stays fast. Old versions of Python
-can read this module: :mod:`builder.version` reports them.
+This module is the public Python API; ``docs/cli.md`` shows how to use it. Everything else may
+change in any release. Names are imported when they are used, so that ``import builder`` stays fast.
+Old versions of Python can read this module: :mod:`builder.version` reports them.
 """
 
 import importlib

@@ -1,4 +1,6 @@
-"""``python -m builder`` and the console script; Ctrl-C ends it quietly, also while it still imports."""
+"""``python -m builder`` and the console script; Ctrl-C ends it quietly, also while it still
+imports.
+"""
 
 import gc
 import os

@@ -85,7 +85,9 @@ class HashMismatch(FetchError):
 
 
 class LayerError(BuilderError):
-    """A package cannot be turned into a layer: unsafe paths, a post-link script, a corrupt archive."""
+    """A package cannot be turned into a layer: unsafe paths, a post-link script, a corrupt
+    archive.
+    """
 
     exit_code = 7
     meaning = "a package cannot be turned into a layer, or its wheel cannot be built"
@@ -108,7 +110,8 @@ class RegistryError(BuilderError):
     Args:
         message, hint: see :class:`BuilderError`.
         status: the HTTP status of the registry's response; None when there was no response.
-        codes: the error codes in the response's body (distribution-spec, error codes), in their order.
+        codes: the error codes in the response's body (distribution-spec, error codes), in their
+            order.
         host: the registry; empty if no registry is involved (a reference that is not valid).
     """
 
@@ -171,7 +174,9 @@ BUG = 70
 
 
 def exit_codes() -> dict[int, str]:
-    """All exit codes with their meaning, in order; the command line's help and docs/cli.md show them."""
+    """Return all exit codes with their meaning, in order; the command line's help and docs/cli.md
+    show them.
+    """
     found = {0: "done", BUG: "a bug in builder", INTERRUPTED: "interrupted (Ctrl-C)"}
     kinds: list[type[BuilderError]] = [BuilderError, *_subclasses(BuilderError)]
     for kind in kinds:

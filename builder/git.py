@@ -1,12 +1,14 @@
 """Runs the git program: the only module that does.
 
-git reads the settings of the repository that it works in, and many of them name programs: hooks, filters,
-file-system monitors, credential helpers, the other end of a lazy fetch. So git never works in a repository
-that others made. It works in a bare one of builder's own, with the settings below and those of the user.
+git reads the settings of the repository that it works in, and many of them name programs: hooks,
+filters, file-system monitors, credential helpers, the other end of a lazy fetch. So git never works
+in a repository that others made. It works in a bare one of builder's own, with the settings below
+and those of the user.
 
-* No command line contains a URL with a password: a remote is set in git's environment (``GIT_CONFIG_*``), and
-  the password comes from a credential helper, which git asks for this scheme, host and port only: a redirect
-  takes it nowhere else. Passwords may also come from the user's credential helpers and from ``~/.netrc``.
+* No command line contains a URL with a password: a remote is set in git's environment
+  (``GIT_CONFIG_*``), and the password comes from a credential helper, which git asks for this
+  scheme, host and port only: a redirect takes it nowhere else. Passwords may also come from the
+  user's credential helpers and from ``~/.netrc``.
 * No hook, no remote helper (``ext::``), no file-system monitor is run, and git asks no questions.
 * Nothing is checked out: :mod:`builder.sources.objects` reads the objects.
 * What git prints is bounded, and so is its memory: a server decides about both.
@@ -65,7 +67,9 @@ _SETTINGS = {
 #: line has the password.
 _HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$_BUILDER_GIT_USER" "$_BUILDER_GIT_PASSWORD"; }; f'
 #: Lines of git that are no reason for a failure.
-_NOISE = re.compile(r"^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )", re.IGNORECASE)
+_NOISE = re.compile(
+    r"^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )", re.IGNORECASE
+)
 
 
 class GitError(Exception):
@@ -99,7 +103,7 @@ class Git:
             self.run("init", "--quiet", "--bare", "--template=", ".")
 
     def run(self, *arguments: str) -> bytes:
-        """Runs a command; returns what it prints.
+        """Run a command; returns what it prints.
 
         Raises:
             GitError: the command fails, takes longer than :data:`TIME_LIMIT_S`, or prints more than
@@ -108,11 +112,12 @@ class Git:
         return b"".join(self._output(arguments))
 
     def text(self, *arguments: str) -> str:
-        """The output of a command as text, without the last line break."""
+        """Return the output of a command as text, without the last line break."""
         return self.run(*arguments).decode("utf-8", "surrogateescape").rstrip("\n")
 
     def records(self, *arguments: str) -> Iterator[str]:
-        """Runs a command that prints records with a zero byte behind each (``-z``); yields them meanwhile.
+        """Run a command that prints records with a zero byte behind each (``-z``); yields them
+        meanwhile.
 
         Raises as :meth:`run`.
         """
@@ -124,7 +129,7 @@ class Git:
                 raise GitError(f"a path has more than {MAX_RECORD} bytes")
 
     def start(self, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Starts a command, in a session of its own: ssh then cannot ask for a password."""
+        """Start a command, in a session of its own: ssh then cannot ask for a password."""
         return subprocess.Popen(
             ["sh", "-c", _LIMITED, "git", "--git-dir", str(self._folder), *arguments],
             cwd=self._folder,
@@ -136,9 +141,11 @@ class Git:
         )
 
     def _output(self, arguments: Collection[str]) -> Iterator[bytes]:
-        """Runs a command; yields its output in blocks. Raises as :meth:`run`."""
+        """Run a command; yields its output in blocks. Raises as :meth:`run`."""
         process = self.start(*arguments, stderr=subprocess.PIPE)
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         process.stdin.close()
         errors, size, end = b"", 0, time.monotonic() + TIME_LIMIT_S
         try:
@@ -164,7 +171,7 @@ class Git:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a command and the programs that it started, if it still runs."""
+    """End a command and the programs that it started, if it still runs."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -187,7 +194,7 @@ def _environment(settings: Collection[tuple[str, str]]) -> dict[str, str]:
 
 
 def _remote(url: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The settings of the remote with a URL, and variables with its user and password.
+    """Return the settings of the remote with a URL, and variables with its user and password.
 
     Raises:
         FetchError: it is not a valid URL.
@@ -196,22 +203,30 @@ def _remote(url: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
         parts = urlsplit(url)
         user, password = parts.username, parts.password
     except ValueError:
-        raise FetchError(f"{redact(url)} is not a URL", "write git+https://HOST/OWNER/NAME") from None
+        raise FetchError(
+            f"{redact(url)} is not a URL", "write git+https://HOST/OWNER/NAME"
+        ) from None
     key = f"remote.{REMOTE}.url"
     if user is None:
         return [(key, url)], {}
     host = parts.netloc.rpartition("@")[2]
-    if parts.scheme not in ("http", "https"):  # ssh needs the user, and takes no password from a URL
+    if parts.scheme not in (
+        "http",
+        "https",
+    ):  # ssh needs the user, and takes no password from a URL
         return [(key, urlunsplit(parts._replace(netloc=f"{user}@{host}")))], {}
     # with a user in the URL and emptyAuth, git asks the helper first: ~/.netrc may have another user
     helper = f"credential.{parts.scheme}://{host}.helper"
     plain = urlunsplit(parts._replace(netloc=f"{REMOTE}@{host}"))
     settings = [(key, plain), ("http.emptyAuth", "true"), (helper, ""), (helper, _HELPER)]
-    return settings, {"_BUILDER_GIT_USER": unquote(user), "_BUILDER_GIT_PASSWORD": unquote(password or "")}
+    return settings, {
+        "_BUILDER_GIT_USER": unquote(user),
+        "_BUILDER_GIT_PASSWORD": unquote(password or ""),
+    }
 
 
 def _reason(stderr: bytes) -> str:
-    """The last lines of git that say why it failed."""
+    """Return the last lines of git that say why it failed."""
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
     useful = [line for line in lines if line and not _NOISE.match(line)]
     text = "; ".join((useful or lines or ["no reason given"])[-3:])

@@ -16,13 +16,13 @@ _CAME: list[int] = []
 
 
 def catch_ctrl_c() -> None:
-    """Lets Ctrl-C raise KeyboardInterrupt in the main thread, at a moment when it ends the process.
+    """Let Ctrl-C raise KeyboardInterrupt in the main thread, at a moment when it ends the process.
 
-    Python raises it wherever the thread is. Within an import it may then leave the lock of all imports held,
-    and threads that import wait forever. Within ``__enter__`` or ``__exit__`` the same may happen to locks of
-    the standard library: ``concurrent.futures.wait`` holds those of all futures for a moment. In ``__del__``
-    and in the callback of a weak reference it is printed and forgotten. In all these cases, the alarm clock
-    (SIGALRM) repeats it.
+    Python raises it wherever the thread is. Within an import it may then leave the lock of all
+    imports held, and threads that import wait forever. Within ``__enter__`` or ``__exit__`` the
+    same may happen to locks of the standard library: ``concurrent.futures.wait`` holds those of all
+    futures for a moment. In ``__del__`` and in the callback of a weak reference it is printed and
+    forgotten. In all these cases, the alarm clock (SIGALRM) repeats it.
 
     A process that ignores Ctrl-C, as one that a shell started in the background, still does.
     """
@@ -37,8 +37,8 @@ def catch_ctrl_c() -> None:
 def take_interrupt() -> bool:
     """Return whether Ctrl-C came; one that waits for its repetition is not repeated.
 
-    An exception may be its consequence: what was computed at that moment may be wrong, and pydantic turns
-    KeyboardInterrupt into an error of its own. The alarm clock of a process that does not use
+    An exception may be its consequence: what was computed at that moment may be wrong, and pydantic
+    turns KeyboardInterrupt into an error of its own. The alarm clock of a process that does not use
     :func:`catch_ctrl_c` is left alone.
     """
     if signal.getsignal(signal.SIGALRM) is _repeat:

@@ -1,4 +1,6 @@
-"""The plain values that one stage passes to the next: locks, packages, layers, images. Imports no stage."""
+"""The plain values that one stage passes to the next: locks, packages, layers, images. Imports no
+stage.
+"""
 
 from __future__ import annotations
 
@@ -45,26 +47,32 @@ class LockedSource:
     kind: SourceKind
     """``sdist``: an archive of a package index; ``archive``: one of any other URL."""
     url: str
-    """Without credentials; may contain ``$VARIABLES``. That of a local folder is its path, relative to the
-    project and with ``/``: ``.`` or ``libs/model``."""
+    """Without credentials; may contain ``$VARIABLES``. That of a local folder is its path, relative
+    to the project and with ``/``: ``.`` or ``libs/model``."""
     sha256: str = ""
     """Of the archive: 64 lower-case hex digits."""
     commit: str = ""
-    """The git commit: 40 or 64 lower-case hex digits. Those of submodules are a part of the tree."""
+    """The git commit: 40 or 64 lower-case hex digits. Those of submodules are a part of the
+    tree.
+    """
     tree: str = ""
     """The tree of the git commit, or the hash of the files of a local folder (64 hex digits)."""
     subdirectory: str = ""
     """The folder of the package in the archive or repository; empty: the topmost one."""
     describe: str = ""
-    """What ``git describe`` printed for the commit when the lock was made, for build backends that make the
-    version from it. Empty: this one does not."""
+    """What ``git describe`` printed for the commit when the lock was made, for build backends that
+    make the version from it. Empty: this one does not."""
     build: str = ""
-    """A hash of what the wheel was built with: requirements, settings, environment. Empty: not yet built."""
+    """A hash of what the wheel was built with: requirements, settings, environment. Empty: not yet
+    built.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LockedPackage:
-    """One package of a lock file: exactly one archive, identified by its hash. Fields as in conda-lock v1."""
+    """One package of a lock file: exactly one archive, identified by its hash. Fields as in
+    conda-lock v1.
+    """
 
     name: str
     version: str
@@ -72,23 +80,31 @@ class LockedPackage:
     platform: str
     """The platform that it is locked for, such as ``linux-64`` (also for ``noarch`` packages)."""
     url: str
-    """Where the archive was when the lock was made; may contain ``$VARIABLES``, never credentials."""
+    """Where the archive was when the lock was made; may contain ``$VARIABLES``, never
+    credentials.
+    """
     sha256: str | None
     """64 lower-case hex digits; None in old locks, which then have ``md5``."""
     md5: str | None = None
-    """32 lower-case hex digits, or None. At least one of the two hashes is set, but for git packages in locks
-    of conda-lock, whose URL begins with ``git+``."""
+    """32 lower-case hex digits, or None. At least one of the two hashes is set, but for git
+    packages in locks of conda-lock, whose URL begins with ``git+``."""
     dependencies: Mapping[str, str] = field(default_factory=dict)
-    """Names of the packages that it needs, each with a version spec (an empty one accepts any version)."""
+    """Names of the packages that it needs, each with a version spec (an empty one accepts any
+    version).
+    """
     category: str = MAIN
     """``main``, or another category of conda-lock (``dev``); only ``main`` goes into an image."""
     optional: bool = False
     source: LockedSource | None = None
-    """What builder built the wheel from (its ``url`` begins with :data:`WHEELS`); None: not built."""
+    """What builder built the wheel from (its ``url`` begins with :data:`WHEELS`); None: not
+    built.
+    """
 
     @property
     def filename(self) -> str:
-        """The archive's file name, from the URL: ``numpy-2.0-cp311-...whl``, ``zlib-1.3-h1_0.conda``."""
+        """The archive's file name, from the URL: ``numpy-2.0-cp311-...whl``,
+        ``zlib-1.3-h1_0.conda``.
+        """
         return unquote(urlsplit(self.url).path).rsplit("/", 1)[-1]
 
     @property
@@ -116,7 +132,9 @@ class LockedBase:
     """The base image that a lock pins."""
 
     reference: str
-    """As the recipe names it: ``docker://HOST/REPOSITORY:TAG``, ``debian:SUITE``, ``oci:DIR`` and so on."""
+    """As the recipe names it: ``docker://HOST/REPOSITORY:TAG``, ``debian:SUITE``, ``oci:DIR`` and
+    so on.
+    """
     digest: str
     """``sha256:...`` of the manifest for the platform (not of an index of several platforms)."""
     python: LockedPackage | None = field(default=None, compare=False)
@@ -136,14 +154,20 @@ class Lock:
     content_hash: Mapping[str, str] = field(default_factory=dict)
     """For each platform one hash over everything that the lock was made from."""
     custom: Mapping[str, str] = field(default_factory=dict)
-    """``custom_metadata`` of the file: what builder made the lock from, as text, by ``builder.*`` keys."""
+    """``custom_metadata`` of the file: what builder made the lock from, as text, by ``builder.*``
+    keys.
+    """
     base: LockedBase | None = None
     """None in locks of other tools, which pin no base image."""
     digest: str = ""
-    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty until it is written."""
+    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty until it is
+    written.
+    """
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
-        """The packages of a platform that go into an image (category ``main``), in the order of the file."""
+        """Return the packages of a platform that go into an image (category ``main``), in the order
+        of the file.
+        """
         return tuple(p for p in self.packages if p.platform == platform and p.category == MAIN)
 
 
@@ -174,8 +198,12 @@ class Descriptor:
     """The type of an attached artifact (image-spec 1.1); empty for images."""
 
     def to_json(self) -> dict[str, Any]:
-        """The descriptor as JSON of the OCI image-spec."""
-        out: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        """Return the descriptor as JSON of the OCI image-spec."""
+        out: dict[str, Any] = {
+            "mediaType": self.media_type,
+            "digest": self.digest,
+            "size": self.size,
+        }
         if self.annotations:
             out["annotations"] = dict(sorted(self.annotations.items()))
         if self.platform:
@@ -186,12 +214,12 @@ class Descriptor:
 
     @classmethod
     def of(cls, media_type: str, data: bytes) -> Descriptor:
-        """The descriptor of these bytes."""
+        """Return the descriptor of these bytes."""
         return cls(media_type, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Descriptor:
-        """Reads a descriptor that :meth:`to_json` or another OCI tool wrote."""
+        """Read a descriptor that :meth:`to_json` or another OCI tool wrote."""
         return cls(
             data.get("mediaType", ""),
             data["digest"],
@@ -211,7 +239,9 @@ class Layer:
     diff_id: str
     """``sha256:...`` of the uncompressed tar."""
     path: Path | None = None
-    """The compressed layer on this machine; None for a layer of a base image that was not downloaded."""
+    """The compressed layer on this machine; None for a layer of a base image that was not
+    downloaded.
+    """
     origin: str = ""
     """``host/repository`` of the registry that has the layer; empty for layers built here."""
     title: str = ""
@@ -274,5 +304,7 @@ class MissingLibrary:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and without spaces: the same bytes for the same value on every machine."""
+    """JSON with sorted keys and without spaces: the same bytes for the same value on every
+    machine.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

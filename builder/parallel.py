@@ -12,15 +12,18 @@ R = TypeVar("R")
 
 
 class Stopped(Exception):
-    """Raised by a worker that finds its stop flag set: another item failed, or the user pressed Ctrl-C."""
+    """Raised by a worker that finds its stop flag set: another item failed, or the user pressed
+    Ctrl-C.
+    """
 
 
 def in_parallel(
     work: Callable[[T], R], items: Iterable[T], workers: int, stop: threading.Event | None = None
 ) -> list[tuple[T, R]]:
-    """Calls ``work`` for every item in at most ``workers`` threads.
+    """Call ``work`` for every item in at most ``workers`` threads.
 
-    The first failure (or Ctrl-C) cancels the items that have not started, sets ``stop``, and is raised again.
+    The first failure (or Ctrl-C) cancels the items that have not started, sets ``stop``, and is
+    raised again.
 
     Args:
         work: the function; it may check ``stop`` and end early with :class:`Stopped`.

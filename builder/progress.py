@@ -55,8 +55,10 @@ QUIET = NullReporter()
 
 
 @contextmanager
-def working(reporter: Reporter, task: str, total: int | None = None, unit: str = "B") -> Iterator[None]:
-    """Reports a task while the body of a ``with`` statement runs, which may fail."""
+def working(
+    reporter: Reporter, task: str, total: int | None = None, unit: str = "B"
+) -> Iterator[None]:
+    """Report a task while the body of a ``with`` statement runs, which may fail."""
     reporter.start(task, total, unit)
     try:
         yield

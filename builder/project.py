@@ -4,8 +4,8 @@
 
 Publishing comes after, in :mod:`builder.publishing`.
 
-Functions import what only they need: a build with nothing changed imports no solver, no builder of wheels and
-no smoke test (docs/performance.md).
+Functions import what only they need: a build with nothing changed imports no solver, no builder of
+wheels and no smoke test (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ PULLED_FROM = "org.builder.pulled-from"
 
 
 def _refuse_unchanged(recipe: Recipe) -> None:
-    """Raises LockError for a target whose lock is one of conda-lock, which builder does not write."""
+    """Raise LockError for a target whose lock is one of conda-lock, which builder does not
+    write.
+    """
     if recipe.uses_lock_unchanged:
         raise LockError(
             f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
@@ -72,7 +74,9 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with ``recipes/`` and ``environments/``, with the settings and the cache to work on it."""
+    """A folder with ``recipes/`` and ``environments/``, with the settings and the cache to work on
+    it.
+    """
 
     root: Path
     settings: Settings
@@ -83,7 +87,8 @@ class Project:
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """The project of ``start``: that folder, or the nearest parent with a folder ``recipes/``.
+        """Return the project of ``start``: that folder, or the nearest parent with a folder
+        ``recipes/``.
 
         Raises:
             ConfigError: neither the folder nor a parent is a project.
@@ -103,11 +108,11 @@ class Project:
         return own_path(self.root, "dist", "or build with --to oci:DIR")
 
     def prune_layout(self) -> int:
-        """Removes blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
+        """Remove blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
         return prune_layout(self.layout) if (self.layout / "index.json").exists() else 0
 
     def recipe(self, name: str) -> Recipe:
-        """The resolved recipe of a target.
+        """Return the resolved recipe of a target.
 
         Raises:
             ConfigError: an unknown target, or its recipe is not valid.
@@ -120,7 +125,7 @@ class Project:
         return list(recipe_files(self.root))
 
     def one_recipe(self, name: str | None) -> Recipe:
-        """The recipe of a target; None takes the only target of the project.
+        """Return the recipe of a target; None takes the only target of the project.
 
         Raises:
             ConfigError: an unknown target, or its recipe is not valid.
@@ -132,16 +137,21 @@ class Project:
         if len(targets) == 1:
             return self.recipe(targets[0])
         if targets:
-            raise UsageError("no target given, and the project has several", f"targets: {', '.join(targets)}")
+            raise UsageError(
+                "no target given, and the project has several", f"targets: {', '.join(targets)}"
+            )
         raise UsageError(f"no target in {self.root / 'recipes'}", "write one: builder init")
 
     def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
-        """The recipes of these targets and groups, each once; all recipes when neither is given.
+        """Return the recipes of these targets and groups, each once; all recipes when neither is
+        given.
 
         Raises:
             ConfigError: an unknown target, or a group that no recipe declares.
         """
-        everything = {name: self.recipe(name) for name in self.targets} if groups or not names else {}
+        everything = (
+            {name: self.recipe(name) for name in self.targets} if groups or not names else {}
+        )
         chosen = {name: self.recipe(name) for name in names}
         declared = sorted({g for r in everything.values() for g in r.group})
         for group in groups:
@@ -164,15 +174,17 @@ class Project:
         path: Path | None = None,
         solver: Solver = "rattler",
     ) -> Lock:
-        """Solves the environment, or imports the lock of another tool, and writes the lock file.
+        """Solve the environment, or imports the lock of another tool, and writes the lock file.
 
         Args:
             recipe: the target.
-            update: names of packages to update; all others stay, except dependencies that have to change.
+            update: names of packages to update; all others stay, except dependencies that have to
+                change.
             update_base: take the digest that the base image's reference has now.
             exclude_newer: ignore packages newer than a date (``2026-11-01``) or of this ``month``.
             path: the file to write; None: the target's lock file.
-            solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba.
+            solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or
+                micromamba.
 
         Raises:
             LockError: the recipe names a lock of conda-lock, or there is no lock to update.
@@ -226,7 +238,9 @@ class Project:
         return ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
 
     def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
-        """The base, with the package of its Python if the recipe uses that; None if it is made later."""
+        """Return the base, with the package of its Python if the recipe uses that; None if it is
+        made later.
+        """
         from builder.bases.python import base_python
         from builder.fetch.venv import locked_base_python
 
@@ -239,7 +253,8 @@ class Project:
         return replace(base, python=locked_base_python(python, recipe.platform, folder))
 
     def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
-        """The lock with the OS packages that ``base_packages`` adds to a base that builder does not make.
+        """Return the lock with the OS packages that ``base_packages`` adds to a base that builder
+        does not make.
 
         Those of an earlier lock stay while base and ``base_packages`` are the same.
         """
@@ -256,7 +271,7 @@ class Project:
         return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
 
     def check(self, recipe: Recipe) -> list[Path]:
-        """Checks what a recipe names, before anything is downloaded or made.
+        """Check what a recipe names, before anything is downloaded or made.
 
         Returns:
             The files that are left out of ``files:`` because they look like secrets.
@@ -274,14 +289,14 @@ class Project:
         return resolve_recipe_base(recipe, self.settings, self.store, self.reporter)
 
     def stale(self, recipe: Recipe) -> list[str]:
-        """Why a target's lock file is stale; empty when it is up to date."""
+        """Return why a target's lock file is stale; empty when it is up to date."""
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
         return stale_reasons(recipe, read_lock(path), self.settings)
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
-        """The target's lock and its path; locks first when there is no lock file.
+        """Return the target's lock and its path; locks first when there is no lock file.
 
         Raises:
             LockError: it is stale; the message holds the reasons.
@@ -312,7 +327,8 @@ class Project:
         rebuild: bool = False,
         check_steps: bool = False,
     ) -> BuildResult:
-        """Builds a target from its lock, or from ``lock_file``. :meth:`place` puts the result into ``dist/``.
+        """Build a target from its lock, or from ``lock_file``. :meth:`place` puts the result into
+        ``dist/``.
 
         Args:
             recipe: the target.
@@ -341,17 +357,19 @@ class Project:
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
-        """The request for an engine, from the target's lock (:meth:`ensure_lock`) or ``lock_file``."""
+        """Return the request for an engine, from the target's lock (:meth:`ensure_lock`) or
+        ``lock_file``.
+        """
         self.check(recipe)
         return self._request(recipe, lock_file)
 
     def packages_of(self, recipe: Recipe, lock_file: Path | None = None) -> tuple[Lock, Path]:
-        """The lock with the packages of the recipe's groups, and its file.
+        """Return the lock with the packages of the recipe's groups, and its file.
 
         Args:
             recipe: the target.
-            lock_file: a lock file to use instead of the target's own, also one of another tool: what builder
-                makes from it is then in ``dist/``.
+            lock_file: a lock file to use instead of the target's own, also one of another tool:
+                what builder makes from it is then in ``dist/``.
 
         Raises:
             LockError: see :meth:`ensure_lock`, or the lock has no such group.
@@ -388,11 +406,14 @@ class Project:
             reporter=self.reporter,
         )
 
-    def place(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
-        """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
+    def place(
+        self, result: BuildResult, layout: Path | None = None, tag: str | None = None
+    ) -> Path:
+        """Put a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
 
-        An OCI image goes into the layout under the target's name, a SIF beside it as ``TARGET.sif``. The
-        Dockerfile, definition file or environment file that the engine received is placed there, too.
+        An OCI image goes into the layout under the target's name, a SIF beside it as
+        ``TARGET.sif``. The Dockerfile, definition file or environment file that the engine received
+        is placed there, too.
         """
         folder = layout or self.layout
         name = tag or result.recipe.name
@@ -410,7 +431,8 @@ class Project:
         return folder
 
     def stored(self, recipe: Recipe) -> StoredImage | None:
-        """The target's image in ``dist/``, pulled or built, whichever came last; None if there is none.
+        """Return the target's image in ``dist/``, pulled or built, whichever came last; None if
+        there is none.
 
         Raises:
             ImageError: ``dist/`` is damaged.
@@ -428,7 +450,9 @@ class Project:
         return own_path(self.root, "reports")
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
-        """What the smoke test of a build tests: the recipe's ``smoke``, or what the lock suggests."""
+        """Return what the smoke test of a build tests: the recipe's ``smoke``, or what the lock
+        suggests.
+        """
         from builder.smoke.suggested import plan_smoke
 
         recipe = result.recipe
@@ -436,14 +460,18 @@ class Project:
         return plan_smoke(recipe.smoke, packages, recipe_environment(recipe).requested)
 
     def smoke(
-        self, result: BuildResult, options: SmokeOptions | None = None, job: SlurmOptions | None = None
+        self,
+        result: BuildResult,
+        options: SmokeOptions | None = None,
+        job: SlurmOptions | None = None,
     ) -> SmokeReport:
-        """Runs the smoke test inside the image (or SIF) and stores its report.
+        """Run the smoke test inside the image (or SIF) and stores its report.
 
         Args:
             result: the build.
             options: how the benchmark runs; ``plan`` is set here.
-            job: the Slurm job that runs it, see :func:`builder.smoke.slurm.complete_job`; None: this host.
+            job: the Slurm job that runs it, see :func:`builder.smoke.slurm.complete_job`; None:
+                this host.
         """
         from builder.smoke.evidence import BuiltImage
         from builder.smoke.options import DEFAULTS

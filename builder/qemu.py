@@ -1,14 +1,16 @@
-"""Programs for another processor: qemu's user mode emulation runs them, through the kernel's binfmt_misc.
+"""Programs for another processor: qemu's user mode emulation runs them, through the kernel's
+binfmt_misc.
 
-The kernel runs a program of a foreign processor with an interpreter that was registered for its format (the
-first bytes of the file). There are two places for a registration:
+The kernel runs a program of a foreign processor with an interpreter that was registered for its
+format (the first bytes of the file). There are two places for a registration:
 
-1. This host's. Root makes it (Debian: ``apt-get install qemu-user-static binfmt-support``), and all container
-   engines profit.
-2. A user namespace's own, since Linux 6.7. Whoever makes the namespace makes the registration; the host
-   remains as it is.
+1. This host's. Root makes it (Debian: ``apt-get install qemu-user-static binfmt-support``), and all
+   container engines profit.
+2. A user namespace's own, since Linux 6.7. Whoever makes the namespace makes the registration; the
+   host remains as it is.
 
-With the flag F the kernel opens the interpreter when it is registered, so the image does not need a copy.
+With the flag F the kernel opens the interpreter when it is registered, so the image does not need a
+copy.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ class Emulation:
     """How this host runs programs for another processor."""
 
     registration: str
-    """What is written to the file ``register`` of a namespace's binfmt_misc; empty: the host's registration
-    is enough."""
+    """What is written to the file ``register`` of a namespace's binfmt_misc; empty: the host's
+    registration is enough."""
     program: str
     """qemu, for messages; empty if the host's registration is used."""
 
 
 def emulation(architecture: str) -> Emulation | None:
-    """How this host runs programs for a processor; None if they are its own.
+    """Return how this host runs programs for a processor; None if they are its own.
 
     Args:
         architecture: as the OCI names it: ``arm64``.
@@ -70,26 +72,34 @@ def cannot_run(architecture: str) -> str:
 
 
 def registration_hint(architecture: str) -> str:
-    """What root types so that all programs of this host can start programs for a processor."""
+    """Return what root types so that all programs of this host can start programs for a
+    processor.
+    """
     if architecture not in _PROCESSORS:
         return f"run it on a machine with {architecture}"
     return f"as root: apt-get install {_PACKAGE} binfmt-support; or run it on a machine with {architecture}"
 
 
 def is_registered(architecture: str, folder: Path = _BINFMT) -> bool:
-    """Whether this host has an interpreter for a processor that works without a copy of it in the image."""
+    """Return whether this host has an interpreter for a processor that works without a copy of it
+    in the image.
+    """
     if architecture not in _PROCESSORS:
         return False
     number = _PROCESSORS[architecture][1].to_bytes(2, "little").hex()
     try:
-        texts = [path.read_text() for path in folder.iterdir() if path.name not in ("register", "status")]
+        texts = [
+            path.read_text() for path in folder.iterdir() if path.name not in ("register", "status")
+        ]
     except OSError:
         return False
     return any(_runs(text, number) for text in texts)
 
 
 def _runs(text: str, number: str) -> bool:
-    """Whether an entry of binfmt_misc is enabled, has the flag F, and is for programs of a processor."""
+    """Return whether an entry of binfmt_misc is enabled, has the flag F, and is for programs of a
+    processor.
+    """
     magic = re.search(r"^magic 7f454c46([0-9a-f]+)$", text, re.MULTILINE)
     flags = re.search(r"^flags: *(\S*)$", text, re.MULTILINE)
     is_enabled = text.startswith("enabled\n")
@@ -97,7 +107,9 @@ def _runs(text: str, number: str) -> bool:
 
 
 def _registration(architecture: str, program: str) -> str:
-    """A line for ``register``, see the kernel's Documentation/admin-guide/binfmt-misc.rst."""
+    """Return a line for ``register``, see the kernel's
+    Documentation/admin-guide/binfmt-misc.rst.
+    """
     name, number = _PROCESSORS[architecture]
     magic = _HEADER + number.to_bytes(2, "little")
     escaped = ["".join(f"\\x{byte:02x}" for byte in data) for data in (magic, _MASK)]
@@ -105,7 +117,7 @@ def _registration(architecture: str, program: str) -> str:
 
 
 def _static_qemu(architecture: str) -> str:
-    """The path of qemu for a processor if it needs no library; empty if there is none.
+    """Return the path of qemu for a processor if it needs no library; empty if there is none.
 
     Debian 13 has a static one under the short name.
     """
@@ -117,12 +129,15 @@ def _static_qemu(architecture: str) -> str:
 
 
 def _is_static(path: Path) -> bool:
-    """Whether an ELF program has no PT_INTERP: the image does not have its libraries."""
+    """Return whether an ELF program has no PT_INTERP: the image does not have its libraries."""
     with path.open("rb") as f:
         header = f.read(64)
         if len(header) < 64 or header[:5] != b"\x7fELF\x02":
             return False
-        start, size = int.from_bytes(header[32:40], "little"), int.from_bytes(header[54:56], "little")
+        start, size = (
+            int.from_bytes(header[32:40], "little"),
+            int.from_bytes(header[54:56], "little"),
+        )
         count = int.from_bytes(header[56:58], "little")
         f.seek(start)
         table = f.read(size * count)

@@ -1,4 +1,5 @@
-"""Removes credentials from text that other people may read: messages, logs, lock files, images, attestations.
+"""Removes credentials from text that other people may read: messages, logs, lock files, images,
+attestations.
 
 :func:`redact` is the only function that does this. It changes the URLs in a text:
 
@@ -18,8 +19,8 @@ text                                                result
 ``docker://host/name:tag@sha256:...``               unchanged: a digest, not a host
 ==================================================  ==============================================
 
-A text that is not encoded can have several readings. In doubt more is removed; but ``me:12/3@host`` is read
-as a port and a path, as HTTP clients do.
+A text that is not encoded can have several readings. In doubt more is removed; but ``me:12/3@host``
+is read as a port and a path, as HTTP clients do.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 def redact(text: str) -> str:
-    """The text with the credentials of all its URLs removed; see the table above."""
+    """Return the text with the credentials of all its URLs removed; see the table above."""
     return _REST.sub(lambda match: _each(match[0], _redacted), text)
 
 
 def without_userinfo(text: str) -> str:
-    """The text without the user names and passwords of its URLs; ``$VARIABLES`` stay."""
+    """Return the text without the user names and passwords of its URLs; ``$VARIABLES`` stay."""
     return _REST.sub(lambda match: _each(match[0], _without_userinfo), text)
 
 
@@ -97,7 +98,7 @@ def _without_userinfo(rest: str) -> str:
 
 
 def _userinfo_end(rest: str) -> int:
-    """Where the host begins in what follows ``://``."""
+    """Return where the host begins in what follows ``://``."""
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     area = rest if _USER.match(rest) else authority
     at = area.rfind("@")

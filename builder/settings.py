@@ -19,7 +19,7 @@ _MAX_JOBS = 1024
 
 
 def expand_home(path: str | Path) -> Path:
-    """The path with ``~`` and ``~NAME`` replaced by the home folder.
+    """Return the path with ``~`` and ``~NAME`` replaced by the home folder.
 
     Raises:
         UsageError: there is no such user, or this user has no home folder.
@@ -33,7 +33,7 @@ def expand_home(path: str | Path) -> Path:
 
 
 def home_folder() -> Path:
-    """The home folder; one that does not exist where the host knows none for this user."""
+    """Return the home folder; one that does not exist where the host knows none for this user."""
     try:
         return Path.home()
     except RuntimeError:
@@ -41,7 +41,9 @@ def home_folder() -> Path:
 
 
 def user_name() -> str:
-    """The name of this user; their number where the host has no name for it, as in some containers."""
+    """Return the name of this user; their number where the host has no name for it, as in some
+    containers.
+    """
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -76,7 +78,7 @@ class Settings:
         cache: Path | None = None,
         tmpdir: Path | None = None,
     ) -> Settings:
-        """The settings of this process; arguments take precedence over the environment.
+        """Return the settings of this process; arguments take precedence over the environment.
 
         Raises:
             UsageError: a variable has an invalid value.
@@ -84,10 +86,13 @@ class Settings:
         env = os.environ if environ is None else environ
         home = Path(env["HOME"]) if env.get("HOME") else Path("~")
         cache = cache or Path(
-            env.get("BUILDER_CACHE") or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder"
+            env.get("BUILDER_CACHE")
+            or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder"
         )
         cache = expand_home(cache).absolute()
-        tmp = tmpdir or (Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp")
+        tmp = tmpdir or (
+            Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp"
+        )
         return cls(
             cache=cache,
             tmpdir=expand_home(tmp).absolute(),

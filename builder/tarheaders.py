@@ -1,8 +1,8 @@
 """Reads the headers of a tar: ustar, pax (global and extended headers) and GNU long names.
 
-Every tar that builder reads passes through here: layers, conda packages, archives of images and mmdebstrap's
-output. Python's ``tarfile`` is not used: it reads an extended header of any size into memory, and takes
-several times as long.
+Every tar that builder reads passes through here: layers, conda packages, archives of images and
+mmdebstrap's output. Python's ``tarfile`` is not used: it reads an extended header of any size into
+memory, and takes several times as long.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class TarSource(Protocol):
     """An uncompressed tar that is read from its start to its end."""
 
     def read_exactly(self, size: int) -> bytes | memoryview:
-        """Returns ``size`` bytes, or fewer at the end."""
+        """Return ``size`` bytes, or fewer at the end."""
 
     def skip(self, size: int) -> None:
-        """Skips ``size`` bytes. Raises an exception if there are fewer."""
+        """Skip ``size`` bytes. Raises an exception if there are fewer."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,9 @@ class TarHeader:
     uid: int
     gid: int
     size: int
-    """Bytes of content: 0 for anything but a file. (Some tars repeat a file's size in its hard links.)"""
+    """Bytes of content: 0 for anything but a file. (Some tars repeat a file's size in its hard
+    links.)
+    """
     mtime: float
     """Seconds since 1970."""
     target: str
@@ -79,10 +81,10 @@ class TarHeader:
 
 
 def read_headers(source: TarSource) -> Iterator[TarHeader]:
-    """Returns the members of a tar.
+    """Return the members of a tar.
 
-    The caller has to read or skip a member's content, and its padding up to :data:`BLOCK`, before the next
-    member.
+    The caller has to read or skip a member's content, and its padding up to :data:`BLOCK`, before
+    the next member.
 
     Raises:
         TarError: the tar is damaged or ends too early, or a header is not supported or too large.
@@ -117,7 +119,7 @@ def read_headers(source: TarSource) -> Iterator[TarHeader]:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether a block has the right checksum of a header.
+    """Return whether a block has the right checksum of a header.
 
     Raises:
         TarError: the checksum is not a number.
@@ -127,7 +129,7 @@ def is_header(block: bytes) -> bool:
 
 
 def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
-    """Returns the records of an extended header."""
+    """Return the records of an extended header."""
     data = bytes(source.read_exactly(size))
     if len(data) < size:
         raise TarError("it ends too early")
@@ -140,7 +142,9 @@ def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
 
 
 def _pax_records(data: bytes) -> dict[bytes, bytes]:
-    """Returns the known records of a pax header: ``LENGTH KEY=VALUE\\n``, LENGTH counts the whole record."""
+    """Return the known records of a pax header: ``LENGTH KEY=VALUE\\n``, LENGTH counts the whole
+    record.
+    """
     records: dict[bytes, bytes] = {}
     at = 0
     while not _PADDING.match(data, at):
@@ -156,7 +160,7 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
 
 
 def _header(block: bytes, pax: Mapping[bytes, bytes]) -> TarHeader:
-    """Returns the member that a header and the extended headers before it describe."""
+    """Return the member that a header and the extended headers before it describe."""
     name = _name(block, pax)
     path = _path(name, name)
     flag = _flag(block[156:157], name)
@@ -204,9 +208,11 @@ def _check_numbers(path: str, uid: int, gid: int, size: int, mtime: float) -> No
 
 
 def _path(value: bytes, member: bytes) -> str:
-    """Returns a path or a link's target as text. ``member`` is the member's path, for messages."""
+    """Return a path or a link's target as text. ``member`` is the member's path, for messages."""
     if len(value) > MAX_PATH:
-        raise TarError(f"{_shown(member)} has a path of {len(value)} bytes; at most {MAX_PATH} are allowed")
+        raise TarError(
+            f"{_shown(member)} has a path of {len(value)} bytes; at most {MAX_PATH} are allowed"
+        )
     if b"\0" in value:
         raise TarError(f"{_shown(member)} has a path with a NUL")
     return os.fsdecode(value)

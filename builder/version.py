@@ -1,7 +1,8 @@
 """The version, in one place, and the check that this Python is new enough.
 
-Each way to start builder reads this module first, and so does its installation (``[tool.hatch.version]``):
-pip up to 24 would name some dependency instead. It must run under old versions of Python.
+Each way to start builder reads this module first, and so does its installation
+(``[tool.hatch.version]``): pip up to 24 would name some dependency instead. It must run under old
+versions of Python.
 """
 
 import sys

@@ -53,7 +53,7 @@ _WRITE_AGAIN = "the archive is damaged: write it again"
 def open_oci_archive(
     reference: str, path: Path, tag: str | None, architecture: str, store: Store
 ) -> BaseImage:
-    """An image in a tar of an OCI layout. Its blobs are copied into the store.
+    """Return an image in a tar of an OCI layout. Its blobs are copied into the store.
 
     Args:
         reference: for messages.
@@ -69,7 +69,9 @@ def open_oci_archive(
     with _opened(path) as archive:
         index = parse_index(archive.read("index.json"), f"index.json of {path}")
         wanted = choose(index["manifests"], tag, where)
-        wanted = through_indexes(wanted, lambda nested: _blob(archive, nested, store), architecture, where)
+        wanted = through_indexes(
+            wanted, lambda nested: _blob(archive, nested, store), architecture, where
+        )
         data = parse_manifest(_blob(archive, wanted, store), wanted, where)
         check_size(Descriptor.from_json(data["config"]), f"the config of {path}")
         for described in (data["config"], *data["layers"]):
@@ -80,7 +82,8 @@ def open_oci_archive(
 def open_docker_archive(
     reference: str, path: Path, tag: str | None, settings: Settings, store: Store
 ) -> BaseImage:
-    """An image that ``docker save`` wrote. Its layers are copied into the store, with an OCI manifest.
+    """Return an image that ``docker save`` wrote. Its layers are copied into the store, with an OCI
+    manifest.
 
     Uncompressed layers are compressed, always to the same bytes.
 
@@ -100,7 +103,9 @@ def open_docker_archive(
         diff_ids = parse_config(raw_config, str(path))["rootfs"]["diff_ids"]
         names = image["Layers"]
         if len(diff_ids) != len(names):
-            raise ImageError(f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids", _WRITE_AGAIN)
+            raise ImageError(
+                f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids", _WRITE_AGAIN
+            )
         layers = [
             _docker_layer(archive, name, diff_id, settings, store)
             for name, diff_id in zip(names, diff_ids, strict=True)
@@ -144,7 +149,7 @@ class _RegistryArchive:
     """By path: the member, and where its content begins."""
 
     def read(self, name: str) -> bytes:
-        """The content of a JSON document.
+        """Return the content of a JSON document.
 
         Raises:
             ImageError: it is not in the archive, or too large.
@@ -152,16 +157,17 @@ class _RegistryArchive:
         size = self._find(name)[0].size
         if size > MAX_DOCUMENT:
             raise ImageError(
-                f"{self.path}: {name} has {size} bytes; at most {MAX_DOCUMENT} are allowed", DO_NOT_USE
+                f"{self.path}: {name} has {size} bytes; at most {MAX_DOCUMENT} are allowed",
+                DO_NOT_USE,
             )
         return b"".join(self.chunks(name))
 
     def size(self, name: str) -> int:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return self._find(name)[0].size
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The content of a file, in chunks."""
+        """Yield the content of a file, in chunks."""
         header, offset = self._find(name)
         self.file.seek(offset)
         left = header.size
@@ -173,7 +179,7 @@ class _RegistryArchive:
             yield data
 
     def _find(self, name: str) -> tuple[TarHeader, int]:
-        """The member of a name. ``docker save`` writes a layer once, and symlinks to it."""
+        """Return the member of a name. ``docker save`` writes a layer once, and symlinks to it."""
         path = name
         for _ in range(_MAX_LINKS):
             if path not in self.members:
@@ -188,7 +194,8 @@ class _RegistryArchive:
         if name in self.members:
             raise ImageError(f"{self.path}: {name} is not a file", _WRITE_AGAIN)
         raise ImageError(
-            f"{self.path} has no {name}", "it is another kind of archive, or damaged: write it again"
+            f"{self.path} has no {name}",
+            "it is another kind of archive, or damaged: write it again",
         )
 
 
@@ -238,13 +245,14 @@ def _blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store) -> by
 
 
 def _store_blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store) -> None:
-    """Copies a blob into the store unless the store has it."""
+    """Copy a blob into the store unless the store has it."""
     if store.get(descriptor.digest, descriptor.size) is not None:
         return
     name = f"blobs/{descriptor.digest.replace(':', '/')}"
     if archive.size(name) != descriptor.size:
         raise ImageError(
-            f"{archive.path}: {name} has {archive.size(name)} bytes, not {descriptor.size}", _WRITE_AGAIN
+            f"{archive.path}: {name} has {archive.size(name)} bytes, not {descriptor.size}",
+            _WRITE_AGAIN,
         )
     with store.writer() as out:
         for data in archive.chunks(name):
@@ -261,7 +269,7 @@ def _store_blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store)
 
 
 def _choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str, Any]:
-    """The entry of ``manifest.json`` that has a tag, or the only one."""
+    """Return the entry of ``manifest.json`` that has a tag, or the only one."""
     listing = parse_docker_listing(archive.read("manifest.json"), str(archive.path))
     images = [image for image in listing if _has_tag(image, tag)]
     if len(images) == 1:
@@ -282,7 +290,7 @@ def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
 def _docker_layer(
     archive: _RegistryArchive, name: str, diff_id: str, settings: Settings, store: Store
 ) -> Layer:
-    """A layer of the archive, in the store. A record maps its diff_id to the blob."""
+    """Return a layer of the archive, in the store. A record maps its diff_id to the blob."""
     record = store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
     data = read_record(record)
     if data is not None:
@@ -302,14 +310,15 @@ def _docker_layer(
     if layer.diff_id != diff_id:
         store.drop(layer.descriptor.digest)
         raise ImageError(
-            f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}", _WRITE_AGAIN
+            f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}",
+            _WRITE_AGAIN,
         )
     write_record(record, layer.descriptor.to_json())
     return layer
 
 
 def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) -> Layer:
-    """A layer that is compressed already, stored unchanged."""
+    """Return a layer that is compressed already, stored unchanged."""
     with store.writer() as out:
         for data in chunks:
             out.write(data)
@@ -317,4 +326,6 @@ def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) ->
     tar = hashlib.sha256()
     for data in inflate(store.path(digest)):
         tar.update(data)
-    return Layer(Descriptor(media_type, digest, size), f"sha256:{tar.hexdigest()}", store.path(digest))
+    return Layer(
+        Descriptor(media_type, digest, size), f"sha256:{tar.hexdigest()}", store.path(digest)
+    )

@@ -2,13 +2,14 @@
 
 The bytes are the same on every host, as root and as an ordinary user.
 
-The packages come from the Debian mirror of this machine: its apt sources, with their keyrings, proxies and
-credentials, none of which is left in the image. The image does not contain ``/dev``, logs, caches, package
-lists and backup files. As Debian's own slim images, it contains no documentation (except copyright files), no
-manual pages and no translations.
+The packages come from the Debian mirror of this machine: its apt sources, with their keyrings,
+proxies and credentials, none of which is left in the image. The image does not contain ``/dev``,
+logs, caches, package lists and backup files. As Debian's own slim images, it contains no
+documentation (except copyright files), no manual pages and no translations.
 
-A base is made once. A record in the cache names its manifest and the state of the mirror at that time. The
-base is made again when the mirror has changed, unless the lock pins one that is in the cache.
+A base is made once. A record in the cache names its manifest and the state of the mirror at that
+time. The base is made again when the mirror has changed, unless the lock pins one that is in the
+cache.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def debian_base(
     pinned: str | None = None,
     reporter: Reporter,
 ) -> str:
-    """The digest of the manifest of a ``debian:SUITE`` base, which is in the store when this returns.
+    """Return the digest of the manifest of a ``debian:SUITE`` base, which is in the store when this
+    returns.
 
     Args:
         reference: ``debian:bookworm``.
@@ -60,8 +62,8 @@ def debian_base(
 
     Raises:
         ConfigError: the suite or a package has an impossible name.
-        ImageError: mmdebstrap is missing or fails, this user cannot run it, this machine has no Debian
-            mirror, or the mirror has changed so that the pinned base cannot be made again.
+        ImageError: mmdebstrap is missing or fails, this user cannot run it, this machine has no
+            Debian mirror, or the mirror has changed so that the pinned base cannot be made again.
     """
     suite = check_suite(reference)
     check_packages(packages)
@@ -82,7 +84,9 @@ def debian_base(
         sources = apt_sources(suite)
         state = mirror_state(sources, settings)
         if digest and state is None:
-            reporter.warn(f"the Debian mirror does not answer; using the {reference} base made before")
+            reporter.warn(
+                f"the Debian mirror does not answer; using the {reference} base made before"
+            )
         elif not digest or state != state_then:
             base = DebianBase(reference, suite, include, architecture, sources)
             digest = make_debian_base(base, settings, store, reporter)
@@ -92,7 +96,9 @@ def debian_base(
 
 
 def _made_before(record: Path, store: Store) -> tuple[str, str]:
-    """The digest of the base in the cache, and the mirror's state at that time; empty if there is none."""
+    """Return the digest of the base in the cache, and the mirror's state at that time; empty if
+    there is none.
+    """
     known = read_record(record)
     if known is None or not _is_stored(known["digest"], store):
         return "", ""
@@ -111,7 +117,7 @@ def _check_pinned(reference: str, pinned: str | None, digest: str) -> None:
 
 
 def check_suite(reference: str) -> str:
-    """The suite of a reference. Raises ConfigError if it is none."""
+    """Return the suite of a reference. Raises ConfigError if it is none."""
     suite = reference.removeprefix("debian:")
     name = _NUMBERED.get(suite.split(".")[0], "")
     if _SUITE.fullmatch(suite) and not suite.endswith("-slim") and suite != "latest":
@@ -123,23 +129,28 @@ def check_suite(reference: str) -> str:
 
 
 def check_packages(packages: Sequence[str]) -> None:
-    """Raises ConfigError if a text cannot be the name of a Debian package."""
+    """Raise ConfigError if a text cannot be the name of a Debian package."""
     for package in packages:
         if not _PACKAGE.fullmatch(package):
             words = ", ".join(package.replace(",", " ").split())
             raise ConfigError(
-                f"{package!r} is not the name of a Debian package", f"write base_packages: [{words.lower()}]"
+                f"{package!r} is not the name of a Debian package",
+                f"write base_packages: [{words.lower()}]",
             )
 
 
-def _record(suite: str, architecture: str, include: Sequence[str], settings: Settings, store: Store) -> Path:
+def _record(
+    suite: str, architecture: str, include: Sequence[str], settings: Settings, store: Store
+) -> Path:
     key = canonical_json([FORMAT, suite, include, architecture, settings.epoch])
     value = hashlib.sha256(key).hexdigest()[:16]
     return store.folders.bases / f"debian-{suite}-{architecture}-{value}.json"
 
 
 def _offline(reference: str, known: str, pinned: str | None) -> str:
-    """The digest of the base that was made before, if there is one, and it is the pinned one."""
+    """Return the digest of the base that was made before, if there is one, and it is the pinned
+    one.
+    """
     if known and pinned in (None, known):
         return known
     which = f"{reference} ({pinned})" if pinned else reference
@@ -150,7 +161,7 @@ def _offline(reference: str, known: str, pinned: str | None) -> str:
 
 
 def _is_stored(digest: str, store: Store) -> bool:
-    """Whether the store has the manifest of an image, its config and its layers."""
+    """Return whether the store has the manifest of an image, its config and its layers."""
     path = store.get(digest)
     if path is None:
         return False

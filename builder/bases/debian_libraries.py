@@ -1,10 +1,11 @@
-"""Which Debian package has a shared library, by the rule of Debian's policy for the names of such packages.
+"""Which Debian package has a shared library, by the rule of Debian's policy for the names of such
+packages.
 
     libsndfile.so.1   libsndfile1
     libgtk-3.so.0     libgtk-3-0, with a hyphen between two digits
 
-debian_libraries.txt has the exceptions. Debian 13 renamed some packages (``libglib2.0-0t64``). Its apt
-accepts the names before that, and so does Ubuntu's, because the new packages provide them.
+debian_libraries.txt has the exceptions. Debian 13 renamed some packages (``libglib2.0-0t64``). Its
+apt accepts the names before that, and so does Ubuntu's, because the new packages provide them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _SONAME = re.compile(r"(lib.+)\.so\.([\d.]+)")
 
 
 def debian_package(library: str) -> str:
-    """Return the name of the package that has a library; empty if there is none, or its name is not known."""
+    """Return the name of the package that has a library; empty if there is none, or its name is not
+    known.
+    """
     for line in Path(__file__).with_suffix(".txt").read_text().splitlines():
         package, *libraries = line.split()
         if library in libraries:

@@ -24,7 +24,8 @@ _CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
 
 
 def apt_options() -> str:
-    """The settings with which this machine's apt reaches the mirror, as apt.conf(5) writes them.
+    """Return the settings with which this machine's apt reaches the mirror, as apt.conf(5) writes
+    them.
 
     They are proxies, certificates and time checks. Empty when there is no apt.
     """
@@ -38,7 +39,8 @@ def apt_options() -> str:
 
 
 def apt_credentials() -> str:
-    """The passwords of mirrors that this user may read, in one text as apt_auth.conf(5) writes them.
+    """Return the passwords of mirrors that this user may read, in one text as apt_auth.conf(5)
+    writes them.
 
     A text and no path, because an ordinary user's mmdebstrap runs apt as a subordinate id.
     """
@@ -48,21 +50,23 @@ def apt_credentials() -> str:
 
 
 def _is_passed_on(line: str) -> bool:
-    """Proxy-Auto-Detect names a program of this machine, which the tree that apt works on does not have."""
+    """Proxy-Auto-Detect names a program of this machine, which the tree that apt works on does not
+    have.
+    """
     is_empty = line.endswith(' "";')
     return bool(_PASSED_ON.match(line)) and not is_empty and "Proxy-Auto-Detect" not in line
 
 
 def mirror_state(sources: str, settings: Settings) -> str | None:
-    """A hash of the mirror's signed release files: it changes when the mirror's packages do.
+    """Return a hash of the mirror's signed release files: it changes when the mirror's packages do.
 
     Args:
         sources: apt sources in deb822 form.
         settings: the temporary folder.
 
     Returns:
-        The hash in hex. Empty when a URL has a password, which must not appear in the arguments of a process:
-        a base made before counts as current then. None when the mirror does not answer.
+        The hash in hex. Empty when a URL has a password, which must not appear in the arguments of
+        a process: a base made before counts as current then. None when the mirror does not answer.
     """
     state = hashlib.sha256()
     settings.tmpdir.mkdir(parents=True, exist_ok=True)

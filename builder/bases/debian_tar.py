@@ -9,7 +9,16 @@ from typing import IO
 
 from builder.errors import ImageError
 from builder.layers.conda_archive import PartReader
-from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, TarError, TarHeader, read_headers
+from builder.tarheaders import (
+    BLOCK,
+    DIRECTORY,
+    FILE,
+    HARDLINK,
+    SYMLINK,
+    TarError,
+    TarHeader,
+    read_headers,
+)
 
 #: What mmdebstrap needs to make a base, and the base does not.
 _SETTINGS = re.compile(
@@ -42,10 +51,11 @@ _MOST = 1 << 40
 
 
 def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
-    """A tar of mmdebstrap without what varies: logs, caches, locks, and times after the epoch.
+    """Yield a tar of mmdebstrap without what varies: logs, caches, locks, and times after the
+    epoch.
 
-    Names lose their ``./``. The order is mmdebstrap's, which sorts by name; fixed files that it lacks come
-    last.
+    Names lose their ``./``. The order is mmdebstrap's, which sorts by name; fixed files that it
+    lacks come last.
 
     Args:
         stream: the tar of mmdebstrap, uncompressed.
@@ -96,7 +106,8 @@ def _is_dropped(name: str, member: TarHeader) -> bool:
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
-    """Whether apt and dpkg leave a path that differs from run to run, or that no image needs.
+    """Return whether apt and dpkg leave a path that differs from run to run, or that no image
+    needs.
 
     Args:
         name: a path in the image, without a slash at the start.
@@ -107,7 +118,7 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
 
 
 def _header(name: str, member: TarHeader, epoch: int) -> tarfile.TarInfo:
-    """A header with those fields of the member that belong in the image."""
+    """Return a header with those fields of the member that belong in the image."""
     info = tarfile.TarInfo(name)
     info.type = member.flag
     info.mode = member.mode

@@ -30,15 +30,19 @@ class BaseImage:
     sif: SifImage | None = None
     """The file of a ``sif:`` base."""
     added: tuple[Layer, ...] = ()
-    """Those of ``layers`` that builder made: the OS packages. The image ``digest`` does not have them."""
+    """Those of ``layers`` that builder made: the OS packages. The image ``digest`` does not have
+    them.
+    """
 
     def image(self) -> Image:
-        """Return the layers as an image of its own, for programs that take the base from builder."""
+        """Return the layers as an image of its own, for programs that take the base from
+        builder.
+        """
         return plain_image(self.layers, self.config)
 
 
 def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
-    """A base image whose manifest, config and layers are in the store.
+    """Return a base image whose manifest, config and layers are in the store.
 
     Raises:
         ImageError: the manifest or config is missing or damaged.
@@ -64,7 +68,7 @@ def _stored(digest: str, store: Store) -> bytes:
 def open_layout_base(
     reference: str, folder: Path, tag: str | None, architecture: str, store: Store
 ) -> BaseImage:
-    """An image in an OCI layout. Its layers stay there.
+    """Return an image in an OCI layout. Its layers stay there.
 
     Args:
         reference: for messages.
@@ -88,7 +92,7 @@ def open_layout_base(
 
 
 def no_such_base(reference: str, path: Path) -> ImageError:
-    """The error for a path of a base reference that does not exist."""
+    """Return the error for a path of a base reference that does not exist."""
     kind, _, written = reference.partition(":")
     if written.startswith("/"):
         hint = (

@@ -83,7 +83,7 @@ class DebianBase:
 
 
 def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporter: Reporter) -> str:
-    """Makes a base in the store.
+    """Make a base in the store.
 
     Args:
         base: what to make.
@@ -153,7 +153,12 @@ def _command(base: DebianBase, mode: str) -> list[str]:
     Raises:
         ImageError: the base is for another processor, and this host cannot run programs for it.
     """
-    command = ["mmdebstrap", f"--mode={mode}", "--format=tar", f"--architectures={base.architecture}"]
+    command = [
+        "mmdebstrap",
+        f"--mode={mode}",
+        "--format=tar",
+        f"--architectures={base.architecture}",
+    ]
     command += base.variant_options
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     command += [f"--setup-hook={_APT_SETTINGS}", base.suite, "-", "-"]
@@ -167,10 +172,11 @@ def _command(base: DebianBase, mode: str) -> list[str]:
 
 
 def _with_own_mounts(command: list[str]) -> list[str]:
-    """The command in a mount namespace of its own, if this root may create one.
+    """Return the command in a mount namespace of its own, if this root may create one.
 
-    As root mmdebstrap mounts the host's /dev, with /dev/shm, in its tree. In a namespace these mounts end
-    with the process, also after ``kill -9``; otherwise whoever removes the tree removes the host's files.
+    As root mmdebstrap mounts the host's /dev, with /dev/shm, in its tree. In a namespace these
+    mounts end with the process, also after ``kill -9``; otherwise whoever removes the tree removes
+    the host's files.
     """
     unshare = ["unshare", "--mount", "--propagation", "private", "--"]
     possible = subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0
@@ -194,7 +200,9 @@ def _pack(
     store: Store,
     advance: Callable[[int], None],
 ) -> tuple[Layer | None, int]:
-    """The layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit code."""
+    """Return the layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit
+    code.
+    """
     assert process.stdout is not None
     layer = None
     try:
@@ -219,7 +227,8 @@ def mmdebstrap_mode(reference: str) -> str:
     """
     if not shutil.which("mmdebstrap"):
         raise ImageError(
-            f"{reference}: mmdebstrap is not installed", f"apt-get install mmdebstrap, {_OTHER_BASES}"
+            f"{reference}: mmdebstrap is not installed",
+            f"apt-get install mmdebstrap, {_OTHER_BASES}",
         )
     if os.geteuid() == 0:
         return "root"
@@ -241,34 +250,41 @@ def mmdebstrap_mode(reference: str) -> str:
 
 
 def _known_hint(log: str) -> str:
-    """The hint for a failure of mmdebstrap that is known; else empty."""
+    """Return the hint for a failure of mmdebstrap that is known; else empty."""
     if re.search(r"range .* not allowed|/etc/sub[ug]id|invalid idmap", log):
         return f"{ranges_hint()}; {_OTHER_BASES}"
     if re.search(r"new[ug]idmap", log):
         return f"as root: chmod u+s $(command -v newuidmap newgidmap); {_OTHER_BASES}"
     if "unshare" in log and "failed" in log:
-        return "this host does not let users make namespaces: make the base as root once, " + _OTHER_BASES
-    if re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
         return (
-            f"the Debian mirror of this machine's apt settings does not answer: correct them, {_OTHER_BASES}"
+            "this host does not let users make namespaces: make the base as root once, "
+            + _OTHER_BASES
         )
+    if re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
+        return f"the Debian mirror of this machine's apt settings does not answer: correct them, {_OTHER_BASES}"
     return ""
 
 
 def _tree_folder(settings: Settings, mode: str) -> Path:
-    """Where mmdebstrap makes its tree: the first temporary folder that the mapped users can reach."""
-    folders = [folder for folder in (settings.tmpdir, *SHARED_FOLDERS) if mode == "root" or _is_open(folder)]
+    """Return where mmdebstrap makes its tree: the first temporary folder that the mapped users can
+    reach.
+    """
+    folders = [
+        folder
+        for folder in (settings.tmpdir, *SHARED_FOLDERS)
+        if mode == "root" or _is_open(folder)
+    ]
     return (*folders, settings.tmpdir)[0]
 
 
 def _is_open(folder: Path) -> bool:
-    """Whether any user may enter a folder, and this one may write into it."""
+    """Return whether any user may enter a folder, and this one may write into it."""
     parents = (folder, *folder.parents)
     return os.access(folder, os.W_OK) and all(parent.stat().st_mode & 0o001 for parent in parents)
 
 
 def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
-    """The error for a failure of mmdebstrap, with a hint that fits its log.
+    """Return the error for a failure of mmdebstrap, with a hint that fits its log.
 
     Args:
         base: what was to be made.
@@ -279,11 +295,14 @@ def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
     unknown = sorted(set(re.findall(r"Unable to locate package (\S+)", log)))
     if unknown:
         return ImageError(
-            f"Debian {base.suite} has no package {', '.join(unknown)}", "correct base_packages in the recipe"
+            f"Debian {base.suite} has no package {', '.join(unknown)}",
+            "correct base_packages in the recipe",
         )
     lines = log.splitlines()
     errors = [line for line in lines if re.match(r"(E|W|error|mmdebstrap):? ", line)]
     last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))
     command = " ".join(["mmdebstrap", *base.variant_options, base.suite, "/dev/null"])
     hint = _known_hint(last) or f"to see more, run it by hand: {command}"
-    return ImageError(f"{base.reference}: mmdebstrap failed with exit code {code}:\n    {last}", hint)
+    return ImageError(
+        f"{base.reference}: mmdebstrap failed with exit code {code}:\n    {last}", hint
+    )

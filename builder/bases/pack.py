@@ -1,8 +1,8 @@
 """Stores tars of other programs as layers: those of mmdebstrap, ``docker save`` and SIF partitions.
 
-A gzip file can have many gzip members (RFC 1952). Every MiB of the tar becomes a separate member, so that
-threads can share the work, and the bytes are the same with any number of threads. The version of libdeflate
-is pinned, because digests depend on its output.
+A gzip file can have many gzip members (RFC 1952). Every MiB of the tar becomes a separate member,
+so that threads can share the work, and the bytes are the same with any number of threads. The
+version of libdeflate is pinned, because digests depend on its output.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ BLOCK = 1 << 20
 LEVEL = 6
 
 
-def pack_tar(chunks: Iterable[bytes | memoryview], store: Store, jobs: int, title: str = "") -> Layer:
-    """Stores a tar as a gzip layer.
+def pack_tar(
+    chunks: Iterable[bytes | memoryview], store: Store, jobs: int, title: str = ""
+) -> Layer:
+    """Store a tar as a gzip layer.
 
     Args:
         chunks: the bytes of the uncompressed tar, in chunks of any size.

@@ -40,7 +40,7 @@ _MAX_LINKS = 40
 def base_python(
     locked: LockedBase, recipe: Recipe, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> BasePython:
-    """The Python of the recipe's base, for the recipe's ``python``.
+    """Return the Python of the recipe's base, for the recipe's ``python``.
 
     The files of a large base take some time; what was found is recorded.
 
@@ -65,7 +65,11 @@ def base_python(
         write_record(record, known)
     python = BasePython(**known)
     _check_prefix(python, recipe)
-    return python if recipe.python == "base-with-packages" else BasePython(python.interpreter, python.version)
+    return (
+        python
+        if recipe.python == "base-with-packages"
+        else BasePython(python.interpreter, python.version)
+    )
 
 
 def _check_prefix(python: BasePython, recipe: Recipe) -> None:
@@ -79,7 +83,8 @@ def _check_prefix(python: BasePython, recipe: Recipe) -> None:
 
 
 def find_python(base: BaseImage, store: Store) -> BasePython | None:
-    """The Python 3 that comes first in a base's PATH, with its packages; None if there is none.
+    """Return the Python 3 that comes first in a base's PATH, with its packages; None if there is
+    none.
 
     Raises:
         ImageError: the base is damaged.
@@ -103,7 +108,9 @@ class _PythonFiles:
     texts: dict[str, str] = field(default_factory=dict)
 
     def real(self, path: str) -> str:
-        """A path with all symlinks followed, without a leading slash; empty if there are too many."""
+        """Return a path with all symlinks followed, without a leading slash; empty if there are too
+        many.
+        """
         done: list[str] = []
         todo = path.split("/")[::-1]
         followed = 0
@@ -140,7 +147,7 @@ def _text(content: Content) -> str:
 
 
 def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None:
-    """The Python of a folder of the PATH."""
+    """Return the Python of a folder of the PATH."""
     real = files.real(f"{folder}/{name}")
     match = _INTERPRETER.fullmatch(posixpath.basename(real))
     if match is None or files.kinds.get(real) not in (Kind.FILE, Kind.HARDLINK):
@@ -156,9 +163,13 @@ def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None
 
 
 def _version(prefix: str, minor: str, files: _PythonFiles) -> str:
-    """The full version where a header, conda's record or dpkg's list tells it; else ``3.11``."""
+    """Return the full version where a header, conda's record or dpkg's list tells it; else
+    ``3.11``.
+    """
     header = files.texts.get(f"{prefix}/include/python{minor}/patchlevel.h", "")
-    record = re.compile(rf"{re.escape(prefix)}/conda-meta/python-({re.escape(minor)}\.\d+)-[^/]+\.json")
+    record = re.compile(
+        rf"{re.escape(prefix)}/conda-meta/python-({re.escape(minor)}\.\d+)-[^/]+\.json"
+    )
     ways: tuple[Callable[[], re.Match[str] | None], ...] = (
         lambda: re.search(r'(?m)^#define\s+PY_VERSION\s+"([\d.]+)', header),
         lambda: next(filter(None, map(record.fullmatch, files.kinds)), None),

@@ -28,7 +28,7 @@ _FORMS = (
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """The kind of a base reference, and what follows it.
+    """Return the kind of a base reference, and what follows it.
 
     Raises:
         ConfigError: the kind is not one of :data:`KINDS`, or nothing follows it.
@@ -39,17 +39,21 @@ def split_reference(reference: str) -> tuple[str, str]:
         is_complete = rest.startswith("//") and len(rest) > 2
         rest = rest.removeprefix("//")
     if not is_complete:
-        raise ConfigError(f"base {reference!r} is not a reference to an image", _meant(reference) or _FORMS)
+        raise ConfigError(
+            f"base {reference!r} is not a reference to an image", _meant(reference) or _FORMS
+        )
     return kind, rest
 
 
 def _meant(reference: str) -> str:
-    """The hint for a reference without its kind; empty if it is not known what is meant."""
+    """Return the hint for a reference without its kind; empty if it is not known what is meant."""
     plain = reference.removeprefix("docker:").removeprefix("docker-daemon:").removeprefix("oras://")
     if plain.endswith(".sif"):
         return f"write base: sif:{plain}"
     if plain.endswith((".tar", ".tar.gz", ".tgz")):
-        return f"write base: oci-archive:{plain}, or docker-archive:{plain} for a file of docker save"
+        return (
+            f"write base: oci-archive:{plain}, or docker-archive:{plain} for a file of docker save"
+        )
     if plain.startswith(("/", "./", "../", "~")):
         return f"write base: oci:{plain} for an OCI layout"
     if plain in ("debian", *_SUITES):
@@ -62,7 +66,7 @@ def _meant(reference: str) -> str:
 
 
 def path_and_tag(rest: str, root: Path) -> tuple[Path, str | None]:
-    """The path of ``PATH``, ``PATH:TAG`` or ``PATH@sha256:...``, and the tag or digest.
+    """Return the path of ``PATH``, ``PATH:TAG`` or ``PATH@sha256:...``, and the tag or digest.
 
     A path may have a colon itself: if the whole text exists as a path, there is no tag.
 

@@ -35,7 +35,8 @@ _DOWNLOADS = 4
 def resolve_registry_base(
     reference: str, architecture: str, settings: Settings, store: Store, reporter: Reporter
 ) -> str:
-    """The digest of the manifest that a reference names now for an architecture. The manifest is stored.
+    """Return the digest of the manifest that a reference names now for an architecture. The
+    manifest is stored.
 
     Args:
         reference: ``docker://...``.
@@ -71,7 +72,7 @@ def open_registry_base(
     download: bool,
     reporter: Reporter,
 ) -> BaseImage:
-    """The image that a lock pins. A base that the store has needs no registry.
+    """Return the image that a lock pins. A base that the store has needs no registry.
 
     Args:
         locked: reference and digest.
@@ -100,7 +101,8 @@ def open_registry_base(
 
 
 def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Reporter) -> Layer:
-    """A layer of a base with its blob on this machine. It is downloaded if it was left in its registry.
+    """Return a layer of a base with its blob on this machine. It is downloaded if it was left in
+    its registry.
 
     Raises:
         RegistryError: the registry refuses or cannot be reached.
@@ -116,7 +118,9 @@ def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Report
 class _Source:
     """Blobs from the store, or else from the repository, which is contacted only if necessary."""
 
-    def __init__(self, image: Reference, settings: Settings, store: Store, reporter: Reporter) -> None:
+    def __init__(
+        self, image: Reference, settings: Settings, store: Store, reporter: Reporter
+    ) -> None:
         self._image = image
         self._settings = settings
         self._store = store
@@ -131,13 +135,15 @@ class _Source:
 
     @cached_property
     def _client(self) -> RegistryClient:
-        from builder.registry.client import RegistryClient  # slow: not for a base that the store has
+        from builder.registry.client import (
+            RegistryClient,
+        )  # slow: not for a base that the store has
 
         client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
         return self._stack.enter_context(client)
 
     def manifest(self, digest: str) -> bytes:
-        """A manifest, which is stored."""
+        """Return a manifest, which is stored."""
         path = self._store.get(digest)
         if path is not None:
             return path.read_bytes()
@@ -146,16 +152,19 @@ class _Source:
         return data
 
     def blob(self, descriptor: Descriptor) -> bytes:
-        """A small blob, which is stored."""
+        """Return a small blob, which is stored."""
         path = self._store.get(descriptor.digest, descriptor.size)
         if path is None:
-            path = self._client.blobs.download_to_store(self._image.repository, descriptor, self._store)
+            path = self._client.blobs.download_to_store(
+                self._image.repository, descriptor, self._store
+            )
         return path.read_bytes()
 
     def layers(
         self, descriptors: Sequence[Descriptor], task: str, *, download: bool
     ) -> dict[str, Path | None]:
-        """The paths of layers in the store by digest; None for those that stay in the registry.
+        """Return the paths of layers in the store by digest; None for those that stay in the
+        registry.
 
         Args:
             descriptors: of the layers.

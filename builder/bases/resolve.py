@@ -1,7 +1,8 @@
-"""Base images: what a reference names now, and the image that a lock pins. Each kind has a separate module.
+"""Base images: what a reference names now, and the image that a lock pins. Each kind has a separate
+module.
 
-A base image lies below the environment, and its layers become part of the image byte for byte. The module of
-a kind is imported when a base is of that kind.
+A base image lies below the environment, and its layers become part of the image byte for byte. The
+module of a kind is imported when a base is of that kind.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ _WITHOUT_REGISTRY = (
 
 
 def is_made_here(reference: str) -> bool:
-    """Whether this machine makes the base, which takes about a minute, instead of reading it."""
+    """Return whether this machine makes the base, which takes about a minute, instead of reading
+    it.
+    """
     return reference.startswith("debian:")
 
 
 def check_base(recipe: Recipe) -> None:
-    """Checks the keys ``base`` and ``base_packages`` of a recipe, without network and files.
+    """Check the keys ``base`` and ``base_packages`` of a recipe, without network and files.
 
     Raises:
         ConfigError: the reference or a name of a package is not valid.
@@ -52,11 +55,15 @@ def check_base(recipe: Recipe) -> None:
     try:
         check_packages(recipe.base_packages)
     except ConfigError as e:
-        raise ConfigError(f"{place_of(recipe.source, 'base_packages')}: {e.message}", e.hint) from None
+        raise ConfigError(
+            f"{place_of(recipe.source, 'base_packages')}: {e.message}", e.hint
+        ) from None
 
 
-def resolve_recipe_base(recipe: Recipe, settings: Settings, store: Store, reporter: Reporter) -> LockedBase:
-    """The image that a recipe's ``base`` names now, see :func:`resolve_base`."""
+def resolve_recipe_base(
+    recipe: Recipe, settings: Settings, store: Store, reporter: Reporter
+) -> LockedBase:
+    """Return the image that a recipe's ``base`` names now, see :func:`resolve_base`."""
     return resolve_base(
         recipe.base,
         recipe.architecture,
@@ -78,7 +85,7 @@ def resolve_base(
     root: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> LockedBase:
-    """The image that a base reference names now, for the lock to pin.
+    """Return the image that a base reference names now, for the lock to pin.
 
     If BUILDER_MIRRORS has a mirror for it, the mirror is used.
 
@@ -87,7 +94,8 @@ def resolve_base(
         architecture: the OCI's name: ``amd64``, ``arm64``.
         settings: mirrors, offline, folders.
         store: receives the manifest, and the layers of archives and Debian bases.
-        packages: Debian packages to add to a ``debian:`` base; others get them as a layer of their own.
+        packages: Debian packages to add to a ``debian:`` base; others get them as a layer of their
+            own.
         root: the folder that relative paths start at; the current one by default.
         reporter: receives progress.
 
@@ -98,7 +106,9 @@ def resolve_base(
     """
     kind, _ = split_reference(reference)
     if kind == "debian":
-        digest = debian_base(reference, architecture, settings, store, packages=packages, reporter=reporter)
+        digest = debian_base(
+            reference, architecture, settings, store, packages=packages, reporter=reporter
+        )
         return LockedBase(reference, digest)
     actual = mirrored_base(settings, reference)
     kind, _ = split_reference(actual)
@@ -125,7 +135,7 @@ def open_recipe_base(
     *,
     download: bool = True,
 ) -> BaseImage:
-    """The base image that the lock of a recipe pins, see :func:`open_base`."""
+    """Return the base image that the lock of a recipe pins, see :func:`open_base`."""
     return open_base(
         locked,
         recipe.architecture,
@@ -149,7 +159,7 @@ def open_base(
     root: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> BaseImage:
-    """The base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
+    """Return the base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
 
     Args:
         locked: reference and digest. In a registry the digest counts, even if the tag has moved.
@@ -157,14 +167,14 @@ def open_base(
         settings: mirrors, offline, folders.
         store: receives what is downloaded or made.
         packages: Debian packages of a ``debian:`` base.
-        download: False leaves the layers of a registry's image where they are: their ``path`` is None, and
-            ``origin`` names the repository.
+        download: False leaves the layers of a registry's image where they are: their ``path`` is
+            None, and ``origin`` names the repository.
         root: the folder that relative paths start at; the current one by default.
         reporter: receives progress.
 
     Raises:
-        ConfigError, ImageError, RegistryError: as for :func:`resolve_base`. ImageError also when the image on
-            this machine is not the locked one.
+        ConfigError, ImageError, RegistryError: as for :func:`resolve_base`. ImageError also when
+            the image on this machine is not the locked one.
     """
     actual = mirrored_base(settings, locked.reference)
     kind, _ = split_reference(actual)
@@ -182,7 +192,9 @@ def open_base(
     elif kind == "docker":
         from builder.bases.registry import open_registry_base
 
-        base = open_registry_base(locked, actual, settings, store, download=download, reporter=reporter)
+        base = open_registry_base(
+            locked, actual, settings, store, download=download, reporter=reporter
+        )
     else:
         found = _open_local(actual, architecture, settings, store, root or Path())
         base = replace(found, reference=locked.reference)
@@ -191,8 +203,10 @@ def open_base(
     return base
 
 
-def _open_local(reference: str, architecture: str, settings: Settings, store: Store, root: Path) -> BaseImage:
-    """An image in a file or folder of this machine; relative paths start at ``root``."""
+def _open_local(
+    reference: str, architecture: str, settings: Settings, store: Store, root: Path
+) -> BaseImage:
+    """Return an image in a file or folder of this machine; relative paths start at ``root``."""
     kind, rest = split_reference(reference)
     if kind == "sif":
         from builder.bases.sif import open_sif_base
@@ -204,7 +218,9 @@ def _open_local(reference: str, architecture: str, settings: Settings, store: St
     if kind == "oci":
         return open_layout_base(reference, path, tag, architecture, store)
     if not path.is_file():
-        raise ImageError(f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}")
+        raise ImageError(
+            f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}"
+        )
     from builder.bases.archive import open_docker_archive, open_oci_archive
 
     if kind == "oci-archive":

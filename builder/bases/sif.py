@@ -19,7 +19,7 @@ from builder.trees.sources import Source, layer_source
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:
-    """A SIF as a base image without layers.
+    """Return a SIF as a base image without layers.
 
     Args:
         reference: for messages.
@@ -44,12 +44,16 @@ def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -
 
 
 def base_sources(base: BaseImage, store: Store) -> list[Source]:
-    """Return the members of a base: of each partition of a SIF, and of each layer, from the bottom up."""
+    """Return the members of a base: of each partition of a SIF, and of each layer, from the bottom
+    up.
+    """
     partitions = read_sif(base.sif.path).sources() if base.sif else []
     return [*partitions, *(layer_source(layer, store) for layer in base.layers)]
 
 
-def sif_layers(image: SifImage, settings: Settings, store: Store, reporter: Reporter) -> list[Layer]:
+def sif_layers(
+    image: SifImage, settings: Settings, store: Store, reporter: Reporter
+) -> list[Layer]:
     """Return the partitions of a SIF as layers, for the steps that run over it.
 
     Raises:
@@ -67,7 +71,8 @@ def sif_layers(image: SifImage, settings: Settings, store: Store, reporter: Repo
 def _tar(source: Source) -> Iterator[bytes]:
     """Return a partition as a layer's tar.
 
-    Owners and times are unchanged, whiteouts have the form of image-spec, hard links follow all files.
+    Owners and times are unchanged, whiteouts have the form of image-spec, hard links follow all
+    files.
     """
     links = []
     for member, content in source():

@@ -1,14 +1,14 @@
-"""The benchmark that every image carries as ``/opt/builder/smoke.py``: does this image use this machine at
-full speed?
+"""The benchmark that every image carries as ``/opt/builder/smoke.py``: does this image use this
+machine at full speed?
 
-Probes look at the image and the machine. Measurements time an operation whose result is checked against a
-reference. All of them run in child processes, one per rank. If a driver, a network or torch hangs or
-crashes there, the parent process still writes the report.
+Probes look at the image and the machine. Measurements time an operation whose result is checked
+against a reference. All of them run in child processes, one per rank. If a driver, a network or
+torch hangs or crashes there, the parent process still writes the report.
 
-This package needs Python 3.8 or newer, the standard library and the framework that it tests (torch, or
-TensorFlow or JAX with NumPy, or none). It imports nothing else of builder.
-``builder/image/smoke_program.py`` packs it into one zip file, which Python runs like a script. Therefore it
-uses relative imports only, and reads its data file with ``pkgutil``.
+This package needs Python 3.8 or newer, the standard library and the framework that it tests (torch,
+or TensorFlow or JAX with NumPy, or none). It imports nothing else of builder.
+``builder/image/smoke_program.py`` packs it into one zip file, which Python runs like a script.
+Therefore it uses relative imports only, and reads its data file with ``pkgutil``.
 
     options.py        the command line
     main.py           the whole run, from the command line to the exit code

@@ -25,22 +25,24 @@ class Outcome(Exception):
 
 
 def fail(seen: str, advice: str, **fields: Any) -> Outcome:
-    """An outcome that makes the image or the node useless; ``fields`` go into the report."""
+    """Return an outcome that makes the image or the node useless; ``fields`` go into the report."""
     return Outcome("fail", seen, advice, **fields)
 
 
 def warn(seen: str, advice: str, **fields: Any) -> Outcome:
-    """An outcome that makes the image or the node slow or fragile; ``fields`` go into the report."""
+    """Return an outcome that makes the image or the node slow or fragile; ``fields`` go into the
+    report.
+    """
     return Outcome("warn", seen, advice, **fields)
 
 
 def skip(seen: str) -> Outcome:
-    """An outcome for what does not apply here; ``seen`` is the reason."""
+    """Return an outcome for what does not apply here; ``seen`` is the reason."""
     return Outcome("skip", seen)
 
 
 def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
-    """A result as the report holds it.
+    """Return a result as the report holds it.
 
     Args:
         name: the id of the probe or measurement.
@@ -52,7 +54,9 @@ def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
 
 
 def median_key(item: Mapping[str, Any]) -> str:
-    """The key of a measurement's figure, ``median_gb_per_s`` for example; empty if it has none."""
+    """Return the key of a measurement's figure, ``median_gb_per_s`` for example; empty if it has
+    none.
+    """
     return next((key for key in item if key.startswith("median_")), "")
 
 
@@ -166,7 +170,9 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """What is measured: ``gpu`` or ``cpu``. Raises a skip where a GPU is expected and there is none."""
+        """What is measured: ``gpu`` or ``cpu``. Raises a skip where a GPU is expected and there is
+        none.
+        """
         expect = self.options.expect
         if expect != "none" and self.gpus:
             return "gpu"
@@ -187,12 +193,12 @@ class Run:
         return self.kind == "gpu"
 
     def synchronize(self) -> None:
-        """Waits until the GPU has finished torch's work."""
+        """Wait until the GPU has finished torch's work."""
         if self.torch is not None and self.on_gpu:
             self.torch.cuda.synchronize()
 
     def architecture(self, index: int) -> str:
-        """The architecture of a GPU: ``sm_80``, ``gfx90a``."""
+        """Return the architecture of a GPU: ``sm_80``, ``gfx90a``."""
         properties = self.torch.cuda.get_device_properties(index)
         if self.build == "HIP":
             return str(properties.gcnArchName).split(":")[0]
@@ -206,7 +212,7 @@ class Run:
         return {"name": name, "architecture": self.architecture(index)}
 
     def architectures(self) -> list[str]:
-        """The architectures that torch has code for, also where there is no GPU."""
+        """Return the architectures that torch has code for, also where there is no GPU."""
         known = list(self.torch.cuda.get_arch_list())
         if not known and self.build != "CPU":
             # torch.cuda.get_arch_list() is empty without a GPU.
@@ -227,7 +233,9 @@ class Run:
         return self.started + self.budget_s - time.monotonic()
 
     def share(self, nominal_s: float) -> float:
-        """Seconds for which a measurement may repeat: ``nominal_s``, but at most a third of what is left."""
+        """Return seconds for which a measurement may repeat: ``nominal_s``, but at most a third of
+        what is left.
+        """
         return max(0.0, min(nominal_s, self.left_s / 3))
 
 
@@ -240,7 +248,9 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 
 class Probe(NamedTuple):
-    """A check of the image or the machine: returns what it found if it passed, else raises an Outcome."""
+    """A check of the image or the machine: returns what it found if it passed, else raises an
+    Outcome.
+    """
 
     id: str
     look: Function

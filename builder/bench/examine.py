@@ -32,12 +32,12 @@ _LONG = ("gpu.memory",)
 
 
 def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
-    """Runs all probes and measurements, and yields their events.
+    """Run all probes and measurements, and yields their events.
 
     Args:
         run: of this rank.
-        agree: waits until all ranks are ready. Returns the launcher's order: ``go``, and ``hosts`` or
-            ``why``; or ``turn``, after which it is called again.
+        agree: waits until all ranks are ready. Returns the launcher's order: ``go``, and ``hosts``
+            or ``why``; or ``turn``, after which it is called again.
     """
     yield from _probe(run, late=False)
     _share_cores(run)
@@ -66,7 +66,9 @@ def _look(run: Run, probe: Probe) -> Item:
 
 
 def _share_cores(run: Run) -> None:
-    """Limits the threads of each of several ranks on GPUs to its part of the cores that they share."""
+    """Limit the threads of each of several ranks on GPUs to its part of the cores that they
+    share.
+    """
     if run.torch is None or not run.own_gpus or run.place.local_ranks < 2:
         return
     cores, ranks = usable_cores(), run.place.local_ranks
@@ -79,14 +81,12 @@ def _describe(run: Run) -> Iterator[Item]:
     try:
         yield {"facts": facts(run)}
     except Exception as e:
-        advice = (
-            "the facts about this machine are missing from the report; the results are valid without them"
-        )
+        advice = "the facts about this machine are missing from the report; the results are valid without them"
         yield {"probe": finding("facts", "warn", one_line(e), advice)}
 
 
 def _measure_alone(run: Run, scopes: tuple[str, ...]) -> Iterator[Item]:
-    """The measurements of some scopes, which a rank runs without the others."""
+    """Yield the measurements of some scopes, which a rank runs without the others."""
     place = run.place
     has_device = bool(run.own_gpus) or place.local_rank == 0
     for measurement in MEASUREMENTS:
@@ -99,8 +99,12 @@ def _measure_alone(run: Run, scopes: tuple[str, ...]) -> Iterator[Item]:
 
 
 def _take_turn(run: Run, agree: Callable[[], Item]) -> Generator[Item, None, Item]:
-    """The measurements during which the other ranks of this node wait. Returns the order for all ranks."""
-    without_gpu = run.options.expect in ("nvidia", "amd") and not (run.torch is not None and run.gpus)
+    """Yield the measurements during which the other ranks of this node wait. Returns the order for
+    all ranks.
+    """
+    without_gpu = run.options.expect in ("nvidia", "amd") and not (
+        run.torch is not None and run.gpus
+    )
     ready = {"ready": run.torch is not None and not without_gpu}
     while True:
         yield ready
@@ -113,7 +117,7 @@ def _take_turn(run: Run, agree: Callable[[], Item]) -> Generator[Item, None, Ite
 
 
 def _measure_together(run: Run, order: Item) -> Iterator[Item]:
-    """The measurements that all ranks run together; only torch has any."""
+    """Yield the measurements that all ranks run together; only torch has any."""
     if run.options.framework != "torch":
         return
     run.hosts = list(order.get("hosts", []))
@@ -132,12 +136,14 @@ def _measure_together(run: Run, order: Item) -> Iterator[Item]:
             # The budget does not count here: all ranks must do the same.
             item = _measure(run, measurement._replace(always=True))
             # A wrong result is found by its rank alone, which goes on with the others.
-            broken = measurement.id if item["status"] == "fail" and "correctness" not in item else ""
+            broken = (
+                measurement.id if item["status"] == "fail" and "correctness" not in item else ""
+            )
             yield {"measurement": item}
 
 
 def _measure(run: Run, measurement: Measurement) -> Item:
-    """The result of a measurement, or the reason for leaving it out."""
+    """Return the result of a measurement, or the reason for leaving it out."""
     own_kind = "gpu" if run.own_gpus else "cpu"
     if measurement.only and run.module is not None and measurement.only != own_kind:
         return finding(measurement.id, "skip", f"on {measurement.only.upper()}s only")
@@ -157,7 +163,7 @@ def _measure(run: Run, measurement: Measurement) -> Item:
 
 
 def perform(name: str, look: Callable[[], Item]) -> Item:
-    """The result of a probe or measurement as a finding, whatever happens in it.
+    """Return the result of a probe or measurement as a finding, whatever happens in it.
 
     Args:
         name: its id.
@@ -178,18 +184,20 @@ def perform(name: str, look: Callable[[], Item]) -> Item:
         seen = f"{check['check']}: {shown}, expected: {check['limit']}"
         item.update(finding(name, "fail", seen, WRONG_RESULTS))
     for key, value in list(item.items()):
-        if key.startswith("median_") and not (isinstance(value, (int, float)) and math.isfinite(value)):
-            return finding(name, "fail", f"{key} is {value}", "the clock or the device's events do not work")
+        if key.startswith("median_") and not (
+            isinstance(value, (int, float)) and math.isfinite(value)
+        ):
+            return finding(
+                name, "fail", f"{key} is {value}", "the clock or the device's events do not work"
+            )
     return item
 
 
 def _advice(name: str, error: Exception) -> str:
-    """What to do about an exception that a probe or measurement did not expect."""
+    """Return what to do about an exception that a probe or measurement did not expect."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "alloc" in text:
-        return (
-            "too little memory: check whether another job uses this device, and the container's memory limit"
-        )
+        return "too little memory: check whether another job uses this device, and the container's memory limit"
     if name.startswith("allreduce"):
         return (
             "a rank ended, or the network between the ranks failed: "

@@ -97,7 +97,9 @@ class Jax:
 
 
 def load_framework(name: str) -> Any:
-    """Import torch, TensorFlow or JAX; of torch, return the module. Raises what the import raises."""
+    """Import torch, TensorFlow or JAX; of torch, return the module. Raises what the import
+    raises.
+    """
     if name == "torch":
         import torch
 

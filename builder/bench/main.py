@@ -55,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _test(options: argparse.Namespace) -> Item:
-    """What is tested. Whoever reads the report relies on it: a pass of another test is no pass."""
+    """Return what is tested. Whoever reads the report relies on it: a pass of another test is no
+    pass.
+    """
     test: Item = {}
     if options.framework != "none":
         test["framework"] = options.framework
@@ -88,7 +90,9 @@ def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | int | None, Item
     except Interrupted as e:
         trouble = finding("process", "fail", f"interrupted by {e}", "run it again")
     except Exception as e:
-        trouble = finding("process", "fail", one_line(e), "the test cannot run here: see the message")
+        trouble = finding(
+            "process", "fail", one_line(e), "the test cannot run here: see the message"
+        )
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -103,7 +107,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _temporary_folder() -> str:
-    """A new folder; empty if none can be made, which the probe ``system.tmp`` reports."""
+    """Return a new folder; empty if none can be made, which the probe ``system.tmp`` reports."""
     try:
         return tempfile.mkdtemp(prefix="builder-smoke-")
     except OSError:

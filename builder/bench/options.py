@@ -12,7 +12,9 @@ _GPUS = ("auto", "nvidia", "amd", "none")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The options of a command line, by default this process's. Exits with code 2 if they are not valid."""
+    """Return the options of a command line, by default this process's. Exits with code 2 if they
+    are not valid.
+    """
     parser = argparse.ArgumentParser(
         prog="smoke.py", description="Test whether this image uses this machine at full speed."
     )
@@ -59,7 +61,7 @@ def _names(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """A program and its arguments, as a list in JSON."""
+    """Return a program and its arguments, as a list in JSON."""
     try:
         words = json.loads(text)
     except ValueError:

@@ -18,7 +18,7 @@ _UNITS = {"gflop_per_s": ("GFLOP/s", "TFLOP/s"), "gb_per_s": ("GB/s", "TB/s")}
 
 
 def empty_report(gpu: str, architectures: Sequence[str], devices: int | None) -> Item:
-    """The report of a run without results, on the GPUs that were expected."""
+    """Return the report of a run without results, on the GPUs that were expected."""
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "error",
@@ -33,7 +33,9 @@ def empty_report(gpu: str, architectures: Sequence[str], devices: int | None) ->
 
 
 def verdict(report: Item) -> str:
-    """The worst of all findings. If nothing failed and nothing was measured, that is an error."""
+    """Return the worst of all findings. If nothing failed and nothing was measured, that is an
+    error.
+    """
     statuses = {item["status"] for item in report["probes"] + report["measurements"]}
     if "fail" in statuses:
         return "fail"
@@ -43,12 +45,12 @@ def verdict(report: Item) -> str:
 
 
 def is_measured(item: Item) -> bool:
-    """Whether a measurement has a figure; one with a warning may have one, too."""
+    """Return whether a measurement has a figure; one with a warning may have one, too."""
     return item["status"] == "pass" or bool(median_key(item))
 
 
 def table(report: Item) -> str:
-    """The report for people."""
+    """Return the report for people."""
     lines = []
     for item in report["probes"] + report["measurements"]:
         lines.append(f"{item['status']:<5} {item['id']:<22} {item['seen'] or figures(item)}")
@@ -59,7 +61,9 @@ def table(report: Item) -> str:
 
 
 def figures(item: Mapping[str, Any]) -> str:
-    """A measurement as text, ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``; empty if it has no figures."""
+    """Return a measurement as text, ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``; empty if it has
+    no figures.
+    """
     key = median_key(item)
     if not key:
         return ""
@@ -72,12 +76,17 @@ def figures(item: Mapping[str, Any]) -> str:
     if size:
         notes.append(f"size {size:.0f}" if size < 1 << 20 else f"{size / 2**20:.4g} MiB")
     spread = item.get("mad_" + unit)
-    words = [f"{item[key] / factor:.4g} {shown}", f"+- {spread / factor:.2g}" if spread is not None else ""]
+    words = [
+        f"{item[key] / factor:.4g} {shown}",
+        f"+- {spread / factor:.2g}" if spread is not None else "",
+    ]
     return " ".join(word for word in (*words, f"({', '.join(notes)})" if notes else "") if word)
 
 
 def format_value(value: float, unit: str) -> str:
-    """A value with three significant digits and a readable unit: ``247 TFLOP/s``, ``12.5 ms``."""
+    """Return a value with three significant digits and a readable unit: ``247 TFLOP/s``, ``12.5
+    ms``.
+    """
     factor, shown = display_unit(value, unit)
     value /= factor
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
@@ -85,7 +94,7 @@ def format_value(value: float, unit: str) -> str:
 
 
 def display_unit(value: float, unit: str) -> tuple[float, str]:
-    """The divisor and the readable unit for values of this size.
+    """Return the divisor and the readable unit for values of this size.
 
     For example ``(1000.0, "TFLOP/s")`` for 247000 ``gflop_per_s``.
     """
@@ -96,14 +105,16 @@ def display_unit(value: float, unit: str) -> tuple[float, str]:
 
 
 def deliver(report: Item, destination: str | None) -> int:
-    """Writes the table and the report.
+    """Write the table and the report.
 
     Args:
         report: the whole report.
-        destination: a file, ``-`` for standard output (the table then goes to standard error), or None.
+        destination: a file, ``-`` for standard output (the table then goes to standard error), or
+            None.
 
     Returns:
-        The exit code for the report's verdict; the one for ``error`` if the report cannot be written.
+        The exit code for the report's verdict; the one for ``error`` if the report cannot be
+        written.
     """
     text = json.dumps(report, indent=1, sort_keys=True) + "\n"
     people = table(report).encode("ascii", "backslashreplace").decode("ascii")

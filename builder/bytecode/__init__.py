@@ -1,1 +1,3 @@
-"""Compiled modules (``.pyc``) of packages: the same bytes on every machine, in layers of their own."""
+"""Compiled modules (``.pyc``) of packages: the same bytes on every machine, in layers of their
+own.
+"""

@@ -1,11 +1,12 @@
 """Compiles the modules of packages, each package once.
 
-Modules are compiled by the Python of the image itself, in a container without network: another Python of the
-same minor version writes other bytes for some modules (16 of 4,793 between 3.11.2 and 3.11.7). Nothing of a
-package is imported or run.
+Modules are compiled by the Python of the image itself, in a container without network: another
+Python of the same minor version writes other bytes for some modules (16 of 4,793 between 3.11.2 and
+3.11.7). Nothing of a package is imported or run.
 
-A record in the cache names the blob with the compiled modules of a package. Its key holds the archives of the
-package and of the Python, and the path of the environment, which is in the modules for tracebacks.
+A record in the cache names the blob with the compiled modules of a package. Its key holds the
+archives of the package and of the Python, and the path of the environment, which is in the modules
+for tracebacks.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ HINT = "write in the recipe: bytecode: none"
 Bytecode = Sequence[tuple[str, Entry]]
 
 
-def compile_packages(request: BytecodeRequest, chosen: Sequence[LockedPackage]) -> dict[str, Bytecode]:
+def compile_packages(
+    request: BytecodeRequest, chosen: Sequence[LockedPackage]
+) -> dict[str, Bytecode]:
     """Return the compiled modules by package key; compile those that the cache lacks.
 
     Like pip, it leaves out those that do not compile.
@@ -131,8 +134,10 @@ def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
     return request.store.folders.bytecode / f"{key}.json"
 
 
-def _record(request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Mapping[str, bytes]) -> None:
-    """Stores the compiled modules of a package. An empty one did not compile."""
+def _record(
+    request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Mapping[str, bytes]
+) -> None:
+    """Store the compiled modules of a package. An empty one did not compile."""
     files = []
     with request.store.writer() as blob:
         for path in sorted(pycs):
@@ -141,11 +146,13 @@ def _record(request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Ma
                 blob.write(pyc)
                 files.append([path, len(pyc), hashlib.sha256(pyc).hexdigest()])
         digest, size = blob.commit()
-    write_record(_record_path(request, package), {"tag": tag, "digest": digest, "size": size, "files": files})
+    write_record(
+        _record_path(request, package), {"tag": tag, "digest": digest, "size": size, "files": files}
+    )
 
 
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
-    """The compiled modules in the cache; None if they are not there."""
+    """Return the compiled modules in the cache; None if they are not there."""
     data = read_record(_record_path(request, package))
     blob = None if data is None else request.store.get(data["digest"], data["size"])
     if blob is None:
@@ -175,7 +182,9 @@ class Share:
 
 
 class CompileJob:
-    """A folder of modules to compile: write the modules of each package, run the job, read the results."""
+    """A folder of modules to compile: write the modules of each package, run the job, read the
+    results.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -183,7 +192,7 @@ class CompileJob:
         self._numbers = itertools.count()
 
     def write(self, package: LockedPackage, modules: Iterable[tuple[str, bytes]]) -> list[Share]:
-        """Adds modules of a package: image paths and sources. Safe in any thread."""
+        """Add modules of a package: image paths and sources. Safe in any thread."""
         shares: list[Share] = []
         paths: list[str] = []
         data = bytearray()
@@ -222,11 +231,13 @@ class CompileJob:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT
             raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None
         if done.returncode:
-            raise self._failure(tail(visible(done.stderr).splitlines(), _SHOWN_LINES), done.timed_out)
+            raise self._failure(
+                tail(visible(done.stderr).splitlines(), _SHOWN_LINES), done.timed_out
+            )
         return self._tag()
 
     def result(self, share: Share) -> dict[str, bytes]:
-        """Returns the compiled modules of a share by path; empty ones do not compile.
+        """Return the compiled modules of a share by path; empty ones do not compile.
 
         Raises:
             LayerError: the container left something else.
@@ -243,9 +254,13 @@ class CompileJob:
         left = [share for share in self._shares if share.file.with_suffix(".taken").exists()]
         names = ", ".join(sorted({share.package.filename for share in left}))
         if timed_out:
-            return LayerError(f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours", HINT)
+            return LayerError(
+                f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours", HINT
+            )
         if names:
-            return LayerError(f"{names}: Python ended while it compiled the modules:\n{lines}", HINT)
+            return LayerError(
+                f"{names}: Python ended while it compiled the modules:\n{lines}", HINT
+            )
         return LayerError(f"the image's Python does not start, to compile modules:\n{lines}", HINT)
 
     def _tag(self) -> str:
@@ -259,7 +274,9 @@ class CompileJob:
 
 
 def _pycs(data: bytes, count: int) -> Iterator[bytes]:
-    """The compiled modules of a file. Raises ValueError or struct.error if it holds something else."""
+    """Yield the compiled modules of a file. Raises ValueError or struct.error if it holds something
+    else.
+    """
     at = 0
     for _ in range(count):
         (size,) = worker.LENGTH.unpack_from(data, at)

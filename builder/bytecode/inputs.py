@@ -1,4 +1,6 @@
-"""What the compiled modules of a package depend on. A build with nothing changed imports this module."""
+"""What the compiled modules of a package depend on. A build with nothing changed imports this
+module.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,14 @@ class BytecodeRequest:
 
 
 def python_package(packages: Packages) -> LockedPackage | None:
-    """Returns the package of the environment's Python; None if there is none."""
+    """Return the package of the environment's Python; None if there is none."""
     found = (p for p in packages.locked if p.manager == "conda" and p.name == "python")
     return next(found, None)
 
 
 def python_packages(packages: Packages) -> list[LockedPackage]:
-    """Returns the package of Python and the conda packages that it needs, directly or not, in link order.
+    """Return the package of Python and the conda packages that it needs, directly or not, in link
+    order.
 
     A list of packages with ``@EXPLICIT`` names no dependencies: then it may need any of them.
     """
@@ -69,7 +72,7 @@ def python_packages(packages: Packages) -> list[LockedPackage]:
 
 
 def can_compile(packages: Packages) -> bool:
-    """Returns whether modules are compiled for the environment's Python: CPython from 3.7 on."""
+    """Return whether modules are compiled for the environment's Python: CPython from 3.7 on."""
     python, version = python_package(packages), packages.context.python
     if not version or (python is not None and _NOT_CPYTHON.search(python.build)):
         return False
@@ -77,15 +80,15 @@ def can_compile(packages: Packages) -> bool:
 
 
 def base_key(base: BaseImage) -> list[str]:
-    """Returns what identifies the files of a base, OS packages included."""
+    """Return what identifies the files of a base, OS packages included."""
     return [base.digest, *(layer.diff_id for layer in base.added)]
 
 
 def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
-    """Returns what identifies the Python that compiles, and what it reads, for keys of the cache.
+    """Return what identifies the Python that compiles, and what it reads, for keys of the cache.
 
-    Its libraries and the base's C library belong to it: of two targets with the same Python, one may have a
-    hostile library, and must not compile the modules of the other.
+    Its libraries and the base's C library belong to it: of two targets with the same Python, one
+    may have a hostile library, and must not compile the modules of the other.
     """
     needed = [text for p in python_packages(packages) for text in (p.key, p.url)]
     return [FORMAT, LAYERS_FORMAT, *needed, *base_key(base)]
@@ -94,8 +97,8 @@ def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
 def modules_of(packages: Packages, package: LockedPackage) -> dict[str, int]:
     """Return the modules of a package that are compiled, and the bytes of each.
 
-    These are the files ``*.py`` in ``lib/pythonX.Y/``, without those in folders ``test`` and ``tests``, and
-    without those that another package replaces.
+    These are the files ``*.py`` in ``lib/pythonX.Y/``, without those in folders ``test`` and
+    ``tests``, and without those that another package replaces.
     """
     context = packages.context
     root = f"{context.prefix.strip('/')}/{posixpath.dirname(context.site_packages)}/"

@@ -1,17 +1,18 @@
 """Layers of compiled modules, above those of the packages and below builder's own files.
 
-A package's own layer is the same with and without them, so a recipe that changes ``bytecode`` changes no
-layer of a package. What the compiled modules change in a package's metadata is in the layer above::
+A package's own layer is the same with and without them, so a recipe that changes ``bytecode``
+changes no layer of a package. What the compiled modules change in a package's metadata is in the
+layer above::
 
     pip torch 2.9.0                torch/nn/__init__.py, torch-2.9.0.dist-info/RECORD
     bytecode of pip torch 2.9.0    torch/nn/__pycache__/__init__.cpython-311.pyc,
                                    torch-2.9.0.dist-info/RECORD, with rows for the .pyc files
 
-Packages are distributed over these layers like over their own, see :mod:`builder.layers.grouping`, but by the
-bytes of their modules: a new version of a package changes one layer of compiled modules.
+Packages are distributed over these layers like over their own, see :mod:`builder.layers.grouping`,
+but by the bytes of their modules: a new version of a package changes one layer of compiled modules.
 
-Invariant: a ``.pyc`` is in the image exactly if its module is there, is the one of the same package, and is
-no test. So the conflicts of packages decide for their modules, and modules alone.
+Invariant: a ``.pyc`` is in the image exactly if its module is there, is the one of the same
+package, and is no test. So the conflicts of packages decide for their modules, and modules alone.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ _TASK = "making layers of compiled modules"
 
 
 def layers_for_packages(total: int) -> int:
-    """Returns how many of the layers above the base the packages may have.
+    """Return how many of the layers above the base the packages may have.
 
-    It depends on neither the recipe's ``bytecode`` nor the packages, so that the packages' layers are the
-    same with and without compiled modules. A base with many layers leaves less for both.
+    It depends on neither the recipe's ``bytecode`` nor the packages, so that the packages' layers
+    are the same with and without compiled modules. A base with many layers leaves less for both.
     """
     return total - _share(total)
 
@@ -64,10 +65,12 @@ def _share(total: int) -> int:
 
 
 def in_order(packages: Sequence[Layer], bytecode: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return the layers of packages and of their compiled modules in the order of an image, from below.
+    """Return the layers of packages and of their compiled modules in the order of an image, from
+    below.
 
-    What is large and seldom changes is at the bottom, see :mod:`builder.layers.grouping`: packages with a layer
-    of their own, then their compiled modules, then groups of packages, then the compiled modules of groups.
+    What is large and seldom changes is at the bottom, see :mod:`builder.layers.grouping`: packages
+    with a layer of their own, then their compiled modules, then groups of packages, then the
+    compiled modules of groups.
     """
     return tuple(sorted([*packages, *bytecode], key=is_group))
 
@@ -95,7 +98,13 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     budget, groups = max(2, request.total - len(request.below)), _groups(request)
     titles = [parse_title(layer.title) for layer in request.below]
     alone = sorted({title.stable for title in titles if title is not None and not title.is_group})
-    inputs = {**packages_key(request.packages), **common, "budget": budget, "groups": groups, "alone": alone}
+    inputs = {
+        **packages_key(request.packages),
+        **common,
+        "budget": budget,
+        "groups": groups,
+        "alone": alone,
+    }
     record = request.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
     known = read_record(record)
     layers = None if known is None else recorded_layers(known["layers"], request.store)
@@ -108,7 +117,8 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
 def _groups(request: BytecodeRequest) -> int:
     """Return the number of groups for each package manager.
 
-    It does not depend on the number of packages, so that another package moves no module to another group.
+    It does not depend on the number of packages, so that another package moves no module to another
+    group.
     """
     return min(_GROUPS, request.recipe.layers.groups, max(1, _share(request.total) // 3))
 
@@ -122,8 +132,8 @@ def _make(
 ) -> tuple[Layer, ...]:
     """Plan the layers, take them from the cache, and compile and write the missing ones.
 
-    A package whose files are in a group has its compiled modules in a group, too: that is above all groups of
-    packages, see :func:`in_order`.
+    A package whose files are in a group has its compiled modules in a group, too: that is above all
+    groups of packages, see :func:`in_order`.
 
     Args:
         request: what is compiled.
@@ -158,13 +168,17 @@ def _make(
         needed = [package for plan in missing for package in plan.packages]
         compiled.update(compile_packages(request, needed))
 
-    maker = LayerMaker(options.compression, request.settings, request.store, request.reporter, _TASK)
+    maker = LayerMaker(
+        options.compression, request.settings, request.store, request.reporter, _TASK
+    )
     plans = plan_lock(chosen, sizes, own, budget=budget)
     return maker.make([planned(plan) for plan in plans], compile_missing)
 
 
 def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> Iterator[Entry]:
-    """Yield the compiled modules of a package, and its record unless another package's is in the image."""
+    """Yield the compiled modules of a package, and its record unless another package's is in the
+    image.
+    """
     moved = packages.resolution.moved.get(package.key, {})
     for source, entry in bytecode:
         if source in moved:  # the .pyc is beside its module
@@ -180,9 +194,11 @@ def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> 
         yield Entry(moved.get(path, path), "file", 0o644, len(data), content=Inline(data))
 
 
-def with_bytecode(manager: Manager, record: bytes, pycs: Sequence[str], context: LinkContext) -> bytes:
-    """Returns a package's record with its compiled modules: rows in RECORD as pip writes them, with neither
-    hash nor size, or paths in conda-meta as conda does.
+def with_bytecode(
+    manager: Manager, record: bytes, pycs: Sequence[str], context: LinkContext
+) -> bytes:
+    """Return a package's record with its compiled modules: rows in RECORD as pip writes them, with
+    neither hash nor size, or paths in conda-meta as conda does.
 
     Args:
         manager: ``pip`` for a RECORD, ``conda`` for a record in conda-meta.

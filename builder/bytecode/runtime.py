@@ -1,8 +1,10 @@
-"""The image that modules are compiled in: the Python of the target, and a C library. It has a few MB.
+"""The image that modules are compiled in: the Python of the target, and a C library. It has a few
+MB.
 
-The standard library of a Python decides nothing of what it compiles to, so the image holds the least that the
-Python starts with, and not the environment. The C library comes from the base: its lowest layers are read up
-to the one that has it, so a base of 20 GB costs the download of one layer.
+The standard library of a Python decides nothing of what it compiles to, so the image holds the
+least that the Python starts with, and not the environment. The C library comes from the base: its
+lowest layers are read up to the one that has it, so a base of 20 GB costs the download of one
+layer.
 """
 
 from __future__ import annotations
@@ -36,15 +38,29 @@ _LIBRARIES = re.compile(
 )
 _C_LIBRARY = re.compile(r".*/(libc\.so\.6|libc-2[^/]*\.so|ld-musl-[^/]*)")
 #: Folders of the standard library that are not needed to compile.
-_NOT_NEEDED = r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|site-packages|dist-packages|config-[^/]*)/"
+_NOT_NEEDED = (
+    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|site-packages|dist-packages|config-[^/]*)/"
+)
 #: Bytes of a file of the base.
 _MAX_SIZE = 256 << 20
 #: Where runtimes mount things; Apptainer makes no folders.
-_FOLDERS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var/tmp", JOB_FOLDER.strip("/"))
+_FOLDERS = (
+    "dev",
+    "etc",
+    "home",
+    "proc",
+    "root",
+    "run",
+    "sys",
+    "tmp",
+    "var/tmp",
+    JOB_FOLDER.strip("/"),
+)
 
 
 def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
-    """Return the image that modules are compiled in, and the path of its Python. Its layers are made once.
+    """Return the image that modules are compiled in, and the path of its Python. Its layers are
+    made once.
 
     Raises:
         LayerError: the environment or its base has no Python.
@@ -63,12 +79,16 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
     else:
         layers = (_base_libraries(source), _conda_python(source, package))
         python = source.packages.context.interpreter
-    image = image_of(layers, {}, architecture=source.recipe.architecture, target=f"python-{package.version}")
+    image = image_of(
+        layers, {}, architecture=source.recipe.architecture, target=f"python-{package.version}"
+    )
     return image, python
 
 
 def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
-    """The layer of a conda package's Python, with the libraries of the packages that it needs."""
+    """Yield the layer of a conda package's Python, with the libraries of the packages that it
+    needs.
+    """
     needed = python_packages(source.packages)
     context = source.packages.context
     key = cache_key([_FORMAT, context.prefix, context.python, [(p.key, p.url) for p in needed]])
@@ -95,7 +115,7 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
 
 
 def _base_libraries(source: BytecodeRequest) -> Layer:
-    """The layer of the base's C library."""
+    """Yield the layer of the base's C library."""
 
     def entries() -> Iterator[Entry]:
         for sources in _from_below(source):
@@ -113,7 +133,7 @@ def _base_libraries(source: BytecodeRequest) -> Layer:
 
 
 def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
-    """The layer of a base's own Python."""
+    """Yield the layer of a base's own Python."""
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
         rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
@@ -129,7 +149,9 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
 
 
 def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
-    """The lowest layer of the base, then the two lowest, and so on; they are downloaded if necessary."""
+    """Yield the lowest layer of the base, then the two lowest, and so on; they are downloaded if
+    necessary.
+    """
     if source.base.sif is not None:
         yield list(read_sif(source.base.sif.path).sources())
         return

@@ -1,22 +1,24 @@
-"""Compiles modules. This program runs in a container, with the Python that the modules are compiled for.
+"""Compiles modules. This program runs in a container, with the Python that the modules are compiled
+for.
 
     python worker.py FOLDER PROCESSES
 
-It needs the standard library only, and Python 3.7. It reads the files ``NAME.src`` of the folder, and writes
-``NAME.pyc`` for each::
+It needs the standard library only, and Python 3.7. It reads the files ``NAME.src`` of the folder,
+and writes ``NAME.pyc`` for each::
 
     NAME.src    per module: length of the path, length of the text (both 32-bit little-endian), path, text
     NAME.pyc    per module: length of the .pyc (32-bit little-endian; 0: it does not compile), the .pyc
 
-A process takes a file by renaming it to ``NAME.taken``, so a file without a result is one that its process
-did not survive. The file ``python.json`` describes this Python.
+A process takes a file by renaming it to ``NAME.taken``, so a file without a result is one that its
+process did not survive. The file ``python.json`` describes this Python.
 
 The bytes depend on the text, the path and the version of Python alone:
 
 - The .pyc holds the hash of its source in place of the time, and is not compared with it (PEP 552,
   "unchecked").
-- marshal marks an object that others refer to, too, and a string of the code may be one that another module
-  has already. So a reference to each string is held meanwhile: all of them are marked.
+- marshal marks an object that others refer to, too, and a string of the code may be one that
+  another module has already. So a reference to each string is held meanwhile: all of them are
+  marked.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ NOT_PYTHON = (SyntaxError, ValueError, RecursionError, OverflowError)
 
 
 def compiled(path: str, source: bytes) -> bytes:
-    """Returns the .pyc of a module; empty if it does not compile."""
+    """Return the .pyc of a module; empty if it does not compile."""
     try:
         code = compile(source, path, "exec", dont_inherit=True, optimize=0)
     except NOT_PYTHON:
@@ -60,8 +62,8 @@ def compiled(path: str, source: bytes) -> bytes:
 def has_unsorted_set(code: types.CodeType) -> bool:
     """Return whether a set in the code has an order that depends on where objects are in memory.
 
-    Of the values that a constant set can hold, only None, an ellipsis, and tuples and sets with them are
-    ordered by their address; see :data:`HAS_SORTED_SETS`.
+    Of the values that a constant set can hold, only None, an ellipsis, and tuples and sets with
+    them are ordered by their address; see :data:`HAS_SORTED_SETS`.
     """
     found: list[Any] = [code]
     while found:
@@ -80,7 +82,7 @@ def is_plain(value: Any) -> bool:
 
 
 def strings_of(code: types.CodeType) -> list[str]:
-    """Returns all strings of a code object and of those in it."""
+    """Return all strings of a code object and of those in it."""
     strings = []
     found: list[Any] = [code]
     while found:
@@ -90,13 +92,19 @@ def strings_of(code: types.CodeType) -> list[str]:
         elif isinstance(value, (tuple, frozenset)):
             found.extend(value)
         elif isinstance(value, types.CodeType):
-            found += [value.co_name, value.co_filename, value.co_consts, value.co_names, value.co_varnames]
+            found += [
+                value.co_name,
+                value.co_filename,
+                value.co_consts,
+                value.co_names,
+                value.co_varnames,
+            ]
             found += [value.co_freevars, value.co_cellvars, getattr(value, "co_qualname", "")]
     return strings
 
 
 def modules(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields path and text of each module of a file."""
+    """Yield path and text of each module of a file."""
     at = 0
     while at < len(data):
         path_length, length = LENGTHS.unpack_from(data, at)
@@ -109,7 +117,7 @@ def modules(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def compile_file(taken: Path) -> None:
-    """Compiles the modules of one file."""
+    """Compile the modules of one file."""
     part = taken.with_suffix(".part")
     with part.open("wb") as out:
         for path, source in modules(taken.read_bytes()):
@@ -120,7 +128,7 @@ def compile_file(taken: Path) -> None:
 
 
 def compile_some(files: list[Path]) -> None:
-    """Compiles the files that no other process has taken."""
+    """Compile the files that no other process has taken."""
     for file in files:
         taken = file.with_suffix(".taken")
         try:
@@ -131,8 +139,10 @@ def compile_some(files: list[Path]) -> None:
 
 
 def main(folder: Path, processes: int) -> int:
-    """Compiles all files of a folder; returns 1 if a process failed."""
-    gc.set_threshold(100_000, 50, 50)  # compiling makes many objects and few cycles: 8 % less CPU time
+    """Compile all files of a folder; returns 1 if a process failed."""
+    gc.set_threshold(
+        100_000, 50, 50
+    )  # compiling makes many objects and few cycles: 8 % less CPU time
     python = {"tag": sys.implementation.cache_tag, "version": list(sys.version_info[:3])}
     (folder / "python.json").write_text(json.dumps(python))
     files = sorted(folder.glob("*.src"))

@@ -1,4 +1,6 @@
-"""The command line. A command's module is imported when the command runs, and its stages with it."""
+"""The command line. A command's module is imported when the command runs, and its stages with
+it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands alone, for a terminal of 24 lines: ``builder help options`` has the options."""
+        """Write the commands alone, for a terminal of 24 lines: ``builder help options`` has the
+        options.
+        """
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -75,7 +79,9 @@ class LazyGroup(click.Group):
         return found
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
+)
 @click.version_option(__version__, "-V", "--version", prog_name="builder")
 @click.option(
     "--project",
@@ -84,10 +90,16 @@ class LazyGroup(click.Group):
 )
 @click.option("--cache", type=_FOLDER, help="Cache folder. [env: BUILDER_CACHE]")
 @click.option("--tmpdir", type=_FOLDER, help="Folder for temporary files. [env: BUILDER_TMPDIR]")
-@click.option("--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]")
-@click.option("--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]"
+)
+@click.option(
+    "--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]"
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result, warnings and errors.")
-@click.option("-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request.")
+@click.option(
+    "-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request."
+)
 @click.option(
     "--log-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -116,7 +128,7 @@ def cli(
 
 
 def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:
-    """Runs a click command and turns every exception into a message; returns the exit code."""
+    """Run a click command and turns every exception into a message; returns the exit code."""
     words = sys.argv[1:] if args is None else list(args)
     output = Output(as_json=wants_json(words))
     try:
@@ -145,7 +157,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
 
 
 def interrupted(output: Output) -> int:
-    """Reports Ctrl-C; returns the exit code."""
+    """Report Ctrl-C; returns the exit code."""
     message = "interrupted; finished work is in the cache: run the command again to continue"
     output.error(message)
     output.failure(message, "", INTERRUPTED)
@@ -153,14 +165,16 @@ def interrupted(output: Output) -> int:
 
 
 def failed(error: Exception, output: Output) -> int:
-    """Reports an exception that ends the command; returns the exit code."""
+    """Report an exception that ends the command; returns the exit code."""
     log.debug("the command failed", exc_info=error)
     if isinstance(error, BuilderError):
         message, hint, code = error.message, error.hint, error.exit_code
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"
-        hint = "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
+        hint = (
+            "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
+        )
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         code = SpaceError.exit_code if full else BuilderError.exit_code
     else:

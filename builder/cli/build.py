@@ -51,10 +51,14 @@ class _DestinationType(click.ParamType[Destination]):
 
     name = "destination"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Destination:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Destination:
         kind, _, path = value.partition(":")
         if kind not in ("oci", "oci-archive", "docker-archive") or not path:
-            self.fail(f"{value!r} is not oci:DIR, oci-archive:FILE or docker-archive:FILE", param, ctx)
+            self.fail(
+                f"{value!r} is not oci:DIR, oci-archive:FILE or docker-archive:FILE", param, ctx
+            )
         found = Destination(kind, Path(path))
         if found.path.is_file() if kind == "oci" else found.path.is_dir():
             self.fail(f"{path} is a {'file' if kind == 'oci' else 'folder'}", param, ctx)
@@ -90,7 +94,8 @@ class BuildOptions:
         """Raise UsageError if the options contradict each other, or do not apply to the targets."""
         if len(recipes) > 1 and (self.lock_file or self.archives):
             raise UsageError(
-                "--lock and --to with an archive accept only one target", "build the targets one by one"
+                "--lock and --to with an archive accept only one target",
+                "build the targets one by one",
             )
         if len(self.to) - len(self.archives) > 1:
             raise UsageError("--to oci:DIR is given twice", "omit one of them")
@@ -131,8 +136,12 @@ class BuildOptions:
     metavar="KIND:PATH",
     help="Write to oci:DIR instead of dist/; also write oci-archive:FILE or docker-archive:FILE. Repeatable.",
 )
-@click.option("--load", type=click.Choice(["docker", "podman"]), help="Also load the image into this engine.")
-@click.option("--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's.")
+@click.option(
+    "--load", type=click.Choice(["docker", "podman"]), help="Also load the image into this engine."
+)
+@click.option(
+    "--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's."
+)
 @slurm_options
 @click.option(
     "--accept-licenses",
@@ -149,9 +158,15 @@ class BuildOptions:
     is_flag=True,
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
-@click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
-@click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
-@click.option("--dry-run", is_flag=True, help="Show the layers and their sizes; download and build nothing.")
+@click.option(
+    "--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source."
+)
+@click.option(
+    "--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show the layers and their sizes; download and build nothing."
+)
 @common_options
 @pass_context
 def build(
@@ -186,11 +201,13 @@ def build(
 
 
 def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Recipe]:
-    """The targets. Raises UsageError: names and ``--all`` together."""
+    """Return the targets. Raises UsageError: names and ``--all`` together."""
     if not all_targets:
         return context.chosen_recipes(names)
     if names:
-        raise UsageError(f"--all builds all targets, and {', '.join(names)} is named", "omit one of them")
+        raise UsageError(
+            f"--all builds all targets, and {', '.join(names)} is named", "omit one of them"
+        )
     return list(context.project.recipes(()))
 
 
@@ -198,7 +215,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 
 
 def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
-    """Builds a target, writes all its forms, and returns the build as JSON."""
+    """Build a target, writes all its forms, and returns the build as JSON."""
     project = replace(context.project, says_left_out=True)
     result = project.build(
         recipe,
@@ -219,7 +236,7 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
 
 
 def _print_differences(context: Context, result: BuildResult) -> None:
-    """Prints what a second run of the steps left otherwise.
+    """Print what a second run of the steps left otherwise.
 
     Raises:
         ImageError: there is a difference.
@@ -239,7 +256,7 @@ def _print_differences(context: Context, result: BuildResult) -> None:
 
 
 def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
-    """Prints a build that was written to ``place`` and returns it as JSON."""
+    """Print a build that was written to ``place`` and returns it as JSON."""
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
@@ -253,13 +270,17 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
         from builder.site.images import image_reference
 
         file = image_reference(result.recipe)
-        context.output.note(f'jobs run it as a squashfs: builder convert oci:{place}:{name} "{file}"')
+        context.output.note(
+            f'jobs run it as a squashfs: builder convert oci:{place}:{name} "{file}"'
+        )
     where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
     return describe_build(result) | where
 
 
 def print_build_notes(context: Context, result: BuildResult) -> None:
-    """Prints the notes of a build, and warnings about missing libraries and files of several packages."""
+    """Print the notes of a build, and warnings about missing libraries and files of several
+    packages.
+    """
     for note in result.notes:
         context.output.note(note)
     _print_missing_libraries(context, result)
@@ -268,11 +289,15 @@ def print_build_notes(context: Context, result: BuildResult) -> None:
         return
     shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
     more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
-    context.output.warn(f"{count} files come from several packages; the later one wins: {shown}{more}")
+    context.output.warn(
+        f"{count} files come from several packages; the later one wins: {shown}{more}"
+    )
 
 
 def _print_missing_libraries(context: Context, result: BuildResult) -> None:
-    """Prints a warning for each library that the image lacks, but for optional ones, and what to do."""
+    """Print a warning for each library that the image lacks, but for optional ones, and what to
+    do.
+    """
     missing = [library for library in result.missing_libraries if not library.optional]
     for one in missing:
         has = f" (OS package {one.os_package})" if one.os_package else ""
@@ -285,7 +310,7 @@ def _print_missing_libraries(context: Context, result: BuildResult) -> None:
 
 
 def describe_build(result: BuildResult) -> dict[str, Any]:
-    """Returns a build as JSON; ``layers`` is empty if the engine made no OCI image."""
+    """Return a build as JSON; ``layers`` is empty if the engine made no OCI image."""
     image, sif = result.image, result.sif
     layers = [
         {
@@ -307,9 +332,13 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
         "lock": result.lock.digest,
         "size": result.artifact.size,
         "layers": layers,
-        "conflicts": [{"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts],
+        "conflicts": [
+            {"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts
+        ],
         "missing_libraries": [asdict(library) for library in result.missing_libraries],
-        "differences": [{"step": d.step, "path": d.path, "what": d.what} for d in result.differences],
+        "differences": [
+            {"step": d.step, "path": d.path, "what": d.what} for d in result.differences
+        ],
         "notes": result.notes,
         "seconds": result.timings,
     }
@@ -318,8 +347,12 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
     return answer
 
 
-def _write_other_forms(context: Context, image: Image, name: str, options: BuildOptions) -> dict[str, str]:
-    """Write archives and load the image into an engine, as the options say; return more of the JSON."""
+def _write_other_forms(
+    context: Context, image: Image, name: str, options: BuildOptions
+) -> dict[str, str]:
+    """Write archives and load the image into an engine, as the options say; return more of the
+    JSON.
+    """
     if not (options.archives or options.load):
         return {}
     from builder.image.archive import write_docker_archive, write_oci_archive
@@ -357,13 +390,15 @@ def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildT
     asked = options.job
     assert asked is not None
     command = _job_command(context, recipe, options)
-    task = build_task(recipe, command, account=asked.account, time=asked.time_limit, asked=asked.asked)
+    task = build_task(
+        recipe, command, account=asked.account, time=asked.time_limit, asked=asked.asked
+    )
     download_inputs(replace(context.project, says_left_out=True).request(recipe, options.lock_file))
     return task
 
 
 def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:
-    """The command line of builder in the job."""
+    """Return the command line of builder in the job."""
     project, settings = context.project, context.settings
     command = [*(sys.executable, "-m", "builder"), *("--project", str(project.root))]
     command += ["--cache", str(settings.cache)]

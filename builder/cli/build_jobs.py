@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 def build_in_jobs(
-    context: Context, recipes: Sequence[Recipe], prepare: Callable[[Recipe], BuildTask], folder: Path
+    context: Context,
+    recipes: Sequence[Recipe],
+    prepare: Callable[[Recipe], BuildTask],
+    folder: Path,
 ) -> None:
-    """Builds targets in jobs, and prints a row for each.
+    """Build targets in jobs, and prints a row for each.
 
-    A failure of one does not stop the others. After a failure the command ends with the exit code of the
-    first target that failed.
+    A failure of one does not stop the others. After a failure the command ends with the exit code
+    of the first target that failed.
 
     Args:
         context: of the command.
@@ -47,7 +50,9 @@ def build_in_jobs(
             if len(recipes) == 1:
                 raise
             context.output.error(f"{recipe.name}: {e.message}", e.hint)
-            failed[recipe.name] = BuildOutcome(recipe.name, "not started", {}, e.message, e.hint, e.exit_code)
+            failed[recipe.name] = BuildOutcome(
+                recipe.name, "not started", {}, e.message, e.hint, e.exit_code
+            )
     done = run_builds(tasks, folder, context.output) if tasks else []
     found = failed | {outcome.target: outcome for outcome in done}
     outcomes = [_with_tag(found[recipe.name]) for recipe in recipes]
@@ -58,7 +63,9 @@ def build_in_jobs(
 
 
 def _with_tag(outcome: BuildOutcome) -> BuildOutcome:
-    """Lists an image in the layout again that the build of another target on another node removed."""
+    """List an image in the layout again that the build of another target on another node
+    removed.
+    """
     from builder.oci.layout import restore_tag
 
     answer = outcome.answer
@@ -67,7 +74,9 @@ def _with_tag(outcome: BuildOutcome) -> BuildOutcome:
     try:
         restore_tag(Path(answer["layout"]), answer["tag"], answer["digest"])
     except BuilderError as e:
-        return replace(outcome, state="failed", answer={}, error=e.message, hint=e.hint, code=e.exit_code)
+        return replace(
+            outcome, state="failed", answer={}, error=e.message, hint=e.hint, code=e.exit_code
+        )
     return outcome
 
 

@@ -68,15 +68,20 @@ def cache_info(context: Context) -> None:
 )
 @common_options
 @pass_context
-def cache_prune(context: Context, days: float, max_size: str | None, dry_run: bool, everything: bool) -> None:
-    """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/.
+def cache_prune(
+    context: Context, days: float, max_size: str | None, dry_run: bool, everything: bool
+) -> None:
+    """Remove files that were not used recently, leftovers of killed builds, and untagged images in
+    dist/.
 
-    Unpacked images are removed after a day: they take most space, and are made again in seconds. What a
-    container uses stays. What killed commands left in the storage of docker and podman is removed, too.
+    Unpacked images are removed after a day: they take most space, and are made again in seconds.
+    What a container uses stays. What killed commands left in the storage of docker and podman is
+    removed, too.
 
     The exit code is 1 if something cannot be removed: a warning names it.
 
-    With --max-size, what dist/ links to stays, and what was used since the oldest running command began.
+    With --max-size, what dist/ links to stays, and what was used since the oldest running command
+    began.
     """
     from builder.store.prune import cache_size
 
@@ -125,18 +130,18 @@ _STUCK = (
     "these have files of another user, or a file system is mounted there: {paths}; to remove them, as root: "
     "rm -rf --one-file-system {paths}"
 )
-_TOO_LARGE = (
-    "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, or too small to count"
-)
+_TOO_LARGE = "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, or too small to count"
 
 
 def _limit(text: str | None, *, everything: bool) -> int | None:
-    """The bytes of ``--max-size``; None without it.
+    """Return the bytes of ``--max-size``; None without it.
 
     Raises:
         UsageError: it is no size, or the options contradict each other.
     """
-    days_given = click.get_current_context().get_parameter_source("days") == ParameterSource.COMMANDLINE
+    days_given = (
+        click.get_current_context().get_parameter_source("days") == ParameterSource.COMMANDLINE
+    )
     if text is None:
         return None
     if everything or days_given:
@@ -144,7 +149,9 @@ def _limit(text: str | None, *, everything: bool) -> int | None:
         raise UsageError(f"--max-size and {other} contradict each other", "name one of them")
     size = parse_bytes(text)
     if size is None:
-        raise UsageError(f"--max-size {text!r} is not a size", "write --max-size 50G, 50GiB or 500M")
+        raise UsageError(
+            f"--max-size {text!r} is not a size", "write --max-size 50G, 50GiB or 500M"
+        )
     return size
 
 

@@ -52,7 +52,7 @@ class Context:
         return Project.find(self.start, self.settings, self.output)
 
     def one_recipe(self, target: str | None) -> Recipe:
-        """The recipe of a target; None takes the only target of the project.
+        """Return the recipe of a target; None takes the only target of the project.
 
         Raises:
             ConfigError: an unknown target, or its recipe is not valid.
@@ -61,7 +61,8 @@ class Context:
         return self.project.one_recipe(target)
 
     def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
-        """Splits ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the only one.
+        """Split ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the
+        only one.
 
         Raises:
             ConfigError: the first word is not a target, and the project has several.
@@ -78,7 +79,7 @@ class Context:
             raise
 
     def chosen_recipes(self, targets: Sequence[str]) -> list[Recipe]:
-        """The recipes of these targets, each once; without a name that of the only target.
+        """Return the recipes of these targets, each once; without a name that of the only target.
 
         Raises:
             ConfigError: an unknown target, or a recipe is not valid.
@@ -89,13 +90,17 @@ class Context:
         return list(self.project.recipes(targets))
 
     def each(
-        self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False
+        self,
+        recipes: Sequence[Recipe],
+        do: Callable[[Recipe], dict[str, Any]],
+        *,
+        as_list: bool = False,
     ) -> None:
-        """Calls ``do`` for every target; a failure of one does not stop the others.
+        """Call ``do`` for every target; a failure of one does not stop the others.
 
-        With ``--json``, prints the results: a list, or one object for a single target (unless ``as_list``).
-        A target that failed has ``target``, ``error`` and ``hint``. After a failure the command ends with the
-        exit code of the first one.
+        With ``--json``, prints the results: a list, or one object for a single target (unless
+        ``as_list``). A target that failed has ``target``, ``error`` and ``hint``. After a failure
+        the command ends with the exit code of the first one.
 
         Raises:
             BuilderError: the only target failed.
@@ -122,7 +127,9 @@ pass_context = click.make_pass_decorator(Context)
 
 
 def completed_root(ctx: click.Context) -> Path | None:
-    """The project folder of the command line that a shell completes; None outside of a project."""
+    """Return the project folder of the command line that a shell completes; None outside of a
+    project.
+    """
     from builder.project import Project
 
     start = Path(ctx.find_root().params.get("project") or ".")
@@ -151,7 +158,11 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
 target_argument = click.argument("target", required=False, shell_complete=complete_target)
 #: A target and a command, see :meth:`Context.recipe_and_command`.
 target_and_command = click.argument(
-    "words", nargs=-1, type=click.UNPROCESSED, metavar="[TARGET] [COMMAND]...", shell_complete=complete_target
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[TARGET] [COMMAND]...",
+    shell_complete=complete_target,
 )
 
 
@@ -197,11 +208,16 @@ common_options = click.option(
 
 
 def context_exit(code: int) -> None:
-    """Ends the command with an exit code and without a message."""
+    """End the command with an exit code and without a message."""
     click.get_current_context().exit(code)
 
 
 def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
-    """The annotations for the sources of an image; never guessed, because they are part of the digest."""
-    pairs = {"org.opencontainers.image.source": source, "org.opencontainers.image.revision": revision}
+    """Return the annotations for the sources of an image; never guessed, because they are part of
+    the digest.
+    """
+    pairs = {
+        "org.opencontainers.image.source": source,
+        "org.opencontainers.image.revision": revision,
+    }
     return {k: v for k, v in pairs.items() if v}

@@ -31,8 +31,8 @@ def convert(
 ) -> None:
     """Convert an OCI image to a SIF or a plain squashfs.
 
-    SOURCE is oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag. DEST is
-    FILE.sif, or FILE.sqsh: a plain squashfs for enroot and CSCS's Container Engine.
+    SOURCE is oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag.
+    DEST is FILE.sif, or FILE.sqsh: a plain squashfs for enroot and CSCS's Container Engine.
     """
     from builder.image.convert import convert_image
     from builder.store.blobs import Store
@@ -80,10 +80,15 @@ def diff(context: Context, a: Path, b: Path, form: str) -> None:
     changes = compare_locks(read_lock(a), read_lock(b))
     text = lock_changes([(b.name, changes)])
     if form == "text":
-        lines = [f"{c.name} ({c.manager}): {c.old or 'new'} -> {c.new or 'gone'}" for c in changes.packages]
+        lines = [
+            f"{c.name} ({c.manager}): {c.old or 'new'} -> {c.new or 'gone'}"
+            for c in changes.packages
+        ]
         if changes.base_moved:
             bases = (changes.old_base, changes.new_base)
-            before, after = (f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases)
+            before, after = (
+                f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases
+            )
             lines.append(f"base: {before} -> {after}")
         text = "\n".join([*lines, summary(changes)])
     value = {"a": str(a), "b": str(b), "equal": not changes, **changes.to_json()}

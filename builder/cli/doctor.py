@@ -1,4 +1,6 @@
-"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it cannot."""
+"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it
+cannot.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ Status = Literal["ok", "missing", "broken", "bad"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report: ``missing`` and ``broken`` parts are optional, ``bad`` has to be fixed."""
+    """One line of the report: ``missing`` and ``broken`` parts are optional, ``bad`` has to be
+    fixed.
+    """
 
     what: str
     status: Status
@@ -43,8 +47,8 @@ class Finding:
 def doctor(context: Context) -> None:
     """Report what this host can lock, build, run and push: tools, GPU, disk, credentials.
 
-    Each container runner is tried with a tiny container, and nothing is left on the host. The exit code is 1
-    if something has to be fixed ("bad"); "missing" and "broken" parts are optional.
+    Each container runner is tried with a tiny container, and nothing is left on the host. The exit
+    code is 1 if something has to be fixed ("bad"); "missing" and "broken" parts are optional.
     """
     with working(context.output, "examining this host"):
         findings = examine(context.settings)
@@ -58,7 +62,7 @@ def doctor(context: Context) -> None:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Checks this host within a few seconds. Changes nothing, but creates the cache folder."""
+    """Check this host within a few seconds. Changes nothing, but creates the cache folder."""
     return [
         _builder(),
         *_folders(settings),
@@ -71,7 +75,9 @@ def examine(settings: Settings) -> list[Finding]:
 
 def _builder() -> Finding:
     glibc = platform.libc_ver()[1] or "unknown"
-    found = f"{__version__} on Python {platform.python_version()}, {platform.machine()}, glibc {glibc}"
+    found = (
+        f"{__version__} on Python {platform.python_version()}, {platform.machine()}, glibc {glibc}"
+    )
     return Finding("builder", "ok", found)
 
 
@@ -91,12 +97,16 @@ def _folders(settings: Settings) -> Iterator[Finding]:
         if free > _ENOUGH:
             yield Finding(what, "ok", found)
         else:
-            hint = f"a CUDA image needs about {human_bytes(_ENOUGH)}: run builder cache prune, or set "
+            hint = (
+                f"a CUDA image needs about {human_bytes(_ENOUGH)}: run builder cache prune, or set "
+            )
             yield Finding(what, "bad", found, f"{hint}BUILDER_CACHE to another disk")
 
 
 def _debian() -> Finding:
-    """Return whether this user can make ``debian:`` bases here, by the check of the build itself."""
+    """Return whether this user can make ``debian:`` bases here, by the check of the build
+    itself.
+    """
     from builder.bases.mmdebstrap import mmdebstrap_mode
     from builder.run.failures import hint_for
 
@@ -105,7 +115,9 @@ def _debian() -> Finding:
         mode = mmdebstrap_mode(reference)
     except ImageError as e:
         problem = e.message.removeprefix(f"{reference}: ")
-        return Finding(f"base: {reference}", "missing", problem, hint_for("userns", problem) or e.hint)
+        return Finding(
+            f"base: {reference}", "missing", problem, hint_for("userns", problem) or e.hint
+        )
     return Finding(f"base: {reference}", "ok", f"mmdebstrap, mode {mode}")
 
 
@@ -130,7 +142,9 @@ def _gpus() -> Finding:
         "nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
         "amd": ["rocm-smi", "--showproductname"],
     }
-    vendor = next((vendor for vendor, command in commands.items() if shutil.which(command[0])), None)
+    vendor = next(
+        (vendor for vendor, command in commands.items() if shutil.which(command[0])), None
+    )
     if vendor is None:
         found = "no nvidia-smi or rocm-smi: images for GPUs can be built here, and smoke-tested on the target"
         return Finding("GPU", "missing", found)

@@ -62,7 +62,9 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
             "report it. They count as small here; in a build, each large one gets a separate layer"
         )
     if recipe.bytecode != "none":
-        context.output.note("a build adds layers of compiled modules: only a build knows their number")
+        context.output.note(
+            "a build adds layers of compiled modules: only a build knows their number"
+        )
     context.output.text(f"{recipe.name}: {len(packages)} packages in {len(plans)} layers")
     return {
         "target": recipe.name,
@@ -75,7 +77,9 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
 
 
 def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
-    """The OS packages that builder adds to the base: of the lock, else the recipe's names."""
+    """Return the OS packages that builder adds to the base: of the lock, else the recipe's
+    names.
+    """
     from builder.lock.ospackages import os_packages
 
     locked = os_packages(lock)
@@ -93,7 +97,7 @@ def _steps(recipe: Recipe) -> list[str]:
 
 
 def _size(layer: LayerPlan, sizes: Mapping[str, int | None]) -> str:
-    """Returns ``1.5 MB``, ``2 unknown`` or ``1.5 MB + 2 unknown``."""
+    """Return ``1.5 MB``, ``2 unknown`` or ``1.5 MB + 2 unknown``."""
     total, unknown = layer.archive_bytes(sizes)
     words = []
     if unknown < len(layer.packages):

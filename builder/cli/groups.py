@@ -1,4 +1,6 @@
-"""``python publish.py --ml [--gui]``: publish recipe groups; asks before it prunes, builds and publishes."""
+"""``python publish.py --ml [--gui]``: publish recipe groups; asks before it prunes, builds and
+publishes.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,23 @@ _OPTIONS = decorated(
     click.option("-y", "--yes", is_flag=True, help="Answer yes to every question (for CI)."),
     click.option("--dry-run", is_flag=True, help="Build, and print what would be published."),
     click.option("--tag", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."),
-    click.option("--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."),
+    click.option(
+        "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
+    ),
     click.option("--force", is_flag=True, help="Allow a dated tag to move, and latest to go back."),
     job_options,
 )
 
 
 def declared_groups(root: Path) -> list[str]:
-    """The names that the recipes of a project declare as ``group``, and the usual ones."""
+    """Return the names that the recipes of a project declare as ``group``, and the usual ones."""
     from builder.config.groups import recipe_groups
 
     return sorted({*USUAL_GROUPS, *recipe_groups(root)})
 
 
 def command(root: Path) -> click.Command:
-    """The click command of a project. It raises UsageError if no group is given."""
+    """Return the click command of a project. It raises UsageError if no group is given."""
     names = declared_groups(root)
 
     def publish(
@@ -61,13 +65,18 @@ def command(root: Path) -> click.Command:
         job = take_job_options(more)
         groups = [name for name in names if more.get(_parameter(name))]
         if not groups:
-            raise UsageError("no group given", f"name a group: {' '.join('--' + name for name in names)}")
+            raise UsageError(
+                "no group given", f"name a group: {' '.join('--' + name for name in names)}"
+            )
         options = PublishOptions(to=to, month=tag, force=force, job=job, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [
         click.option(
-            f"--{name}", _parameter(name), is_flag=True, help=f"Publish the targets of group {name}."
+            f"--{name}",
+            _parameter(name),
+            is_flag=True,
+            help=f"Publish the targets of group {name}.",
         )
         for name in names
     ]
@@ -77,12 +86,14 @@ def command(root: Path) -> click.Command:
 
 
 def _parameter(group: str) -> str:
-    """The parameter of a group's option."""
+    """Return the parameter of a group's option."""
     return f"group_{group.replace('-', '_')}"
 
 
 def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, yes: bool) -> None:
-    """Publishes the targets of groups; asks before it prunes, builds and publishes, unless ``yes``."""
+    """Publish the targets of groups; asks before it prunes, builds and publishes, unless
+    ``yes``.
+    """
     from builder.publishing.publish import refuse_shared_tags
 
     output = Output()
@@ -95,7 +106,9 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     def agreed(question: str, default: bool = True) -> bool:
         return yes or options.dry_run or click.confirm(question, default=default)
 
-    if not options.dry_run and agreed(f"Prune what the cache has not used for {PRUNE_DAYS} days?", False):
+    if not options.dry_run and agreed(
+        f"Prune what the cache has not used for {PRUNE_DAYS} days?", False
+    ):
         freed = prune_all(context, PRUNE_DAYS, None, set())
         if freed:
             context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
@@ -109,7 +122,7 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
 
 
 def main(root: Path) -> None:
-    """Runs ``publish.py`` for the project in ``root``."""
+    """Run ``publish.py`` for the project in ``root``."""
     catch_ctrl_c()
     try:
         made = command(root)

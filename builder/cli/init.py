@@ -37,9 +37,15 @@ _NO_SITE = "none"
 )
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
 @click.option("--base", metavar="BASE", default="", help="The base image.")
-@click.option("--name", metavar="NAME", default="", help="The name of the target. Default: the folder's.")
 @click.option(
-    "--site", metavar="NAME", default="", help="The site that runs the image.", shell_complete=complete_site
+    "--name", metavar="NAME", default="", help="The name of the target. Default: the folder's."
+)
+@click.option(
+    "--site",
+    metavar="NAME",
+    default="",
+    help="The site that runs the image.",
+    shell_complete=complete_site,
 )
 @common_options
 @pass_context
@@ -54,9 +60,9 @@ def init(
 ) -> None:
     """Write a recipe for the project in this folder, from the files that are there.
 
-    In a project that has targets, --site NAME adds one for that machine.
-    It reads the first of these that is there: conda-lock.yml, environment.yml, pixi.lock, pixi.toml,
-    pylock.toml, uv.lock, pyproject.toml, requirements.txt, conda.yaml, setup.py. It overwrites nothing.
+    In a project that has targets, --site NAME adds one for that machine. It reads the first of
+    these that is there: conda-lock.yml, environment.yml, pixi.lock, pixi.toml, pylock.toml,
+    uv.lock, pyproject.toml, requirements.txt, conda.yaml, setup.py. It overwrites nothing.
 
     \b
         builder init
@@ -76,7 +82,9 @@ def init(
 
 
 def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
-    """The wishes for a second machine of a project: its target has the site's name if nobody names it."""
+    """Return the wishes for a second machine of a project: its target has the site's name if nobody
+    names it.
+    """
     from builder.config.recipe import load_recipe, recipe_files
 
     existing = recipe_files(root)
@@ -88,7 +96,7 @@ def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
 
 
 def _lists_existing(context: Context, root: Path, wishes: Wishes) -> bool:
-    """Prints the targets of the folder, unless there is none or the user names another one.
+    """Print the targets of the folder, unless there is none or the user names another one.
 
     Returns:
         Whether they were printed: then nothing is written.
@@ -119,12 +127,14 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
         raise no_packages(f"no file in {root} names packages", root)
     if len(found) > 1:
         others = ", ".join(other.path.name for other in found[1:])
-        context.output.note(f"the packages are those of {found[0].path.name} (--from takes {others} instead)")
+        context.output.note(
+            f"the packages are those of {found[0].path.name} (--from takes {others} instead)"
+        )
     return found[0]
 
 
 def _asked(root: Path, wishes: Wishes) -> Wishes:
-    """Asks for the name and the site that no option names."""
+    """Ask for the name and the site that no option names."""
     from builder.config.sites import site_files
     from builder.start.draft import target_name
 
@@ -141,7 +151,7 @@ def _asked(root: Path, wishes: Wishes) -> Wishes:
 
 
 def _report(context: Context, root: Path, written: Written) -> None:
-    """Prints what was written, and the commands to go on with."""
+    """Print what was written, and the commands to go on with."""
     from builder.config.recipe import load_recipe
 
     site = load_recipe(written.draft.name, root).site
@@ -152,12 +162,15 @@ def _report(context: Context, root: Path, written: Written) -> None:
     files = [str(path.relative_to(root)) for path in written.files]
     commands = _next_commands(context, root, written, site)
     after = "next, when the warnings above are done:" if written.warnings else "next:"
-    text = "\n".join([f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)])
+    text = "\n".join(
+        [f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)]
+    )
     context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
 
 
 def _next_commands(context: Context, root: Path, written: Written, site: Site) -> list[str]:
-    """The command lines that users type next: with a scheduler they submit a job in place of a run.
+    """Return the command lines that users type next: with a scheduler they submit a job in place of
+    a run.
 
     A site whose jobs run a file gets it by a pull.
     """

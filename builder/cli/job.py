@@ -31,7 +31,9 @@ class JobOutput:
 
 @click.command()
 @target_and_command
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes."
+)
 @click.option(
     "--gpus",
     type=click.IntRange(min=0),
@@ -55,7 +57,9 @@ class JobOutput:
     metavar="A",
     help="The account to charge. Default: $SBATCH_ACCOUNT.",
 )
-@click.option("--partition", default="", metavar="P", help="Slurm partition in the place of the recipe's.")
+@click.option(
+    "--partition", default="", metavar="P", help="Slurm partition in the place of the recipe's."
+)
 @click.option("--qos", default="", metavar="Q", help="Slurm QOS in the place of the recipe's.")
 @raw_slurm_option
 @click.option(
@@ -110,12 +114,12 @@ def job(
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
 
-    TARGET can be left out in a project of one target. COMMAND reaches the program unchanged; bash -c '...'
-    fills in variables of the job, such as "$BUILDER_DATA".
+    TARGET can be left out in a project of one target. COMMAND reaches the program unchanged; bash
+    -c '...' fills in variables of the job, such as "$BUILDER_DATA".
 
-    \b
-        builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
-        builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
+    \b builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
+        builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python
+        train.py
     """
     from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
@@ -134,14 +138,15 @@ def job(
 
 
 def _check_interactive(request: JobRequest, output: JobOutput) -> None:
-    """Raises UsageError for options of batch jobs: they would have no effect."""
+    """Raise UsageError for options of batch jobs: they would have no effect."""
     from builder.errors import UsageError
 
     given = {"--output": output.file, "--submit": output.submit, "--chain": request.chain}
     for option, value in given.items():
         if value:
             raise UsageError(
-                f"{option} is for batch jobs: --interactive prints what to type", f"leave out {option}"
+                f"{option} is for batch jobs: --interactive prints what to type",
+                f"leave out {option}",
             )
 
 
@@ -184,7 +189,7 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
 
 
 def _check_submit(recipe: Recipe) -> None:
-    """Raises UsageError or RunnerError if this machine cannot submit jobs of the target."""
+    """Raise UsageError or RunnerError if this machine cannot submit jobs of the target."""
     from builder.errors import UsageError
     from builder.site.edf import require_engine
 

@@ -13,13 +13,14 @@ from builder.run.leftovers import remove_loaded
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process with ``code``, after the images that it loaded into engines are removed.
+    """End the process with ``code``, after the images that it loaded into engines are removed.
 
-    This function does what the interpreter does at its end (waits for threads, runs the atexit functions,
-    flushes stdout and stderr), and then ends the process without destroying the interpreter. That takes 0.1 s
-    of a build with nothing changed. And native threads of libraries may outlive their calls and hold Python
-    objects (py-rattler 0.28 and 0.29): an interpreter that takes these away is killed by such a thread,
-    "Fatal Python error: PyGILState_Release" or a segmentation fault instead of the exit code.
+    This function does what the interpreter does at its end (waits for threads, runs the atexit
+    functions, flushes stdout and stderr), and then ends the process without destroying the
+    interpreter. That takes 0.1 s of a build with nothing changed. And native threads of libraries
+    may outlive their calls and hold Python objects (py-rattler 0.28 and 0.29): an interpreter that
+    takes these away is killed by such a thread, "Fatal Python error: PyGILState_Release" or a
+    segmentation fault instead of the exit code.
     """
     with contextlib.suppress(KeyboardInterrupt):  # the engine goes on without builder
         remove_loaded()  # not at exit: from Python 3.12 on, no thread that shows progress can start there
@@ -32,10 +33,10 @@ def leave(code: int) -> NoReturn:
 
 
 def _flush(stream: object) -> None:
-    """Writes out what a stream has buffered.
+    """Write out what a stream has buffered.
 
-    A stream that cannot be written to is not an error: it was already reported, or the reader closed the
-    pipe. It then leads to /dev/null, because Python would report it again.
+    A stream that cannot be written to is not an error: it was already reported, or the reader
+    closed the pipe. It then leads to /dev/null, because Python would report it again.
     """
     try:
         stream.flush()  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ class LiveTask:
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def advance(self, amount: int, now: float) -> None:
-        """Counts more units."""
+        """Count more units."""
         if not self._samples:
             self._samples.append((self.started, 0))
         self.done += amount
@@ -49,10 +49,10 @@ class LiveTask:
                 self._samples.popleft()
 
     def status(self, now: float) -> str:
-        """The state as text.
+        """Return the state as text.
 
-        With a total ``412.0 MB of 1.2 GB, 34 %, 58.0 MB/s, 14 s left``; otherwise ``12 s, installing
-        packages``, after the amount if anything was counted.
+        With a total ``412.0 MB of 1.2 GB, 34 %, 58.0 MB/s, 14 s left``; otherwise ``12 s,
+        installing packages``, after the amount if anything was counted.
         """
         parts = []
         if self.total:
@@ -85,8 +85,8 @@ class LiveTask:
 class Activity:
     """Shows what runs: the task that began last, because it is a part of the others.
 
-    In a terminal it has the last line of stderr, which changes; otherwise ``say`` receives a line when
-    nothing was printed for :data:`QUIET_S` seconds.
+    In a terminal it has the last line of stderr, which changes; otherwise ``say`` receives a line
+    when nothing was printed for :data:`QUIET_S` seconds.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -100,7 +100,9 @@ class Activity:
         self._shown = False
 
     def clear(self) -> None:
-        """Remove the line from the terminal, because something else will be printed: a log is not silent."""
+        """Remove the line from the terminal, because something else will be printed: a log is not
+        silent.
+        """
         with self._display:
             self._printed = time.monotonic()
             if self._shown:
@@ -109,7 +111,7 @@ class Activity:
                 self._shown = False
 
     def start(self, name: str, total: int | None, unit: str) -> None:
-        """Shows a task. One that is shown already gets another total."""
+        """Show a task. One that is shown already gets another total."""
         with self._display:
             with self._lock:
                 is_first = not self._tasks
@@ -119,19 +121,19 @@ class Activity:
                 self._begin()
 
     def advance(self, name: str, amount: int) -> None:
-        """Counts what a task has done."""
+        """Count what a task has done."""
         with self._lock:
             if task := self._tasks.get(name):
                 task.advance(amount, time.monotonic())
 
     def doing(self, name: str, what: str) -> None:
-        """Shows what a task does now."""
+        """Show what a task does now."""
         with self._lock:
             if task := self._tasks.get(name):
                 task.doing = what
 
     def finish(self, name: str) -> None:
-        """Shows a task no longer."""
+        """Show a task no longer."""
         with self._display:
             with self._lock:
                 is_last = self._tasks.pop(name, None) is not None and not self._tasks
@@ -139,7 +141,7 @@ class Activity:
                 self._end()
 
     def close(self) -> None:
-        """Shows no task any longer."""
+        """Show no task any longer."""
         with self._lock:
             self._tasks.clear()
         self._end()
@@ -147,7 +149,9 @@ class Activity:
     def _begin(self) -> None:
         self._printed = time.monotonic()
         self._stop = threading.Event()
-        threading.Thread(target=self._report, args=(self._stop,), name="activity", daemon=True).start()
+        threading.Thread(
+            target=self._report, args=(self._stop,), name="activity", daemon=True
+        ).start()
 
     def _end(self) -> None:
         with self._display:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     help="Update only this package and the dependencies that have to change with it.",
 )
 @click.option(
-    "--update-base", is_flag=True, help="Pin the current digest of the base image; packages stay as they are."
+    "--update-base",
+    is_flag=True,
+    help="Pin the current digest of the base image; packages stay as they are.",
 )
 @click.option(
     "--exclude-newer",
@@ -70,7 +72,8 @@ def lock(
 ) -> None:
     """Solve environments and write lock files in conda-lock v1 format (default: all targets).
 
-    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
+    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes
+        the
     packages of that file, and adds what it lacks: Python and the base image.
     """
     from builder.cli.markdown import lock_changes
@@ -94,7 +97,11 @@ def lock(
     def lock_one(recipe: Recipe) -> dict[str, Any]:
         before = _earlier(recipe)
         made = project.lock(
-            recipe, update=update, update_base=update_base, exclude_newer=exclude_newer, solver=solver
+            recipe,
+            update=update,
+            update_base=update_base,
+            exclude_newer=exclude_newer,
+            solver=solver,
         )
         changes = compare_locks(before, made)
         if changes_file is not None:
@@ -106,8 +113,12 @@ def lock(
     context.each(recipes, lock_one, as_list=True)
 
 
-def _report(context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None) -> dict[str, Any]:
-    """Prints a lock that was written and returns it as JSON; ``changes`` is None for a first lock."""
+def _report(
+    context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None
+) -> dict[str, Any]:
+    """Print a lock that was written and returns it as JSON; ``changes`` is None for a first
+    lock.
+    """
 
     from builder.cli.markdown import summary
     from builder.lock.groups import left_out
@@ -135,7 +146,7 @@ def _report(context: Context, recipe: Recipe, made: Lock, changes: LockChanges |
 
 
 def _earlier(recipe: Recipe) -> Lock | None:
-    """The lock that will be replaced; None if there is none, or it is damaged."""
+    """Return the lock that will be replaced; None if there is none, or it is damaged."""
     from builder.lock.file import read_lock
 
     try:
@@ -148,4 +159,9 @@ def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:
     reasons = context.project.stale(recipe)
     state = f"stale: {'; '.join(reasons)}" if reasons else "fresh"
     context.output.text(f"{recipe.name}: {state}")
-    return {"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons}
+    return {
+        "target": recipe.name,
+        "lock": recipe.lock_path,
+        "fresh": not reasons,
+        "reasons": reasons,
+    }

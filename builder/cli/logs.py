@@ -1,8 +1,8 @@
 """Diagnostics: the log file of each command, and ``-v``/``-vv`` on stderr.
 
-Every command writes a log, so that there is something to send after a failure: into ``logs/`` in the
-cache, or the file that ``--log-file`` names. The newest 50 stay. :class:`_Redacted` formats every line,
-so no credential reaches a log.
+Every command writes a log, so that there is something to send after a failure: into ``logs/`` in
+the cache, or the file that ``--log-file`` names. The newest 50 stay. :class:`_Redacted` formats
+every line, so no credential reaches a log.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ _path: Path | None = None
 
 
 def log_path() -> Path | None:
-    """The log of this command; None before :func:`start_logging`, or when no log could be written."""
+    """Return the log of this command; None before :func:`start_logging`, or when no log could be
+    written.
+    """
     return _path
 
 
 class _Redacted(logging.Formatter):
-    """A formatter that removes credentials from complete lines, including tracebacks, and shows control
-    characters as escapes.
+    """A formatter that removes credentials from complete lines, including tracebacks, and shows
+    control characters as escapes.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,12 +48,13 @@ class _Redacted(logging.Formatter):
 
 
 def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0) -> None:
-    """Opens the log of this command.
+    """Open the log of this command.
 
     Args:
         cache: the cache folder; ``logs/`` in it takes the log unless ``log_file`` is given.
         log_file: the file that the user named with ``--log-file``; it is appended to.
-        verbosity: 0 writes to the log file only, 1 (``-v``) shows INFO on stderr, 2 (``-vv``) shows DEBUG.
+        verbosity: 0 writes to the log file only, 1 (``-v``) shows INFO on stderr, 2 (``-vv``) shows
+            DEBUG.
 
     A cache that is not writable is not an error: some commands do not need it.
 
@@ -76,15 +79,19 @@ def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0)
                 f"--log-file {log_file}: {e.strerror}", "name a file that you may write"
             ) from None
         return
-    handler.setFormatter(_Redacted("%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s"))
+    handler.setFormatter(
+        _Redacted("%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s")
+    )
     _add(handler)
     _path = path
-    log.debug("builder %s, Python %s, %s", __version__, platform.python_version(), platform.platform())
+    log.debug(
+        "builder %s, Python %s, %s", __version__, platform.python_version(), platform.platform()
+    )
     log.debug("command: %s", " ".join(sys.argv))
 
 
 def stop_logging() -> None:
-    """Closes the handlers of an earlier :func:`start_logging` in the same process."""
+    """Close the handlers of an earlier :func:`start_logging` in the same process."""
     global _path
     _path = None
     for name in ("builder", *_LIBRARIES):
@@ -110,7 +117,7 @@ def _open(path: Path) -> logging.Handler:
 
 
 def _new_log(folder: Path) -> Path:
-    """The name of a new log, after removing the oldest ones."""
+    """Return the name of a new log, after removing the oldest ones."""
     with contextlib.suppress(OSError):
         for old in sorted(folder.glob("*.log"))[: -(_LOGS - 1)]:
             old.unlink(missing_ok=True)

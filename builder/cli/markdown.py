@@ -1,7 +1,7 @@
 """Markdown for pull requests and release notes: changes of locks.
 
-Names and versions come from locks that others may have written, so each is a code span: it can neither
-mention a person nor become a link or HTML.
+Names and versions come from locks that others may have written, so each is a code span: it can
+neither mention a person nor become a link or HTML.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def code(text: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table."""
+    """Return the lines of a table."""
     lines = [_row(head), "|" + "---|" * len(head)]
     return [*lines, *(_row(row) for row in rows)]
 
@@ -36,7 +36,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def lock_changes(sections: Sequence[tuple[str, LockChanges]]) -> str:
-    """The text of a pull request that updates locks.
+    """Return the text of a pull request that updates locks.
 
     Args:
         sections: the name of each target (or file), and what changed.
@@ -66,7 +66,7 @@ def _section(name: str, changes: LockChanges, *, with_table: bool) -> str:
 
 
 def summary(changes: LockChanges) -> str:
-    """What changed, in one sentence."""
+    """Return what changed, in one sentence."""
     if not changes:
         return "Nothing changed."
     counts = [f"{changes.count(kind)} {kind}" for kind in ("changed", "added", "removed")]

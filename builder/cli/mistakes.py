@@ -31,9 +31,11 @@ _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 
 
 def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
-    """Moves flags of the group to the front that were typed after a command (``builder build x -q``).
+    """Move flags of the group to the front that were typed after a command (``builder build x
+    -q``).
 
-    What follows ``--`` belongs to a command that runs in a container. So do the words of ``run`` and ``job``.
+    What follows ``--`` belongs to a command that runs in a container. So do the words of ``run``
+    and ``job``.
     """
     words = list(args)
     end = words.index("--") if "--" in words else len(words)
@@ -45,13 +47,13 @@ def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Whether a command line has ``--json``; it may be one that cannot be parsed."""
+    """Return whether a command line has ``--json``; it may be one that cannot be parsed."""
     words = list(args)
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
 def explained(error: click.ClickException) -> tuple[str, str]:
-    """The message and the hint for an error of click."""
+    """Return the message and the hint for an error of click."""
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
@@ -70,7 +72,11 @@ def explained(error: click.ClickException) -> tuple[str, str]:
         near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
         if near:
             return message, f"did you mean {near[0]}?"
-    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "target":
+    if (
+        isinstance(error, click.MissingParameter)
+        and error.param is not None
+        and error.param.name == "target"
+    ):
         return message, "name a target: builder targets lists them"
     return message, general
 

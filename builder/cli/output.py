@@ -1,4 +1,6 @@
-"""What the command line prints: results on stdout, progress and messages on stderr, both in the log too."""
+"""What the command line prints: results on stdout, progress and messages on stderr, both in the log
+too.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ log = logging.getLogger("builder.output")
 
 
 class Output:
-    """Writes results to stdout and progress to stderr; the :class:`builder.progress.Reporter` of all stages.
+    """Writes results to stdout and progress to stderr; the :class:`builder.progress.Reporter` of
+    all stages.
 
-    Control characters of texts are shown as escapes (``\\x1b``): messages and tables quote registries, locks
-    and packages, which could set the terminal's title, clear the screen, or hide what follows.
+    Control characters of texts are shown as escapes (``\\x1b``): messages and tables quote
+    registries, locks and packages, which could set the terminal's title, clear the screen, or hide
+    what follows.
 
     Args:
         as_json: stdout takes one JSON document and nothing else.
@@ -36,20 +40,20 @@ class Output:
         self._activity = Activity(self.note)
 
     def result(self, value: Any, text: str | None = None) -> None:
-        """Prints the command's result: ``value`` with ``--json``, else ``text`` or nothing."""
+        """Print the command's result: ``value`` with ``--json``, else ``text`` or nothing."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
         elif text is not None:
             self.text(text)
 
     def text(self, text: str) -> None:
-        """Prints a part of the result, unless ``--json`` prints all of it at the end."""
+        """Print a part of the result, unless ``--json`` prints all of it at the end."""
         if not self.as_json:
             self._activity.clear()
             click.echo(visible(text))
 
     def table(self, table: Table) -> None:
-        """Prints a table that fits the terminal, unless the result is JSON."""
+        """Print a table that fits the terminal, unless the result is JSON."""
         if self.as_json:
             return
         from builder.cli.tables import fitted
@@ -82,7 +86,7 @@ class Output:
         self._say("warning: ", message, "yellow")
 
     def error(self, message: str, hint: str = "") -> None:
-        """Reports an error that ends the command."""
+        """Report an error that ends the command."""
         log.error("%s%s", message, f" (hint: {hint})" if hint else "")
         self.close()
         self._say("error: ", message, "red")
@@ -101,7 +105,7 @@ class Output:
         self._say("  log:  ", str(path))
 
     def close(self) -> None:
-        """Ends the display of tasks that an error left open."""
+        """End the display of tasks that an error left open."""
         self._activity.close()
 
     def _say(self, label: str, message: str, color: str | None = None) -> None:

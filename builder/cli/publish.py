@@ -39,7 +39,9 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     "--to",
     help="HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's repository; or oci:DIR.",
 )
-@click.option("--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags.")
+@click.option(
+    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
+)
 @click.option(
     "--only",
     multiple=True,
@@ -71,7 +73,9 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     help="Run the published image and the new one in turn; no tag moves if the new one is slower.",
 )
 @job_options
-@click.option("--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them.")
+@click.option(
+    "--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them."
+)
 @click.option(
     "--verify",
     type=click.Choice(["sent", "all"]),
@@ -80,8 +84,12 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     help="What to read back before a tag moves: what was sent, or the whole image.",
 )
 @click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
-@click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
-@click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
+@click.option(
+    "--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source."
+)
+@click.option(
+    "--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision."
+)
 @common_options
 @pass_context
 def publish(
@@ -104,7 +112,8 @@ def publish(
     revision: str | None,
     **job_values: Any,
 ) -> None:
-    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed.
+    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test
+    passed.
 
     Without TARGET it publishes the only target of the project.
     With --on slurm the image is pushed first, and a job tests it by its digest.
@@ -116,7 +125,9 @@ def publish(
     if only and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     if ab and no_tags:
-        raise UsageError("--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them")
+        raise UsageError(
+            "--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them"
+        )
     options = PublishOptions(
         to=to,
         month=month,
@@ -146,13 +157,14 @@ def publish_one(
     options: PublishOptions,
     agreed: Callable[[str], bool] = lambda question: True,
 ) -> dict[str, Any]:
-    """Builds and publishes one target, and prints what was done; returns what ``--json`` prints.
+    """Build and publishes one target, and prints what was done; returns what ``--json`` prints.
 
     Args:
         context: of the command.
         recipe: the target.
         options: of the command.
-        agreed: asks the user before anything is pushed; if it returns False, the build stays on this machine.
+        agreed: asks the user before anything is pushed; if it returns False, the build stays on
+            this machine.
     """
     from builder.publishing.publish import can_build_without_base
     from builder.publishing.publish import publish as publish_image
@@ -194,7 +206,7 @@ def publish_one(
 
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
-    """Puts the build into ``dist/``, and prints where."""
+    """Put the build into ``dist/``, and prints where."""
     from builder.publishing.publish import with_base
 
     name = result.recipe.name
@@ -205,13 +217,15 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 
 def _lines(done: Published) -> list[str]:
-    """The report of one target, for people."""
+    """Return the report of one target, for people."""
     from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
     if done.tags:
-        smoke = f"not smoke-tested: {done.untested}" if done.untested else f"smoke test: {done.smoke}"
+        smoke = (
+            f"not smoke-tested: {done.untested}" if done.untested else f"smoke test: {done.smoke}"
+        )
         lines.append(f"  tags: {', '.join(done.tags)}; {smoke}")
     if done.push:
         p = done.push
@@ -230,7 +244,7 @@ def _lines(done: Published) -> list[str]:
 
 
 def _rollback(done: Published) -> list[str]:
-    """What the tags named before, and the command that undoes their move."""
+    """Return what the tags named before, and the command that undoes their move."""
     lines = []
     for tag, digest in done.before.items():
         if digest in (None, done.digest):

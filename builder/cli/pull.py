@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Skip the download if the local copy already has the registry's digest.",
 )
-@click.option("--tag", default="latest", show_default=True, help="Tag or digest of the published image.")
+@click.option(
+    "--tag", default="latest", show_default=True, help="Tag or digest of the published image."
+)
 @click.option(
     "--from",
     "origin",
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
     help="The file or folder for a SIF, or the OCI layout; FILE.sqsh: also a plain squashfs. "
     "Default: site.images on a machine of the site, else dist/.",
 )
-@click.option("--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images.")
+@click.option(
+    "--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images."
+)
 @click.option(
     "--load",
     type=click.Choice(["podman", "podman-hpc"]),
@@ -61,8 +65,9 @@ def pull(
 ) -> None:
     """Download the published image of TARGET.
 
-    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --load into an engine's
-    storage. `builder run TARGET` and jobs then run it, until the next `builder build TARGET`.
+    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --load into
+    an engine's storage. `builder run TARGET` and jobs then run it, until the next `builder build
+    TARGET`.
 
     In place of TARGET an image can be named, without a project: it goes into the cache.
 
@@ -86,23 +91,27 @@ def pull(
     with closing(place):
         if load:
             engine = PullEngine(load, project.settings, out)
-            done = pull_into(engine, recipe, place, tag, if_changed=if_changed, record=project.layout)
+            done = pull_into(
+                engine, recipe, place, tag, if_changed=if_changed, record=project.layout
+            )
         else:
             squashfs = _squashfs(recipe, output, account)
             path = project.layout if squashfs else _output(recipe, output, account, project.layout)
-            done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out)
+            done = pull_image(
+                recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out
+            )
             done = _write_squashfs(context, recipe, done, squashfs) if squashfs else done
     text = f"{'now' if done.changed else 'already'} {done.reference}@{done.digest}\n  {done.place}"
     out.result(_value(done, recipe.name), f"{recipe.name} is {text}")
 
 
 def _value(done: Pulled, target: str | None) -> dict[str, Any]:
-    """The result as JSON."""
+    """Return the result as JSON."""
     return {**asdict(done), "target": target}
 
 
 def _pull_reference(context: Context, reference: str, load: EngineName | None) -> None:
-    """Pulls an image by its name: into the cache, or into an engine's storage."""
+    """Pull an image by its name: into the cache, or into an engine's storage."""
     from builder.publishing.engines import PullEngine, pull_into
     from builder.publishing.places import open_place
     from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
@@ -123,7 +132,7 @@ def _pull_reference(context: Context, reference: str, load: EngineName | None) -
 
 
 def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> Path:
-    """The file for a SIF, or the folder of the OCI layout."""
+    """Return the file for a SIF, or the folder of the OCI layout."""
     from builder.site.images import site_sif
 
     if recipe.format != "sif":
@@ -134,7 +143,8 @@ def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> 
 
 
 def _squashfs(recipe: Recipe, output: Path | None, account: str) -> Path | None:
-    """The file for a plain squashfs, which is made of the OCI image in dist/; None: none is wanted.
+    """Return the file for a plain squashfs, which is made of the OCI image in dist/; None: none is
+    wanted.
 
     Raises:
         UsageError: the target is a SIF.
@@ -155,7 +165,7 @@ def _squashfs(recipe: Recipe, output: Path | None, account: str) -> Path | None:
 
 
 def _write_squashfs(context: Context, recipe: Recipe, done: Pulled, path: Path) -> Pulled:
-    """Writes the image that was pulled into dist/ as a plain squashfs too."""
+    """Write the image that was pulled into dist/ as a plain squashfs too."""
     from dataclasses import replace
 
     from builder.image.convert import convert_image

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 )
 @common_options
 @pass_context
-def report(context: Context, names: tuple[str, ...], output: Path | None, share: Path | None) -> None:
+def report(
+    context: Context, names: tuple[str, ...], output: Path | None, share: Path | None
+) -> None:
     """Write the history of smoke tests as one HTML page.
 
     It shows verdicts, trends, and what changed. Without TARGET it shows every
@@ -87,7 +89,9 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
             raise UsageError(message, f"name one: builder report {targets[0]} --share {path}")
         folder = context.project.reports / targets[0]
         if not folder.is_dir():
-            raise UsageError(f"{targets[0]} has no report", f"run a test: builder smoke {targets[0]}")
+            raise UsageError(
+                f"{targets[0]} has no report", f"run a test: builder smoke {targets[0]}"
+            )
         stored = find_reports(f"{folder}/", folder)
     document = share([one.report for one in stored])
     write_output(path, to_bytes(document))

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 @click.command()
 @target_and_command
 @click.option(
-    "--print", "only_print", is_flag=True, help="Print the site's command line instead of running it."
+    "--print",
+    "only_print",
+    is_flag=True,
+    help="Print the site's command line instead of running it.",
 )
 @container_options
 @click.option(
@@ -40,12 +43,17 @@ if TYPE_CHECKING:
     help="With builder's own runtime: run only an image that was built or pulled before, as jobs do.",
 )
 @click.option(
-    "--gpus", type=click.IntRange(min=0), help="Number of GPUs; 0 for none. Default: all GPUs of the node."
+    "--gpus",
+    type=click.IntRange(min=0),
+    help="Number of GPUs; 0 for none. Default: all GPUs of the node.",
 )
 @click.option(
-    "--workdir", help="The folder to start in. To start in a folder of the host, mount it with --bind."
+    "--workdir",
+    help="The folder to start in. To start in a folder of the host, mount it with --bind.",
 )
-@click.option("--no-bind", is_flag=True, help="Do not mount the project folder; start in the image's own.")
+@click.option(
+    "--no-bind", is_flag=True, help="Do not mount the project folder; start in the image's own."
+)
 @click.option("-i", "--interactive", is_flag=True, help="Give the command a terminal.")
 @common_options
 @pass_context
@@ -66,10 +74,10 @@ def run(
 ) -> None:
     """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
 
-    It is the image that was pulled or built last. TARGET can be left out in a project of one target. The
-    project folder is mounted, and COMMAND (or the image's own) starts in it: an edited file needs no new
-    image. In place of TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current
-    folder is mounted then, unless it is the home folder.
+    It is the image that was pulled or built last. TARGET can be left out in a project of one
+    target. The project folder is mounted, and COMMAND (or the image's own) starts in it: an edited
+    file needs no new image. In place of TARGET an image can be named, without a project:
+    HOST/REPOSITORY:TAG. The current folder is mounted then, unless it is the home folder.
 
     \b
         builder run python train.py
@@ -84,7 +92,12 @@ def run(
 
     recipe, command = _recipe_and_command(context, words)
     if recipe is None:
-        given = {"--image": image, "--digest": digest, "--no-build": no_build, "--print": only_print}
+        given = {
+            "--image": image,
+            "--digest": digest,
+            "--no-build": no_build,
+            "--print": only_print,
+        }
         _refuse_recipe_options(words[0], given)
     request = ContainerRequest(
         image="",
@@ -107,8 +120,10 @@ def run(
     context_exit(code)
 
 
-def _recipe_and_command(context: Context, words: tuple[str, ...]) -> tuple[Recipe | None, tuple[str, ...]]:
-    """The target's recipe, or None if the first word is an image's name, and the command."""
+def _recipe_and_command(
+    context: Context, words: tuple[str, ...]
+) -> tuple[Recipe | None, tuple[str, ...]]:
+    """Return the target's recipe, or None if the first word is an image's name, and the command."""
     from builder.publishing.pull import is_reference
 
     if words and is_reference(words[0]):
@@ -117,14 +132,20 @@ def _recipe_and_command(context: Context, words: tuple[str, ...]) -> tuple[Recip
 
 
 def _refuse_recipe_options(reference: str, options: Mapping[str, object]) -> None:
-    """Raises UsageError for options that need a recipe."""
+    """Raise UsageError for options that need a recipe."""
     for option, given in options.items():
         if given:
-            raise UsageError(f"{option} needs a target, and {reference} is an image", f"leave out {option}")
+            raise UsageError(
+                f"{option} needs a target, and {reference} is an image", f"leave out {option}"
+            )
 
 
-def _print(context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None) -> int:
-    """Prints the command line: for a shell on the site, where the folder is another one. Returns 0."""
+def _print(
+    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None
+) -> int:
+    """Print the command line: for a shell on the site, where the folder is another one. Returns
+    0.
+    """
     from builder.cli.run_edf import print_edf
     from builder.cli.run_image import printed_image
     from builder.site.command import shell_line, site_command
@@ -144,9 +165,14 @@ def _print(context: Context, recipe: Recipe, request: ContainerRequest, given: R
 
 
 def _run(
-    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None, *, bind: bool
+    context: Context,
+    recipe: Recipe,
+    request: ContainerRequest,
+    given: RunImage | None,
+    *,
+    bind: bool,
 ) -> int:
-    """Runs the command on this machine; returns its exit code."""
+    """Run the command on this machine; returns its exit code."""
     from builder.cli.run_edf import run_edf
     from builder.cli.run_here import bind_folder, run_userns, where
     from builder.cli.run_image import image_to_run
@@ -156,7 +182,9 @@ def _run(
 
     runtime = recipe.site.runtime
     if bind:
-        request = bind_folder(request, context.project.root, recipe.conda.prefix, command_folder(recipe))
+        request = bind_folder(
+            request, context.project.root, recipe.conda.prefix, command_folder(recipe)
+        )
     site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
     chosen = given or image_to_run(context, recipe)
     request = replace(request, image=chosen.name)

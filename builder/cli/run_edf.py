@@ -1,4 +1,6 @@
-"""``builder run`` and ``builder job --interactive`` with the Container Engine, which srun starts."""
+"""``builder run`` and ``builder job --interactive`` with the Container Engine, which srun
+starts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def print_edf(context: Context, recipe: Recipe, request: ContainerRequest) -> None:
-    """Prints shell lines that write the file for ``srun --environment``, and the srun that uses it."""
+    """Print shell lines that write the file for ``srun --environment``, and the srun that uses
+    it.
+    """
     from builder.site.command import site_command
     from builder.site.edf import with_edf
     from builder.site.job_plan import edf_name
@@ -35,7 +39,7 @@ def print_edf(context: Context, recipe: Recipe, request: ContainerRequest) -> No
 
 
 def run_edf(recipe: Recipe, request: ContainerRequest) -> int:
-    """Runs a command with srun in the allocation of this shell; returns its exit code.
+    """Run a command with srun in the allocation of this shell; returns its exit code.
 
     Raises:
         UsageError: this shell has no allocation.
@@ -57,11 +61,15 @@ def run_edf(recipe: Recipe, request: ContainerRequest) -> int:
         check_sif(request.image, environ)
     made = site_command(recipe, request)
     # The current folder: the nodes must see the file.
-    with tempfile.NamedTemporaryFile("w", dir=Path.cwd(), prefix=".builder-", suffix=".toml") as file:
+    with tempfile.NamedTemporaryFile(
+        "w", dir=Path.cwd(), prefix=".builder-", suffix=".toml"
+    ) as file:
         os.fchmod(file.fileno(), 0o644)  # root of a node has no rights on some file systems
         file.write("\n".join([*made.edf, ""]))
         file.flush()
-        return run_site(recipe, [*_srun(request, file.name), *made.words], environ=environ).returncode
+        return run_site(
+            recipe, [*_srun(request, file.name), *made.words], environ=environ
+        ).returncode
 
 
 def _srun(request: ContainerRequest, file: str) -> list[str]:

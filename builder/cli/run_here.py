@@ -1,4 +1,6 @@
-"""What ``builder run`` does on this machine: the folder that it binds, and runs without a site's runtime."""
+"""What ``builder run`` does on this machine: the folder that it binds, and runs without a site's
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,37 @@ if TYPE_CHECKING:
     from builder.site.containers import ContainerRequest
 
 #: Folders of an image that a bound folder would hide.
-_SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
+_SYSTEM = (
+    "/",
+    "/bin",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/opt",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
 
 
 def bind_folder(
     request: ContainerRequest, root: Path, prefix: str = "/opt/conda", own: str | None = None
 ) -> ContainerRequest:
-    """The request with the project folder bound at its own path, as the folder in which the command starts.
+    """Return the request with the project folder bound at its own path, as the folder in which the
+    command starts.
 
-    So an edited file is seen at once, and what the command writes stays. A bind mount or ``--workdir`` of the
-    request takes precedence.
+    So an edited file is seen at once, and what the command writes stays. A bind mount or
+    ``--workdir`` of the request takes precedence.
 
     Args:
         request: what to run.
         root: the project folder.
         prefix: the environment's folder in the image, which must not be hidden.
-        own: where the image's own command starts: a folder below ``root``; None: where the image says.
+        own: where the image's own command starts: a folder below ``root``; None: where the image
+            says.
     """
     from builder.site.arguments import read_bind
 
@@ -49,32 +66,36 @@ def bind_folder(
 
 
 def bind_here(context: Context, request: ContainerRequest) -> ContainerRequest:
-    """The request with the current folder bound, for an image that others may have made.
+    """Return the request with the current folder bound, for an image that others may have made.
 
     The home folder and those above it are not bound.
     """
     folder = Path.cwd().resolve()
     if is_home(folder):
-        context.output.note("the home folder is not mounted: start in a folder of the project, or --bind")
+        context.output.note(
+            "the home folder is not mounted: start in a folder of the project, or --bind"
+        )
         return request
     return bind_folder(request, folder)
 
 
 def is_home(folder: Path) -> bool:
-    """Whether a folder is the home folder or above it."""
+    """Return whether a folder is the home folder or above it."""
     home = os.environ.get("HOME")
     return bool(home) and Path(str(home)).resolve().is_relative_to(folder)
 
 
 def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:
-    """Runs a command in the target's image without a container engine; returns its exit code.
+    """Run a command in the target's image without a container engine; returns its exit code.
 
     For the image see :func:`builder.cli.run_image.own_image`.
     """
     from builder.cli.run_image import own_image
     from builder.run.userns import UsernsRunner
 
-    options = _options(request, recipe.gpu.vendor)  # a wrong bind is reported before anything is built
+    options = _options(
+        request, recipe.gpu.vendor
+    )  # a wrong bind is reported before anything is built
     wanted = request.image if is_digest(request.image) else ""
     artifact, origin = own_image(context, recipe, wanted, may_build=request.may_build)
     context.output.note(f"running {recipe.name}{where(request)}: {origin}")
@@ -83,7 +104,7 @@ def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> i
 
 
 def run_reference(context: Context, reference: str, request: ContainerRequest) -> int:
-    """Pulls an image by its name into the cache, and runs a command in it; returns its exit code.
+    """Pull an image by its name into the cache, and runs a command in it; returns its exit code.
 
     The first runner that works runs it.
     """
@@ -104,7 +125,7 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
 
 
 def _vendor(request: ContainerRequest) -> GpuVendor:
-    """The vendor of this host's GPUs, if the request wants any."""
+    """Return the vendor of this host's GPUs, if the request wants any."""
     from builder.run.gpu import gpu_devices
 
     vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
@@ -112,7 +133,8 @@ def _vendor(request: ContainerRequest) -> GpuVendor:
 
 
 def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
-    """The runner's options. Variables without a value get this process's own, if it has them.
+    """Return the runner's options. Variables without a value get this process's own, if it has
+    them.
 
     Raises:
         UsageError: a bind mount is not valid.
@@ -122,7 +144,9 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
     from builder.site.shell import expand
 
     of_file = read_env_file(Path(expand(request.env_file, os.environ))) if request.env_file else {}
-    values = of_file | {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
+    values = of_file | {
+        name: os.environ.get(name) if v is None else v for name, v in request.env.items()
+    }
     return RunOptions(
         env={name: value for name, value in values.items() if value is not None},
         mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
@@ -144,7 +168,9 @@ def _mount(bind: str) -> Mount:
 
 
 def where(request: ContainerRequest) -> str:
-    """The folder in which the command starts, for a note, and whether what it writes there stays."""
+    """Return the folder in which the command starts, for a note, and whether what it writes there
+    stays.
+    """
     from builder.site.arguments import read_bind
 
     folder = request.workdir

@@ -25,14 +25,14 @@ class RunImage:
     """The image for a site's runtime."""
 
     name: str
-    """A reference, an id in the engine's storage, a SIF's path, or a digest; empty: builder's own runner
-    finds the image by the target."""
+    """A reference, an id in the engine's storage, a SIF's path, or a digest; empty: builder's own
+    runner finds the image by the target."""
     origin: str
     """Where it comes from, for a note; empty: nothing to say."""
 
 
 def chosen_image(recipe: Recipe, image: str, digest: str) -> RunImage | None:
-    """Returns the image that the options name; None if they name none.
+    """Return the image that the options name; None if they name none.
 
     Raises:
         UsageError: ``--digest`` has another form, or the site's runtime takes none.
@@ -51,7 +51,7 @@ def chosen_image(recipe: Recipe, image: str, digest: str) -> RunImage | None:
 
 
 def printed_image(context: Context, recipe: Recipe) -> RunImage:
-    """Returns the image for a command line that is printed: nothing is loaded."""
+    """Return the image for a command line that is printed: nothing is loaded."""
     from builder.site.images import image_reference
     from builder.site.pulled import recorded_pull
 
@@ -63,7 +63,7 @@ def printed_image(context: Context, recipe: Recipe) -> RunImage:
 
 
 def image_to_run(context: Context, recipe: Recipe) -> RunImage:
-    """Returns the image that was pulled or built, or else the published one, by its tag.
+    """Return the image that was pulled or built, or else the published one, by its tag.
 
     For docker, podman and podman-hpc an image in ``dist/`` is loaded into the engine.
 
@@ -97,7 +97,7 @@ def image_to_run(context: Context, recipe: Recipe) -> RunImage:
 
 
 def origin_of(recipe: Recipe, stored: StoredImage) -> str:
-    """Where an image in ``dist/`` comes from, with the command that replaces it."""
+    """Return where an image in ``dist/`` comes from, with the command that replaces it."""
     digest = stored.image.digest[:19]
     again = f"builder build {recipe.name}"
     if stored.pulled_from:
@@ -106,7 +106,7 @@ def origin_of(recipe: Recipe, stored: StoredImage) -> str:
 
 
 def _in_engine(recipe: Recipe, pulled: EnginePull) -> str:
-    """What the site's engine calls an image that was pulled into it."""
+    """Return what the site's engine calls an image that was pulled into it."""
     from builder.run.podman import migrated_ids
 
     # An image that podman-hpc had migrated before has its earlier name there.
@@ -118,13 +118,15 @@ def _in_engine(recipe: Recipe, pulled: EnginePull) -> str:
 
 
 def _loaded(context: Context, recipe: Recipe, image: Image) -> str:
-    """The id of an image in the storage of the site's engine."""
+    """Return the id of an image in the storage of the site's engine."""
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanStorage, migrated_ids
 
     runtime, project = recipe.site.runtime, context.project
     if runtime.kind == "docker":
-        return DockerRunner(project.settings, project.store, context.output).keep(image, recipe.name)
+        return DockerRunner(project.settings, project.store, context.output).keep(
+            image, recipe.name
+        )
     config = image.config_descriptor.digest
     if runtime.kind == "podman-hpc" and config in migrated_ids(runtime.command):
         return config.partition(":")[2]
@@ -138,7 +140,7 @@ def _loaded(context: Context, recipe: Recipe, image: Image) -> str:
 def own_image(
     context: Context, recipe: Recipe, wanted: str, *, may_build: bool = True
 ) -> tuple[Image | SifImage, str]:
-    """Returns the image for builder's own runner, and where it comes from.
+    """Return the image for builder's own runner, and where it comes from.
 
     It is the one that was pulled, if no build came after the pull; else it is built here.
 
@@ -153,7 +155,11 @@ def own_image(
     """
     project = context.project
     stored = project.stored(recipe)
-    if stored is not None and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
+    if (
+        stored is not None
+        and wanted in ("", stored.image.digest)
+        and (stored.pulled_from or not may_build)
+    ):
         return stored.image, origin_of(recipe, stored)
     if not may_build:
         return _placed_sif(context, recipe, wanted)
@@ -164,7 +170,7 @@ def own_image(
 
 
 def _placed_sif(context: Context, recipe: Recipe, wanted: str) -> tuple[SifImage, str]:
-    """The SIF in ``dist/``.
+    """Return the SIF in ``dist/``.
 
     Raises:
         ImageError: there is none, or it has another digest.
@@ -194,15 +200,17 @@ def _other_digest(recipe: Recipe, found: str, wanted: str) -> ImageError:
 
 
 def missing_image_hint(recipe: Recipe) -> str:
-    """The commands that put a target's image into ``dist/``."""
+    """Return the commands that put a target's image into ``dist/``."""
     return f"builder build {recipe.name}, or builder pull {recipe.name}"
 
 
 # jobs -------------------------------------------------------------------------------------------------------
 
 
-def job_with_image(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool) -> JobRequest:
-    """Returns the request with the digest of the image that the job runs, as far as it is known.
+def job_with_image(
+    context: Context, recipe: Recipe, request: JobRequest, *, submit: bool
+) -> JobRequest:
+    """Return the request with the digest of the image that the job runs, as far as it is known.
 
     That is the image that was pulled into an engine; with ``--submit`` the one that the registry
     has now under the tag. Without an answer of the registry the job runs the tag, with a warning.
@@ -220,10 +228,14 @@ def job_with_image(context: Context, recipe: Recipe, request: JobRequest, *, sub
     return request  # SIFs, and files of the Container Engine
 
 
-def _with_own_image(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool) -> JobRequest:
+def _with_own_image(
+    context: Context, recipe: Recipe, request: JobRequest, *, submit: bool
+) -> JobRequest:
     stored = context.project.stored(recipe)
     if stored is not None:
-        return replace(request, image=stored.image.digest) if submit and not request.image else request
+        return (
+            replace(request, image=stored.image.digest) if submit and not request.image else request
+        )
     if not (context.project.layout / f"{recipe.name}.sif").is_file():
         context.output.warn(
             f"no image of {recipe.name} in {context.project.layout} yet, and a job does not build one: "
@@ -232,7 +244,9 @@ def _with_own_image(context: Context, recipe: Recipe, request: JobRequest, *, su
     return request
 
 
-def _with_digest(context: Context, recipe: Recipe, request: JobRequest, *, submit: bool) -> JobRequest:
+def _with_digest(
+    context: Context, recipe: Recipe, request: JobRequest, *, submit: bool
+) -> JobRequest:
     from builder.publishing.pull import pinned_reference
     from builder.site.pulled import recorded_pull
 

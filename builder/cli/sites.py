@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def project_root(context: Context) -> Path | None:
-    """The project folder; None outside of a project, where the package's and the user's sites are known."""
+    """Return the project folder; None outside of a project, where the package's and the user's
+    sites are known.
+    """
     try:
         return context.project.root
     except ConfigError:
@@ -31,15 +33,15 @@ def project_root(context: Context) -> Path | None:
 def sites(ctx: click.Context) -> None:
     """List the known sites and when they were checked, print the file of one, or write a new one.
 
-    A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the file of this
-    package.
+    A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the file
+    of this package.
     """
     if ctx.invoked_subcommand is None:
         _list(ctx.obj)
 
 
 def _list(context: Context) -> None:
-    """Prints the known sites."""
+    """Print the known sites."""
 
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, site_files
@@ -86,7 +88,8 @@ def _gpus(site: SiteFile) -> str:
 def sites_show(context: Context, name: str) -> None:
     """Print the file of site NAME, with its comments; --json prints the site with what it extends.
 
-    The path is on stderr, so that stdout can become a file: builder sites show NAME > sites/NAME.yaml
+    The path is on stderr, so that stdout can become a file: builder sites show NAME >
+        sites/NAME.yaml
     """
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, unknown_site

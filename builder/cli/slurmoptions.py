@@ -50,7 +50,7 @@ job_options = decorated(slurm_options, _NODES)
 def take_job_options(
     values: dict[str, Any], *, runner: str | None = None, image: str = ""
 ) -> SlurmOptions | None:
-    """Takes the values of :data:`slurm_options` or :data:`job_options` out of those of a command.
+    """Take the values of :data:`slurm_options` or :data:`job_options` out of those of a command.
 
     Args:
         values: the command's parameters.
@@ -81,4 +81,6 @@ def take_job_options(
     from builder.smoke.options import SlurmOptions
 
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
-    return SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time, asked=read_slurm(raw))
+    return SlurmOptions(
+        image=image, nodes=nodes, account=account, time_limit=time, asked=read_slurm(raw)
+    )

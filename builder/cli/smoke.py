@@ -111,7 +111,9 @@ def smoke(
 
     options = SmokeOptions(runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus)
     slurm = take_job_options(job_values, runner=runner, image=image)
-    annotations = origin_annotations(os.environ.get("BUILDER_SOURCE"), os.environ.get("BUILDER_REVISION"))
+    annotations = origin_annotations(
+        os.environ.get("BUILDER_SOURCE"), os.environ.get("BUILDER_REVISION")
+    )
     recipe = context.one_recipe(target)
     if pair or rounds:
         wanted = check_ab(pair, rounds, {"--compare": compare, "--image": image})
@@ -155,7 +157,9 @@ def _smoke(
     result = context.project.build(recipe, annotations=annotations)
     place = context.project.place(result)
     earlier = _earlier_runs(context, recipe, shown.compare, result.digest) if shown.compare else []
-    job = complete_job(slurm, result, place, all_gpus=options.all_gpus) if slurm is not None else None
+    job = (
+        complete_job(slurm, result, place, all_gpus=options.all_gpus) if slurm is not None else None
+    )
     if job and "@" in job.image and not job.is_other and result.sif is None:
         hint = f"push it first: builder publish {recipe.name} --no-tags"
         context.output.note(f"the job runs {job.image}; {hint}")
@@ -166,7 +170,9 @@ def _smoke(
 
 
 def _earlier_runs(context: Context, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
-    """Return the runs that ``--compare`` names: stored in the project, or attached to a published image."""
+    """Return the runs that ``--compare`` names: stored in the project, or attached to a published
+    image.
+    """
     from builder.publishing.attest import SMOKE_REPORT
     from builder.publishing.publish import destination_text
     from builder.registry.referrers import fetch_attached
@@ -178,7 +184,9 @@ def _earlier_runs(context: Context, recipe: Recipe, text: str, digest: str) -> l
             if not recipe.registry.host:
                 return []
             reference = f"{destination_text(recipe)}:{name}"
-        artifacts = fetch_attached(reference, SMOKE_REPORT, context.settings, reporter=context.output)
+        artifacts = fetch_attached(
+            reference, SMOKE_REPORT, context.settings, reporter=context.output
+        )
         return [(reference, file.data) for artifact in artifacts for file in artifact.files]
 
     folder = context.project.reports / recipe.name

@@ -23,12 +23,16 @@ class PairOptions:
     """What ``--ab`` and ``--rounds`` ask for."""
 
     pair: tuple[str, str]
-    """The old and the new image, see :func:`builder.publishing.sides.named_side`; ``build`` is the build."""
+    """The old and the new image, see :func:`builder.publishing.sides.named_side`; ``build`` is the
+    build.
+    """
     rounds: int
 
 
-def check_ab(pair: tuple[str, str] | None, rounds: int | None, others: Mapping[str, object]) -> PairOptions:
-    """Checks the options of a comparison.
+def check_ab(
+    pair: tuple[str, str] | None, rounds: int | None, others: Mapping[str, object]
+) -> PairOptions:
+    """Check the options of a comparison.
 
     Args:
         pair: the value of ``--ab``.
@@ -56,7 +60,7 @@ def run_ab(
     slurm: SlurmOptions | None,
     annotations: dict[str, str],
 ) -> None:
-    """Compares two images, prints the result, and ends the command with its exit code.
+    """Compare two images, prints the result, and ends the command with its exit code.
 
     Args:
         context: of the command.
@@ -81,7 +85,10 @@ def run_ab(
     result = project.build(recipe, annotations=annotations) if BUILD in wanted.pair else None
     options = ab_options(_plan(context, recipe, result), options)
     built = {BUILD: built_side(project, result, slurm)} if result is not None else {}
-    sides = {which: {**named, **built}[name] for which, name in zip(("old", "new"), wanted.pair, strict=True)}
+    sides = {
+        which: {**named, **built}[name]
+        for which, name in zip(("old", "new"), wanted.pair, strict=True)
+    }
     if sides["old"].digest == sides["new"].digest:
         context.output.note("both images are the same: what differs is the machine")
     runs = run_sides(project, recipe, sides, options=options, rounds=wanted.rounds, slurm=slurm)
@@ -89,7 +96,7 @@ def run_ab(
 
 
 def _repository(recipe: Recipe) -> str:
-    """The repository of tags and digests."""
+    """Return the repository of tags and digests."""
     from builder.publishing.publish import destination_text
 
     if not recipe.registry.host:
@@ -101,7 +108,7 @@ def _repository(recipe: Recipe) -> str:
 
 
 def _plan(context: Context, recipe: Recipe, result: BuildResult | None) -> SmokePlan:
-    """What the recipe tests, by the packages of the build or of the lock file."""
+    """Return what the recipe tests, by the packages of the build or of the lock file."""
     from builder.lock.file import read_lock
     from builder.smoke.suggested import TORCH, plan_smoke
 
@@ -136,13 +143,17 @@ def _finish(context: Context, recipe: Recipe, sides: dict[str, Side], runs: AbRu
 
 
 def _exit_code(runs: AbRuns, result: Ab | None) -> tuple[int, str]:
-    """The exit code and the reason for it."""
+    """Return the exit code and the reason for it."""
     if result is None:
         return SmokeNotRun.exit_code, ": no verdict"
     if result.verdict == "unsteady":
-        return SmokeNotRun.exit_code, ": no verdict; run it again when nothing else uses the machine"
+        return (
+            SmokeNotRun.exit_code,
+            ": no verdict; run it again when nothing else uses the machine",
+        )
     if any(
-        run.verdict == "fail" for run in (runs.first["new"], *(r for one in runs.rounds for r in one[1:3]))
+        run.verdict == "fail"
+        for run in (runs.first["new"], *(r for one in runs.rounds for r in one[1:3]))
     ):
         return SmokeError.exit_code, ": the smoke test of the new image failed"
     if result.verdict == "slower":
@@ -150,12 +161,18 @@ def _exit_code(runs: AbRuns, result: Ab | None) -> tuple[int, str]:
     return 0, ""
 
 
-def _to_json(recipe: Recipe, sides: dict[str, Side], runs: AbRuns, result: Ab | None) -> dict[str, Any]:
+def _to_json(
+    recipe: Recipe, sides: dict[str, Side], runs: AbRuns, result: Ab | None
+) -> dict[str, Any]:
     return {
         "target": recipe.name,
         **{which: {"name": side.name, "digest": side.digest} for which, side in sides.items()},
         "runner": runs.first["old"].runner,
-        **(result.to_json() if result else {"verdict": "error", "rounds": 0, "figures": [], "notes": []}),
+        **(
+            result.to_json()
+            if result
+            else {"verdict": "error", "rounds": 0, "figures": [], "notes": []}
+        ),
         "first": {which: run.verdict for which, run in runs.first.items()},
         "runs": [run.path for run in runs.all],
     }

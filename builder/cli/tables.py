@@ -14,8 +14,8 @@ _INDENT = "    "
 def fitted(table: Table, width: int | None) -> list[str]:
     """Return the lines of a table that is not wider than ``width``, unless a single word is.
 
-    A table that fits has a line for each row. Otherwise the columns that do not fit are below the first
-    ones, with their headers::
+    A table that fits has a line for each row. Otherwise the columns that do not fit are below the
+    first ones, with their headers::
 
         target  groups  GPU
         lumi-g  ml gui  amd gfx90a
@@ -51,12 +51,16 @@ def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     lines = []
     for number in range(max(map(len, texts))):
         shown = [text[number] if number < len(text) else "" for text in texts]
-        lines.append(_GAP.join(text.ljust(width) for text, width in zip(shown, widths, strict=False)))
+        lines.append(
+            _GAP.join(text.ljust(width) for text, width in zip(shown, widths, strict=False))
+        )
     return lines
 
 
 def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
-    """Return a text as lines. A word that is longer than a line is not cut, so that it can be copied."""
+    """Return a text as lines. A word that is longer than a line is not cut, so that it can be
+    copied.
+    """
     lines: list[str] = []
     for part in text.splitlines():
         lines += textwrap.wrap(

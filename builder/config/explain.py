@@ -44,8 +44,10 @@ _NUMBERS = ("int_parsing", "int_type", "int_from_float", "float_parsing", "float
 _PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*")
 
 
-def config_error(error: ValidationError, yamls: Sequence[YamlFile], kind: type[Model]) -> ConfigError:
-    """Turns pydantic's errors into one error that names file, line and key of each.
+def config_error(
+    error: ValidationError, yamls: Sequence[YamlFile], kind: type[Model]
+) -> ConfigError:
+    """Turn pydantic's errors into one error that names file, line and key of each.
 
     Args:
         error: what pydantic raised.
@@ -54,7 +56,9 @@ def config_error(error: ValidationError, yamls: Sequence[YamlFile], kind: type[M
     """
     lines, hints = [], []
     for item in error.errors():
-        keys = tuple(key for key in item["loc"] if key != "[key]")  # pydantic's mark for keys of a mapping
+        keys = tuple(
+            key for key in item["loc"] if key != "[key]"
+        )  # pydantic's mark for keys of a mapping
         dotted = ".".join(str(key) for key in keys)
         problem, hint = _explain(item, keys, yamls, kind)
         lines.append(f"{_line_of(keys, yamls)}: {dotted}: {problem}")
@@ -63,7 +67,7 @@ def config_error(error: ValidationError, yamls: Sequence[YamlFile], kind: type[M
 
 
 def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
-    """The keys of pydantic's first error, and a sentence that begins with them."""
+    """Return the keys of pydantic's first error, and a sentence that begins with them."""
     first = error.errors(include_url=False)[0]
     problem = str(first["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     return first["loc"], f"{'.'.join(map(str, first['loc']))}: {problem}"
@@ -72,7 +76,7 @@ def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
 def _explain(
     item: Any, keys: tuple[Any, ...], yamls: Sequence[YamlFile], kind: type[Model]
 ) -> tuple[str, str]:
-    """Describes one of pydantic's errors; returns the problem and the hint."""
+    """Describe one of pydantic's errors; returns the problem and the hint."""
     fault, value = item["type"], item.get("input")
     is_key = bool(item["loc"]) and item["loc"][-1] == "[key]"
     if fault == "missing":
@@ -90,7 +94,9 @@ def _explain(
         return f"must be a list, and is {kind_of}", f"write {name}: [{words or 'VALUE'}]"
     if fault in ("dict_type", "model_type", "model_attributes_type"):
         known = ", ".join(_known_keys(keys, kind))
-        hint = f"write {name}: and KEY: VALUE lines below it" + (f"; keys: {known}" if known else "")
+        hint = f"write {name}: and KEY: VALUE lines below it" + (
+            f"; keys: {known}" if known else ""
+        )
         return f"must be a mapping, and is {kind_of}", hint
     problem = "Input should be a number" if fault in _NUMBERS else str(item["msg"])
     if problem.startswith("Input should be "):
@@ -108,14 +114,20 @@ def _unknown_key(keys: tuple[Any, ...], kind: type[Model]) -> tuple[str, str]:
         return f"unknown key; did you mean {near[0]}?", f"write {near[0]}:"
     if len(keys) == 1 and name.lower() in _FOREIGN_KEYS:
         return "unknown key", f"write {_FOREIGN_KEYS[name.lower()]}"
-    return f"unknown key; known keys: {', '.join(known)}", "use one of the known keys, or remove the line"
+    return (
+        f"unknown key; known keys: {', '.join(known)}",
+        "use one of the known keys, or remove the line",
+    )
 
 
 def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str, str]:
-    """A value, or a key of a mapping, that is not in a list."""
+    """Return a value, or a key of a mapping, that is not in a list."""
     expected = str((item.get("ctx") or {}).get("expected", ""))
     if is_key:
-        return f"unknown key; known keys: {expected}", "use one of the known keys, or remove the line"
+        return (
+            f"unknown key; known keys: {expected}",
+            "use one of the known keys, or remove the line",
+        )
     allowed = re.findall(r"'([^']*)'", expected)
     value = str(item.get("input"))
     near = difflib.get_close_matches(value.lower(), allowed, n=1)
@@ -127,7 +139,7 @@ def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str,
 
 
 def _written(keys: tuple[Any, ...], value: object, yamls: Sequence[YamlFile]) -> str:
-    """A scalar as it is in the file: YAML reads ``yes`` as true, and 2.30 as 2.3."""
+    """Return a scalar as it is in the file: YAML reads ``yes`` as true, and 2.30 as 2.3."""
     for yaml in yamls:
         if keys in yaml.texts:
             return yaml.texts[keys]
@@ -135,12 +147,12 @@ def _written(keys: tuple[Any, ...], value: object, yamls: Sequence[YamlFile]) ->
 
 
 def _scalar(text: str) -> str:
-    """A word as YAML text, with quotation marks where it needs them."""
+    """Return a word as YAML text, with quotation marks where it needs them."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _name(keys: tuple[Any, ...]) -> str:
-    """The last key that is not a position in a list."""
+    """Return the last key that is not a position in a list."""
     return next((str(key) for key in reversed(keys) if isinstance(key, str)), "")
 
 
@@ -158,7 +170,7 @@ def _as_text(keys: tuple[Any, ...], value: object, written: str) -> str:
 
 
 def _line_of(keys: tuple[Any, ...], yamls: Sequence[YamlFile]) -> str:
-    """Returns ``file:line`` of a key: in the recipe, or in a recipe that it extends."""
+    """Return ``file:line`` of a key: in the recipe, or in a recipe that it extends."""
     for length in range(len(keys), 0, -1):
         for yaml in yamls:
             if keys[:length] in yaml.lines:
@@ -167,7 +179,7 @@ def _line_of(keys: tuple[Any, ...], yamls: Sequence[YamlFile]) -> str:
 
 
 def _type_at(path: tuple[Any, ...], kind: Any) -> Any:
-    """The type of the value at ``path`` of a model; None if there is none."""
+    """Return the type of the value at ``path`` of a model; None if there is none."""
     for key in path:
         fields = getattr(kind, "model_fields", None)
         if fields is not None and key in fields:
@@ -181,13 +193,13 @@ def _type_at(path: tuple[Any, ...], kind: Any) -> Any:
 
 
 def _known_keys(path: tuple[Any, ...], kind: type[Model]) -> list[str]:
-    """Returns the keys that the model at ``path`` accepts."""
+    """Return the keys that the model at ``path`` accepts."""
     fields = getattr(_type_at(path, kind), "model_fields", {})
     return [key for key in fields if path or key not in _NOT_KEYS]
 
 
 def _bare_type(annotation: Any) -> Any:
-    """Removes ``Annotated`` and ``| None`` from a type."""
+    """Remove ``Annotated`` and ``| None`` from a type."""
     if get_origin(annotation) is Annotated:
         return _bare_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):

@@ -1,4 +1,6 @@
-"""Types of recipe values with validators: shell texts, times, binds, options, sizes, variable names."""
+"""Types of recipe values with validators: shell texts, times, binds, options, sizes, variable
+names.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from builder.text import CONTROL
 
 #: A variable in a shell text, or an escaped dollar sign.
-VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))", re.ASCII)
+VARIABLE = re.compile(
+    r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))", re.ASCII
+)
 _TARGET = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
@@ -23,7 +27,9 @@ _OPTION_PLACEHOLDERS = ("gpus", "total", "nodes")
 
 
 class Model(BaseModel):
-    """Base of all recipe models: unknown keys are errors, and values cannot change after loading."""
+    """Base of all recipe models: unknown keys are errors, and values cannot change after
+    loading.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -37,14 +43,16 @@ def empty() -> Any:
 
 
 def line(value: str) -> str:
-    """Validates a text of one line, without control characters.
+    """Validate a text of one line, without control characters.
 
     Raises:
         ValueError: the text contains a control character, such as a newline.
     """
     found = CONTROL.search(value)
     if found is not None:
-        raise ValueError(f"must be one line without control characters, and contains {_name_of(found[0])}")
+        raise ValueError(
+            f"must be one line without control characters, and contains {_name_of(found[0])}"
+        )
     return value
 
 
@@ -62,7 +70,7 @@ def _target(value: str) -> str:
 
 
 def shell_text(value: str) -> str:
-    """Validates a shell text: each dollar sign starts a variable name, or is written ``$$``.
+    """Validate a shell text: each dollar sign starts a variable name, or is written ``$$``.
 
     Raises:
         ValueError: the text contains another ``$`` construct, or more than one line.
@@ -78,7 +86,8 @@ def shell_text(value: str) -> str:
 
 
 def seconds(value: str) -> int:
-    """Returns the seconds of a Slurm time: ``MINUTES``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``.
+    """Return the seconds of a Slurm time: ``MINUTES``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``,
+    ``D-H:M:S``.
 
     Raises:
         ValueError: the text has another format, or the time is zero.
@@ -126,7 +135,9 @@ def _variable(value: str) -> str:
 
 def _virtual_package(value: str) -> str:
     if not value.startswith("__"):
-        raise ValueError(f"{value!r} is not a virtual package: their names begin with two '_': __{value}")
+        raise ValueError(
+            f"{value!r} is not a virtual package: their names begin with two '_': __{value}"
+        )
     return line(value)
 
 
@@ -172,7 +183,9 @@ def _day(value: str) -> str:
 
 def _host_pattern(value: str) -> str:
     if value and not re.fullmatch(r"[\w.-]*\{host\}[\w.-]*", value):
-        raise ValueError(f"{value!r}: write {{host}} once, with letters, digits, '.', '_' and '-' around it")
+        raise ValueError(
+            f"{value!r}: write {{host}} once, with letters, digits, '.', '_' and '-' around it"
+        )
     return value
 
 

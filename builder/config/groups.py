@@ -13,7 +13,7 @@ _GROUP = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 
 
 def recipe_groups(root: Path) -> set[str]:
-    """Returns the groups that the recipes in ``root/recipes`` name with ``group``.
+    """Return the groups that the recipes in ``root/recipes`` name with ``group``.
 
     Raises:
         ConfigError: a recipe is not valid YAML.

@@ -1,8 +1,9 @@
 """The rule that files and folders of a project are inside of its folder, symlinks followed.
 
-A clone of somebody's repository may have a symlink to any file or folder of the user's. So no file that a
-recipe names is read through one that leads out, because its lines are shown in messages, and builder neither
-writes into nor removes from a folder behind one. The project folder itself may be reached by a symlink.
+A clone of somebody's repository may have a symlink to any file or folder of the user's. So no file
+that a recipe names is read through one that leads out, because its lines are shown in messages, and
+builder neither writes into nor removes from a folder behind one. The project folder itself may be
+reached by a symlink.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from builder.errors import ConfigError
 
 
 def is_inside(path: Path, *folders: Path) -> bool:
-    """Whether a path is below one of the folders, symlinks followed."""
+    """Return whether a path is below one of the folders, symlinks followed."""
     real = path.resolve()
     return any(real.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def check_inside(path: Path, folders: Sequence[Path], where: str, hint: str = "") -> None:
-    """Raises ConfigError for a path that is not below one of the folders.
+    """Raise ConfigError for a path that is not below one of the folders.
 
     Args:
         path: the file or folder.
@@ -39,7 +40,8 @@ def check_inside(path: Path, folders: Sequence[Path], where: str, hint: str = ""
 
 
 def wider_project(root: Path, outside: Path, file: str) -> str:
-    """Return the hint to use the folder with a project and a path outside of it: a workspace of packages.
+    """Return the hint to use the folder with a project and a path outside of it: a workspace of
+    packages.
 
     Args:
         root: the project folder.
@@ -49,7 +51,9 @@ def wider_project(root: Path, outside: Path, file: str) -> str:
     Returns:
         The hint; empty if the path does not exist in the project's git repository.
     """
-    repository = next((folder for folder in root.absolute().parents if (folder / ".git").exists()), None)
+    repository = next(
+        (folder for folder in root.absolute().parents if (folder / ".git").exists()), None
+    )
     if repository is None or not outside.is_relative_to(repository) or not outside.exists():
         return ""
     folder = os.path.commonpath([root.absolute(), outside])
@@ -58,7 +62,8 @@ def wider_project(root: Path, outside: Path, file: str) -> str:
 
 
 def own_path(root: Path, name: str, hint: str = "") -> Path:
-    """Returns a file or folder of a project that builder writes, or whose files it reads by their names.
+    """Return a file or folder of a project that builder writes, or whose files it reads by their
+    names.
 
     Args:
         root: the project folder.
@@ -66,8 +71,8 @@ def own_path(root: Path, name: str, hint: str = "") -> Path:
         hint: what else the user can do.
 
     Raises:
-        ConfigError: it is outside of the project, or has a symlink that leads out: as an entry, or as an
-            entry of ``blobs``.
+        ConfigError: it is outside of the project, or has a symlink that leads out: as an entry, or
+            as an entry of ``blobs``.
     """
     path = root / name
     for entry in chain([path], path.glob("*"), path.glob("blobs/*")):

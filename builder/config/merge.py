@@ -16,7 +16,9 @@ from builder.errors import ConfigError
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges two mappings; where both have a value that is not a mapping, the one of ``above`` wins."""
+    """Merge two mappings; where both have a value that is not a mapping, the one of ``above``
+    wins.
+    """
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -28,7 +30,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_chain(name: str, files: Mapping[str, Path], what: str) -> list[YamlFile]:
-    """Reads a file and everything that it extends.
+    """Read a file and everything that it extends.
 
     Args:
         name: the file's name in ``files``.
@@ -39,7 +41,8 @@ def load_chain(name: str, files: Mapping[str, Path], what: str) -> list[YamlFile
         The files: the named one first, then what it extends.
 
     Raises:
-        ConfigError: a file is not valid YAML, extends a file that does not exist, or extends itself.
+        ConfigError: a file is not valid YAML, extends a file that does not exist, or extends
+            itself.
     """
     chain = [load_yaml(files[name])]
     names = [name]
@@ -58,7 +61,7 @@ def load_chain(name: str, files: Mapping[str, Path], what: str) -> list[YamlFile
 
 
 def near_hint(name: str, known: Sequence[str], cutoff: float = 0.5) -> str:
-    """A hint that asks for the most similar names; empty if none is similar.
+    """Return a hint that asks for the most similar names; empty if none is similar.
 
     Args:
         name: what the user wrote.
@@ -70,6 +73,6 @@ def near_hint(name: str, known: Sequence[str], cutoff: float = 0.5) -> str:
 
 
 def choices(name: str, known: Sequence[str]) -> str:
-    """A hint for a name that is not known: the most similar ones, and all (at most 20)."""
+    """Return a hint for a name that is not known: the most similar ones, and all (at most 20)."""
     listed = f"it has: {', '.join(known[:20]) or 'none'}{', ...' if len(known) > 20 else ''}"
     return f"{near_hint(name, known)} {listed}".strip()

@@ -1,7 +1,8 @@
 """Slurm at a site: what its partitions and QOS allow, and which of them a kind of job takes.
 
-``partitions`` and ``qos`` are facts: Slurm refuses what they do not allow, and builder says so before.
-``queues`` are choices: the options of each kind of job, unless the command line names others.
+``partitions`` and ``qos`` are facts: Slurm refuses what they do not allow, and builder says so
+before. ``queues`` are choices: the options of each kind of job, unless the command line names
+others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Limits(Model):
     min_nodes: Annotated[int, Field(ge=1)] = 1
     """Fewest nodes of a job."""
     time_by_nodes: dict[Annotated[int, Field(ge=1)], Time] = Field(default_factory=dict)
-    """Longest time limits of jobs with at most this many nodes, such as ``{91: 2:00:00, 183: 6:00:00}``."""
+    """Longest time limits of jobs with at most this many nodes, such as ``{91: 2:00:00, 183:
+    6:00:00}``.
+    """
     node_minutes: Annotated[int, Field(ge=1)] | None = None
     """Most nodes times minutes of a job."""
 
@@ -108,22 +111,29 @@ class Slurm(Model):
     segment: Time = "24:00:00"
     """Time limit of one segment of a chain. Advice, not a limit."""
     max_time: Time = ""
-    """Longest time limit of any job, where ``partitions`` and ``qos`` do not say it; empty: unknown."""
+    """Longest time limit of any job, where ``partitions`` and ``qos`` do not say it; empty:
+    unknown.
+    """
     partitions: dict[Line, PartitionLimits] = Field(default_factory=dict)
-    """The partitions, also those that no queue takes; empty: unknown, then any name is accepted. The name
-    ``""`` is Slurm's default partition, where jobs must not name one."""
+    """The partitions, also those that no queue takes; empty: unknown, then any name is accepted.
+    The name ``""`` is Slurm's default partition, where jobs must not name one."""
     qos: dict[Line, Qos] = Field(default_factory=dict)
-    """The qualities of service, also those that no queue takes; empty: unknown, then any name is accepted."""
+    """The qualities of service, also those that no queue takes; empty: unknown, then any name is
+    accepted.
+    """
     refused: dict[Line, Line] = Field(default_factory=dict)
-    """Options of sbatch that the site does not accept, each with the reason: ``mem``, ``partition``."""
+    """Options of sbatch that the site does not accept, each with the reason: ``mem``,
+    ``partition``.
+    """
     queues: dict[QueueName, Queue] = Field(default_factory=dict)
-    """``gpu``: some GPUs of a node; ``node``: one whole node; ``nodes``: several nodes (default: ``node``);
-    ``cpu``: no GPU; ``interactive``: salloc; ``build``: image builds on a compute node."""
+    """``gpu``: some GPUs of a node; ``node``: one whole node; ``nodes``: several nodes (default:
+    ``node``); ``cpu``: no GPU; ``interactive``: salloc; ``build``: image builds on a compute
+    node."""
     srun: tuple[Option, ...] = ()
     """Options of every srun."""
     salloc_on_node: bool = True
-    """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so commands
-    need srun."""
+    """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so
+    commands need srun."""
 
     @model_validator(mode="after")
     def _queues_exist(self) -> Slurm:
@@ -134,5 +144,7 @@ class Slurm(Model):
             ):
                 unknown = [one for one in value.split(",") if value and known and one not in known]
                 if unknown:
-                    raise ValueError(f"queues.{name}.{key}: {unknown[0]!r} is not one of {', '.join(known)}")
+                    raise ValueError(
+                        f"queues.{name}.{key}: {unknown[0]!r} is not one of {', '.join(known)}"
+                    )
         return self

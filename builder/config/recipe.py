@@ -1,8 +1,9 @@
 """Recipes: one YAML file per target, loaded into a frozen model.
 
-A recipe can extend another one with ``extends: NAME``. Mappings are merged key by key; all other values are
-replaced. A file whose name starts with ``_`` is not a target, but other recipes can extend it. With
-``site: NAME`` it starts from a site file (:mod:`builder.config.sites`); the recipe, and what it extends, win.
+A recipe can extend another one with ``extends: NAME``. Mappings are merged key by key; all other
+values are replaced. A file whose name starts with ``_`` is not a target, but other recipes can
+extend it. With ``site: NAME`` it starts from a site file (:mod:`builder.config.sites`); the recipe,
+and what it extends, win.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
@@ -36,7 +44,9 @@ from builder.errors import ConfigError
 from builder.version import __version__
 
 #: An ISO 8601 date or time. YAML turns an unquoted date into a date object, which is converted back to text.
-Date = Annotated[str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)]
+Date = Annotated[
+    str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)
+]
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
@@ -80,20 +90,22 @@ class Conda(Model):
     channels: tuple[Line, ...] = ()
     """Replaces the channels of the environment file; empty: use the file's."""
     exclude_newer: Date | None = None
-    """Ignore packages uploaded after this date, so that a new solve returns the same lock; ``month``: since
-    the month of locking began. None: use all."""
+    """Ignore packages uploaded after this date, so that a new solve returns the same lock;
+    ``month``: since the month of locking began. None: use all."""
     prefix: Line = "/opt/conda"
     """Where the environment is in the image; with the base's Python by default ``/opt/env``."""
     post_link: dict[Line, Literal["skip"]] = Field(default_factory=dict)
-    """``NAME: skip`` accepts a package although its link script does not run. The engine ``layered`` refuses
-    all other packages that have one."""
+    """``NAME: skip`` accepts a package although its link script does not run. The engine
+    ``layered`` refuses all other packages that have one."""
 
     @field_validator("prefix")
     @classmethod
     def _prefix_is_absolute(cls, value: str) -> str:
         prefix = value.rstrip("/")
         if not value.startswith("/") or ".." in value.split("/") or prefix in _SYSTEM_FOLDERS:
-            raise ValueError("must be an absolute path outside the system's folders, such as /opt/conda")
+            raise ValueError(
+                "must be an absolute path outside the system's folders, such as /opt/conda"
+            )
         return prefix
 
 
@@ -109,15 +121,15 @@ class Pip(Model):
     fallback: Literal["pip"] | None = None
     """Used when ``index_url`` does not answer; ``pip``: the indexes of pip's own configuration."""
     exclude_newer: Date | None = None
-    """Ignore files uploaded after this date. Works only with indexes that publish upload times; from others
-    uv takes nothing. ``month``: as for conda. None: use all."""
+    """Ignore files uploaded after this date. Works only with indexes that publish upload times;
+    from others uv takes nothing. ``month``: as for conda. None: use all."""
     build: dict[PackageName, WheelBuild] = Field(default_factory=dict)
     """How wheels of source packages are built, by package."""
 
 
 class Files(Model):
-    """Files to copy into the image. From a folder, tools' and builder's own output is left out, what
-    looks like a secret, and what ``.builderignore`` lists."""
+    """Files to copy into the image. From a folder, tools' and builder's own output is left out,
+    what looks like a secret, and what ``.builderignore`` lists."""
 
     source: Line
     """A file or folder, relative to the project folder."""
@@ -146,21 +158,26 @@ class Layers(Model):
     own_layer_from: Annotated[int, Field(ge=1)] = 4 << 20
     """A package gets its own layer when its archive has at least this many bytes."""
     groups: Annotated[int, Field(ge=1, le=64)] = 12
-    """Number of layers for the small packages of one package manager; the name selects the layer."""
+    """Number of layers for the small packages of one package manager; the name selects the
+    layer.
+    """
 
 
 class SifOptions(Model):
     """How a SIF is laid out.
 
-    ``flat``: one squashfs, which every runtime mounts. ``layered``: the squashfs of the base unchanged, and
-    the packages as overlay partitions above it. Rebuilding a layered SIF costs only what has changed;
-    Apptainer 1.x and SingularityCE 3.6 and later mount it, unless their configuration disables overlays.
+    ``flat``: one squashfs, which every runtime mounts. ``layered``: the squashfs of the base
+    unchanged, and the packages as overlay partitions above it. Rebuilding a layered SIF costs only
+    what has changed; Apptainer 1.x and SingularityCE 3.6 and later mount it, unless their
+    configuration disables overlays.
     """
 
     layout: Literal["flat", "layered"] = "flat"
     """One squashfs, or overlay partitions above the base's."""
     compression: Compression = "zstd"
-    """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support zstd."""
+    """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support
+    zstd.
+    """
 
 
 class Recipe(Model):
@@ -173,24 +190,28 @@ class Recipe(Model):
     group: tuple[Line, ...] = ()
     """Publish groups of the target: group ``ml`` is published by ``publish.py --ml``."""
     base: Line
-    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``, ``debian:SUITE`` or
-    ``sif:FILE``."""
+    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``,
+    ``debian:SUITE`` or ``sif:FILE``."""
     base_packages: tuple[Line, ...] = ()
-    """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or NAME:ARCHITECTURE."""
+    """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or
+    NAME:ARCHITECTURE.
+    """
     lock: Line | None = None
-    """A lock file that another tool wrote, relative to the project folder. One of conda-lock 1 to 4 is used
-    unchanged. From others, ``uv.lock``, ``pixi.lock``,
-    ``pylock.toml``, requirements with hashes and lists with ``@EXPLICIT``, builder makes its own lock, with
-    the same packages. None: builder solves."""
+    """A lock file that another tool wrote, relative to the project folder. One of conda-lock 1 to 4
+    is used unchanged. From others, ``uv.lock``, ``pixi.lock``, ``pylock.toml``, requirements with
+    hashes and lists with ``@EXPLICIT``, builder makes its own lock, with the same packages. None:
+    builder solves."""
     environment: Annotated[Line, Field(validate_default=True)] = ""
     """The file that names the packages, relative to the project folder: a conda environment file,
     ``pyproject.toml``, ``pixi.toml`` or pip's requirements. Not needed with ``lock``."""
     groups: tuple[Line, ...] = ()
-    """Groups of packages for the image: categories of conda-lock, dependency groups and extras of uv,
-    ``pylock.toml`` and ``pyproject.toml``. Empty: ``main``, which are the packages without a group."""
+    """Groups of packages for the image: categories of conda-lock, dependency groups and extras of
+    uv, ``pylock.toml`` and ``pyproject.toml``. Empty: ``main``, which are the packages without a
+    group."""
     python: Python = "conda"
-    """Where Python comes from: ``conda``: a package of the channels; ``base``: the base image, in a virtual
-    environment with pip packages alone; ``base-with-packages``: the same, and it sees the base's packages."""
+    """Where Python comes from: ``conda``: a package of the channels; ``base``: the base image, in a
+    virtual environment with pip packages alone; ``base-with-packages``: the same, and it sees the
+    base's packages."""
     lock_environment: Line | None = None
     """The environment of a ``pixi.lock`` or ``pixi.toml``; None: ``default``."""
     platform: Platform = "linux-64"
@@ -198,7 +219,9 @@ class Recipe(Model):
     gpu: Gpu = empty()
     """The GPUs that the image is for."""
     virtual_packages: dict[VirtualPackage, VirtualVersion] = Field(default_factory=dict)
-    """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
+    """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``,
+    ``__linux``.
+    """
     conda: Conda = empty()
     """Options of the conda packages."""
     pip: Pip = empty()
@@ -206,12 +229,14 @@ class Recipe(Model):
     files: tuple[Files, ...] = ()
     """Files to copy into the image."""
     steps: tuple[Step, ...] = ()
-    """Commands that run in the image while it is built, in order. Those before the first one with ``files:
-    true`` are below the recipe's ``files:``."""
+    """Commands that run in the image while it is built, in order. Those before the first one with
+    ``files: true`` are below the recipe's ``files:``."""
     env: dict[Variable, Line] = Field(default_factory=dict)
     """Environment variables of the image."""
     entrypoint: tuple[Line, ...] | None = None
-    """Replaces builder's entry point, which runs its arguments in the environment. None: use builder's."""
+    """Replaces builder's entry point, which runs its arguments in the environment. None: use
+    builder's.
+    """
     cmd: tuple[Line, ...] = ("python",)
     """Default command of the image."""
     workdir: Line = "/"
@@ -225,10 +250,12 @@ class Recipe(Model):
     layers: Layers = empty()
     """How packages become layers."""
     bytecode: Bytecode = "all"
-    """Which Python modules of the packages are compiled: ``all``, or ``none``: each process compiles what it
-    imports, again and again."""
+    """Which Python modules of the packages are compiled: ``all``, or ``none``: each process
+    compiles what it imports, again and again."""
     format: Format = "oci"
-    """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
+    """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity,
+    apptainer).
+    """
     sif: SifOptions = empty()
     """How a SIF is laid out."""
     smoke: SmokeTest = empty()
@@ -245,7 +272,9 @@ class Recipe(Model):
     @model_validator(mode="before")
     @classmethod
     def _prefix_of_base_python(cls, data: Any) -> Any:
-        """Bases that bring a Python often have it in ``/opt/conda``, which the environment would hide."""
+        """Bases that bring a Python often have it in ``/opt/conda``, which the environment would
+        hide.
+        """
         if not isinstance(data, dict) or data.get("python", "conda") == "conda":
             return data
         conda = data.get("conda") or {}
@@ -254,16 +283,22 @@ class Recipe(Model):
     @model_validator(mode="after")
     def _format_fits_site(self) -> Recipe:
         if self.format == "sif" and self.site.runtime.kind == "edf":
-            raise ValueError("format: sif: jobs with edf run a squashfs, made of an OCI image; write 'oci'")
+            raise ValueError(
+                "format: sif: jobs with edf run a squashfs, made of an OCI image; write 'oci'"
+            )
         return self
 
     @field_validator("env")
     @classmethod
     def _env_is_complete(cls, env: dict[str, str]) -> dict[str, str]:
-        """Docker's ``ENV PATH=/app:$PATH`` has no counterpart: the image would have the text ``$PATH``."""
+        """Docker's ``ENV PATH=/app:$PATH`` has no counterpart: the image would have the text
+        ``$PATH``.
+        """
         for name, value in env.items():
             if f"${name}" in value or f"${{{name}}}" in value:
-                raise ValueError(f"{name}: ${name} is not replaced by its value here: write the whole value")
+                raise ValueError(
+                    f"{name}: ${name} is not replaced by its value here: write the whole value"
+                )
         return env
 
     @field_validator("environment")
@@ -285,7 +320,8 @@ class Recipe(Model):
 
     @property
     def environment_path(self) -> Path:
-        """The environment file. It need not exist with ``lock``; without ``environment`` it never does.
+        """The environment file. It need not exist with ``lock``; without ``environment`` it never
+        does.
 
         :func:`builder.lock.environment.recipe_environment` reads it.
         """
@@ -298,15 +334,17 @@ class Recipe(Model):
 
     @property
     def uses_lock_unchanged(self) -> bool:
-        """Whether the target's lock file is one of conda-lock, used as it is: builder does not write it."""
+        """Whether the target's lock file is one of conda-lock, used as it is: builder does not
+        write it.
+        """
         return self.lock is not None and self.lock.endswith(_CONDA_LOCK_SUFFIXES)
 
     @property
     def lock_path(self) -> Path:
         """The lock file that images are built from.
 
-        It is the recipe's ``lock`` if that is used unchanged, else ``<stem>.<target>.lock.yml`` beside the
-        lock of another tool, or beside the environment file.
+        It is the recipe's ``lock`` if that is used unchanged, else ``<stem>.<target>.lock.yml``
+        beside the lock of another tool, or beside the environment file.
         """
         path = self.root / (self.lock or self.environment)
         if self.uses_lock_unchanged:
@@ -329,21 +367,21 @@ class Recipe(Model):
 
 
 def recipe_files(root: Path) -> dict[str, Path]:
-    """Returns the target names and their files in ``root/recipes``."""
+    """Return the target names and their files in ``root/recipes``."""
     files = yaml_files(own_path(root, "recipes"))
     return {name: path for name, path in files.items() if not name.startswith("_")}
 
 
 def load_recipe(name: str, root: Path) -> Recipe:
-    """Reads, merges and validates the recipe of a target.
+    """Read, merges and validates the recipe of a target.
 
     Args:
         name: the target.
         root: the project folder.
 
     Raises:
-        ConfigError: the target does not exist (the hint lists similar names), or a file is invalid (the
-            message names file, line and key).
+        ConfigError: the target does not exist (the hint lists similar names), or a file is invalid
+            (the message names file, line and key).
     """
     files = recipe_files(root)
     if name not in files:
@@ -359,7 +397,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
 
 
 def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> Recipe:
-    """Merges a recipe, those that it extends and its site file, and validates the result.
+    """Merge a recipe, those that it extends and its site file, and validates the result.
 
     Args:
         name: the target.
@@ -392,7 +430,7 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
 
 
 def _check_files(recipe: Recipe, yamls: list[YamlFile]) -> None:
-    """Raises ConfigError for an environment file or a lock outside of the project."""
+    """Raise ConfigError for an environment file or a lock outside of the project."""
     for key, value in (("lock", recipe.lock), ("environment", recipe.environment)):
         if value:
             named_in = next((yaml for yaml in yamls if key in yaml.data), yamls[0])
@@ -400,7 +438,7 @@ def _check_files(recipe: Recipe, yamls: list[YamlFile]) -> None:
 
 
 def _check_version(yaml: YamlFile) -> None:
-    """Raises ConfigError for a file in a newer format, before any of its other keys is refused."""
+    """Raise ConfigError for a file in a newer format, before any of its other keys is refused."""
     version = yaml.data.get("version", FORMAT_VERSION)
     if version is True or version != FORMAT_VERSION:
         at = yaml.where("version")

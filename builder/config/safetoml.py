@@ -1,13 +1,13 @@
 """The only reader of TOML: bounded in size, depth, and in the tables that a text makes.
 
-tomli makes a table, and a tuple of all names before it, for each part of a dotted key, and remembers each of
-them. So 120 kB are gigabytes of memory::
+tomli makes a table, and a tuple of all names before it, for each part of a dotted key, and
+remembers each of them. So 120 kB are gigabytes of memory::
 
     a.a.a.a.a.a.a = 1          a table for each a
     [a]                        6 bytes of text, about 1 kB of memory
 
-Each text is searched before it is parsed. Names in quotation marks have dots of their own, so strings and
-comments become one letter first.
+Each text is searched before it is parsed. Names in quotation marks have dots of their own, so
+strings and comments become one letter first.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Returns the tables of a TOML text.
+    """Return the tables of a TOML text.
 
-    tomli reads TOML 1.1, as uv does: formatters break the tables of a ``uv.lock`` into lines. Python's own
-    reader knows TOML 1.0 only.
+    tomli reads TOML 1.1, as uv does: formatters break the tables of a ``uv.lock`` into lines.
+    Python's own reader knows TOML 1.0 only.
 
     Raises:
         ValueError: it is no TOML, or exceeds a bound.
@@ -61,7 +61,7 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def _depth_exceeds(data: Any, limit: int) -> bool:
-    """Whether lists and mappings are nested deeper than this; does not recurse."""
+    """Return whether lists and mappings are nested deeper than this; does not recurse."""
     level: list[Any] = [data]
     for _ in range(limit):
         containers = (item for item in level if isinstance(item, dict | list))

@@ -1,15 +1,16 @@
 """The only reader of YAML: bounded in size, depth and in what aliases multiply.
 
-PyYAML bounds nothing. An alias stands for a whole node again, so ten lines can stand for terabytes of text::
+PyYAML bounds nothing. An alias stands for a whole node again, so ten lines can stand for terabytes
+of text::
 
     a: &a [x, x, x, x, x, x, x, x]
     b: &b [*a, *a, *a, *a, *a, *a, *a, *a]       64 texts
     c: &c [*b, *b, *b, *b, *b, *b, *b, *b]       512 texts, and so on
 
-And libyaml builds nodes recursively in C: with 200,000 brackets it runs out of stack and kills the process.
-So each text is checked before it is parsed into nodes. :func:`_is_plain` finds out fast that a text can have
-neither; that is the case of almost all lock files. Of all others the events are counted, which libyaml makes
-one by one without recursion.
+And libyaml builds nodes recursively in C: with 200,000 brackets it runs out of stack and kills the
+process. So each text is checked before it is parsed into nodes. :func:`_is_plain` finds out fast
+that a text can have neither; that is the case of almost all lock files. Of all others the events
+are counted, which libyaml makes one by one without recursion.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class _Loader(_BASE):  # type: ignore[misc]
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
         if isinstance(node.value, str) and len(node.value) > MAX_NUMBER:
-            raise _error(f"a number has {len(node.value)} characters, at most {MAX_NUMBER} are allowed", node)
+            raise _error(
+                f"a number has {len(node.value)} characters, at most {MAX_NUMBER} are allowed", node
+            )
         kind = node.tag.rpartition(":")[2]
         return self.construct_yaml_int(node) if kind == "int" else self.construct_yaml_float(node)
 
@@ -55,23 +58,25 @@ for _tag in ("int", "float"):
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, but at most one byte more than :func:`load` accepts. Raises OSError."""
+    """Return the content of a file, but at most one byte more than :func:`load` accepts. Raises
+    OSError.
+    """
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)
 
 
 def load(raw: bytes | str) -> Any:
-    """The value of a YAML document; None for an empty one.
+    """Return the value of a YAML document; None for an empty one.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or exceeds a bound. ``problem`` and, where known, ``problem_mark`` say
-            what and where.
+        yaml.YAMLError: it is no YAML, or exceeds a bound. ``problem`` and, where known,
+            ``problem_mark`` say what and where.
     """
     return _construct(raw, lambda loader: loader.get_single_data())
 
 
 def compose(raw: bytes | str) -> yaml.Node | None:
-    """The nodes of a YAML document, which know their lines. Raises as :func:`load`."""
+    """Return the nodes of a YAML document, which know their lines. Raises as :func:`load`."""
     node: yaml.Node | None = _construct(raw, lambda loader: loader.get_single_node())
     return node
 
@@ -87,7 +92,9 @@ def _construct(raw: bytes | str, construct: Any) -> Any:
             loader.dispose()
     except yaml.MarkedYAMLError as e:
         mark, last = e.problem_mark, data.count(b"\n")
-        if mark is not None and mark.line > last:  # libyaml counts the end of a last line without \n
+        if (
+            mark is not None and mark.line > last
+        ):  # libyaml counts the end of a last line without \n
             e.problem_mark = yaml.Mark(mark.name, mark.index, last, 0, None, 0)
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e:
@@ -105,18 +112,23 @@ def _check(data: bytes) -> None:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Whether a text has no anchor and is certainly not deep; all of it is a search for fixed bytes."""
+    """Return whether a text has no anchor and is certainly not deep; all of it is a search for
+    fixed bytes.
+    """
     if b"&" in data:
         return False
     opened = data.count(b"[") + data.count(b"{") - data.count(b"[]") - data.count(b"{}")
-    return opened <= _PLAIN_BRACKETS and b" " * _PLAIN_INDENT not in data.translate(_INDENT_TO_BLANK)
+    return opened <= _PLAIN_BRACKETS and b" " * _PLAIN_INDENT not in data.translate(
+        _INDENT_TO_BLANK
+    )
 
 
 def _count(data: bytes) -> None:
-    """Checks depth and aliases by the events of a text, without making nodes.
+    """Check depth and aliases by the events of a text, without making nodes.
 
-    ``starts`` holds the open lists and mappings: their anchor, and the size of everything before them. So
-    the size of a node is known at its end, and an alias adds the size of its anchor once more.
+    ``starts`` holds the open lists and mappings: their anchor, and the size of everything before
+    them. So the size of a node is known at its end, and an alias adds the size of its anchor once
+    more.
     """
     sizes: dict[str, int] = {}
     starts: list[tuple[str | None, int]] = []
@@ -146,5 +158,5 @@ def _count(data: bytes) -> None:
 
 
 def _error(problem: str, place: Any = None) -> yaml.MarkedYAMLError:
-    """An error as PyYAML's own, at the place of an event or node."""
+    """Return an error as PyYAML's own, at the place of an event or node."""
     return yaml.MarkedYAMLError(problem=problem, problem_mark=getattr(place, "start_mark", None))

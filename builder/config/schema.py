@@ -1,8 +1,9 @@
-"""The JSON schemas of recipes and site files, for editors (yaml-language-server) and other validators.
+"""The JSON schemas of recipes and site files, for editors (yaml-language-server) and other
+validators.
 
-They are made from the pydantic models. The descriptions are the docstrings of the fields, which Python does
-not keep: they are read from the source. A validator sees one file, before it is merged with others, so no key
-is required.
+They are made from the pydantic models. The descriptions are the docstrings of the fields, which
+Python does not keep: they are read from the source. A validator sees one file, before it is merged
+with others, so no key is required.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ _NONE = re.compile(r"(; )?\bNone:")
 
 
 def recipe_schema() -> dict[str, Any]:
-    """Returns the JSON schema (draft 2020-12) of a recipe file."""
+    """Return the JSON schema (draft 2020-12) of a recipe file."""
     schema = _schema(Recipe, "Recipe of builder", "the recipe")
     keys = schema["properties"]
     for internal in ("source", "root"):
         del keys[internal]
-    version = "The version of the recipe's format. A builder that is too old for it refuses the recipe."
+    version = (
+        "The version of the recipe's format. A builder that is too old for it refuses the recipe."
+    )
     keys["version"] = {"title": "Version", "description": version, "const": FORMAT_VERSION}
     description = keys["site"]["description"]
     keys["site"] = {
@@ -50,7 +53,7 @@ def _package_sites() -> list[str]:
 
 
 def site_schema() -> dict[str, Any]:
-    """Returns the JSON schema (draft 2020-12) of a site file."""
+    """Return the JSON schema (draft 2020-12) of a site file."""
     schema = _schema(SiteFile, "Site file of builder", "the site file")
     del schema["$defs"]["Site"]["properties"]["name"]  # a site has the name of its file
     return schema
@@ -86,7 +89,7 @@ class _Described(GenerateJsonSchema):
 
 
 def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """The docstrings below the fields of a model and of its parents."""
+    """Yield the docstrings below the fields of a model and of its parents."""
     for parent in reversed(model.__mro__):
         if not issubclass(parent, BaseModel) or parent is BaseModel:
             continue
@@ -100,6 +103,6 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """A docstring as one paragraph of Markdown."""
+    """Return a docstring as one paragraph of Markdown."""
     text = _NONE.sub(lambda found: "; not set:" if found[1] else "Not set:", text)
     return " ".join(_ROLE.sub(r"`\1`", text).replace("``", "`").split())

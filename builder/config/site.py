@@ -1,9 +1,9 @@
-"""The ``site:`` part of a recipe: a model of the target's machine. Everything in which sites differ is data
-here.
+"""The ``site:`` part of a recipe: a model of the target's machine. Everything in which sites differ
+is data here.
 
-A *shell text* may contain variables of the job's shell, ``$NAME`` or ``${NAME}``. The target machine replaces
-them when the command runs; ``$$`` is a dollar sign. Options of Slurm may contain ``{gpus}`` (GPUs per node),
-``{total}`` (GPUs of all nodes) and ``{nodes}``.
+A *shell text* may contain variables of the job's shell, ``$NAME`` or ``${NAME}``. The target
+machine replaces them when the command runs; ``$$`` is a dollar sign. Options of Slurm may contain
+``{gpus}`` (GPUs per node), ``{total}`` (GPUs of all nodes) and ``{nodes}``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Additions(Model):
     env: Variables = Field(default_factory=dict)
     """Variables in the container."""
     wrapper: tuple[ShellTextField, ...] = ()
-    """Words before the command in the container, such as a program that prepares libraries of the host."""
+    """Words before the command in the container, such as a program that prepares libraries of the
+    host.
+    """
     srun: tuple[Option, ...] = ()
     """Additional options of srun, such as ``--mpi=pmi2``."""
 
@@ -78,7 +80,8 @@ class Fabric(Additions):
     """Extra settings of jobs on more than one node: the high-speed network."""
 
     master_address: HostPattern = ""
-    """The name at which ranks of other nodes reach the first node, where the fast network has names of its
+    """The name at which ranks of other nodes reach the first node, where the fast network has names
+    of its
     own: ``{host}i``. Empty: the node's name."""
 
 
@@ -86,14 +89,16 @@ class Runtime(Model):
     """The container runtime of the site."""
 
     kind: RuntimeKind = "userns"
-    """``userns`` is builder's own runtime. ``edf`` is CSCS's Container Engine: ``srun --environment=FILE``
-    starts the container, and the job writes the file."""
+    """``userns`` is builder's own runtime. ``edf`` is CSCS's Container Engine: ``srun
+    --environment=FILE`` starts the container, and the job writes the file."""
     program: Line = ""
     """Name or path of the program; empty: the same as ``kind``."""
     options: tuple[ShellTextField, ...] = ()
     """Always added after ``run`` or ``exec``."""
     gpu: tuple[ShellTextField, ...] = ()
-    """Added when the container gets GPUs, such as ``--nv``; ``{count}`` is the number of GPUs, or ``all``."""
+    """Added when the container gets GPUs, such as ``--nv``; ``{count}`` is the number of GPUs, or
+    ``all``.
+    """
     ranks: tuple[ShellTextField, ...] = ()
     """Added when several containers communicate with each other."""
     binds: tuple[Bind, ...] = ()
@@ -101,16 +106,18 @@ class Runtime(Model):
     env: Variables = Field(default_factory=dict)
     """Variables in every container."""
     clean_env: bool = False
-    """Keep host variables out of the container, except ``pass_env``. By default, singularity and apptainer
-    pass all of them."""
+    """Keep host variables out of the container, except ``pass_env``. By default, singularity and
+    apptainer pass all of them."""
     pass_env: tuple[Variable, ...] = _PASS_ENV
-    """Host variables that always pass into the container; an entry matches all names that start with it."""
+    """Host variables that always pass into the container; an entry matches all names that start
+    with it.
+    """
     folders: tuple[ShellTextField, ...] = ()
-    """Folders to create on each node before the container starts, such as caches that must not be on a
-    network file system."""
+    """Folders to create on each node before the container starts, such as caches that must not be
+    on a network file system."""
     optional_binds: tuple[ShellTextField, ...] = ()
-    """Folders of the host to mount at the same path if they exist where the container starts; a variable that
-    is not set is skipped. For singularity and apptainer only."""
+    """Folders of the host to mount at the same path if they exist where the container starts; a
+    variable that is not set is skipped. For singularity and apptainer only."""
     home: ImageFolder = ""
     """HOME of jobs, where compute nodes do not mount the usual one, such as
     ``/work/{account}/{account}/$USER``; empty: unchanged."""
@@ -134,7 +141,9 @@ class Runtime(Model):
 
     @property
     def image_suffix(self) -> str:
-        """How the names of images end that are files: SIFs, and squashfs for ``edf``. Empty: OCI images."""
+        """How the names of images end that are files: SIFs, and squashfs for ``edf``. Empty: OCI
+        images.
+        """
         if self.kind == "edf":
             return ".sqsh"
         return ".sif" if self.takes_sif else ""
@@ -146,7 +155,9 @@ class Runtime(Model):
                 f"clean_env is for singularity and apptainer only: {self.kind} passes no host variables"
             )
         if self.optional_binds and not self.takes_sif:
-            raise ValueError(f"optional_binds are for singularity and apptainer only, not for {self.kind}")
+            raise ValueError(
+                f"optional_binds are for singularity and apptainer only, not for {self.kind}"
+            )
         if self.annotations and self.kind != "edf":
             raise ValueError(f"annotations are for edf only, not for {self.kind}")
         useless = [key for key in _COMMAND_LINE if self.kind == "edf" and getattr(self, key)]
@@ -171,7 +182,9 @@ class NodeHardware(Model):
     tasks: Annotated[int, Field(ge=1)] = 1
     """Processes per node of jobs without GPUs; each gets cores / tasks."""
     cpu_bind: Line = ""
-    """``--cpu-bind`` of srun for one process per GPU of a whole node: the cores closest to each GPU."""
+    """``--cpu-bind`` of srun for one process per GPU of a whole node: the cores closest to each
+    GPU.
+    """
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> NodeHardware:
@@ -203,15 +216,17 @@ class Site(Model):
     title: Line = ""
     """Name of the system for messages and comments; empty: the target's name."""
     checked: Day | None = None
-    """The day on which somebody compared this file with its sources (``builder sites`` lists it). A file that
-    extends another one does not inherit it."""
+    """The day on which somebody compared this file with its sources (``builder sites`` lists it). A
+    file that extends another one does not inherit it."""
     sources: tuple[Line, ...] = ()
-    """Where the values come from: pages and repositories, each with its date. Not inherited either."""
+    """Where the values come from: pages and repositories, each with its date. Not inherited
+    either.
+    """
     runtime: Runtime = empty()
     """The container runtime of the site."""
     images: ImageFolder = ""
-    """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``; ``{account}`` is
-    the job's."""
+    """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``;
+    ``{account}`` is the job's."""
     modules: tuple[Line, ...] = ()
     """Environment modules to load at the start of a job."""
     setup: tuple[str, ...] = ()
@@ -236,9 +251,13 @@ class Site(Model):
     def _edf_fits(self) -> Site:
         if self.runtime.kind == "edf" and self.slurm is None:
             raise ValueError("runtime edf needs 'slurm:': srun starts the container")
-        with_options = [key for key in ("fabric", "mpi") if getattr(getattr(self, key), "options", ())]
+        with_options = [
+            key for key in ("fabric", "mpi") if getattr(getattr(self, key), "options", ())
+        ]
         if self.runtime.kind == "edf" and with_options:
-            raise ValueError(f"{with_options[0]}.options: edf has no command line; use runtime.annotations")
+            raise ValueError(
+                f"{with_options[0]}.options: edf has no command line; use runtime.annotations"
+            )
         return self
 
     @model_validator(mode="after")
@@ -249,11 +268,13 @@ class Site(Model):
                 f"launcher {self.launcher} needs 'slurm:'; without Slurm write 'launcher: torchrun'"
             )
         if self.launcher == "mpi" and self.mpi is None:
-            raise ValueError("launcher mpi needs 'mpi:' (modules, binds, variables of the host's MPI)")
+            raise ValueError(
+                "launcher mpi needs 'mpi:' (modules, binds, variables of the host's MPI)"
+            )
         return self
 
 
 def slurm_of(site: Site) -> Slurm:
-    """Returns the Slurm configuration of a site that has one."""
+    """Return the Slurm configuration of a site that has one."""
     assert site.slurm is not None
     return site.slurm

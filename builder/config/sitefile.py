@@ -26,7 +26,9 @@ class SiteFile(Model):
     virtual_packages: dict[Line, Line] = Field(default_factory=dict)
     """Virtual packages of the machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     format: Format = "oci"
-    """What the machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
+    """What the machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity,
+    apptainer).
+    """
     sif: SifOptions = SifOptions()
     """How a SIF is laid out."""
     engine: Engine = "layered"
@@ -36,7 +38,7 @@ class SiteFile(Model):
 
 
 def read_site(name: str, files: Mapping[str, Path]) -> SiteFile:
-    """Reads, merges and validates a site file.
+    """Read, merges and validates a site file.
 
     Args:
         name: the site.

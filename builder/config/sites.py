@@ -1,7 +1,7 @@
 """Site files: what recipes for the same machine share, one YAML file per site.
 
-A site file has the keys of a recipe that describe a machine (:data:`SITE_KEYS`). A recipe names one,
-``site: NAME``, and everything in the recipe wins over it. Site files are, in this order:
+A site file has the keys of a recipe that describe a machine (:data:`SITE_KEYS`). A recipe names
+one, ``site: NAME``, and everything in the recipe wins over it. Site files are, in this order:
 
 1. ``sites/NAME.yaml`` of the project,
 2. those of this package.
@@ -53,7 +53,7 @@ _NAME = re.compile(r"_?[a-z0-9][a-z0-9.-]*")
 
 
 def site_files(root: Path | None) -> dict[str, Path]:
-    """Returns the names of the sites and their files.
+    """Return the names of the sites and their files.
 
     Args:
         root: the project folder; None: no project.
@@ -62,7 +62,7 @@ def site_files(root: Path | None) -> dict[str, Path]:
 
 
 def all_site_files(root: Path | None) -> dict[str, Path]:
-    """Returns the site files, with those that only others extend (``_NAME.yaml``)."""
+    """Return the site files, with those that only others extend (``_NAME.yaml``)."""
     found: dict[str, Path] = {}
     for folder in (PACKAGE_FOLDER, *([own_path(root, "sites")] if root is not None else [])):
         found |= yaml_files(folder)
@@ -70,23 +70,25 @@ def all_site_files(root: Path | None) -> dict[str, Path]:
 
 
 def origin(path: Path) -> Origin:
-    """Returns where a site file comes from."""
+    """Return where a site file comes from."""
     return "package" if path.parent == PACKAGE_FOLDER else "project"
 
 
 def yaml_files(folder: Path) -> dict[str, Path]:
-    """Returns the YAML files of a folder by their stems, without hidden ones."""
+    """Return the YAML files of a folder by their stems, without hidden ones."""
     paths = sorted(folder.glob("*.y*ml"))
     return {path.stem: path for path in paths if not path.name.startswith(".")}
 
 
 def is_site_name(name: str) -> bool:
-    """Whether a site file, or a file that others extend, can have this name."""
+    """Return whether a site file, or a file that others extend, can have this name."""
     return bool(_NAME.fullmatch(name))
 
 
-def load_site(name: str, root: Path | None, where: str = "") -> tuple[dict[str, Any], list[YamlFile]]:
-    """Reads a site file and everything that it extends.
+def load_site(
+    name: str, root: Path | None, where: str = ""
+) -> tuple[dict[str, Any], list[YamlFile]]:
+    """Read a site file and everything that it extends.
 
     Args:
         name: the site.
@@ -106,20 +108,26 @@ def load_site(name: str, root: Path | None, where: str = "") -> tuple[dict[str, 
 
 
 def load_site_from(name: str, files: Mapping[str, Path]) -> tuple[dict[str, Any], list[YamlFile]]:
-    """Like :func:`load_site`, but from given files, and also for a file that only others extend."""
+    """Return like :func:`load_site`, but from given files, and also for a file that only others
+    extend.
+    """
     yamls = load_chain(name, files, "site")
     for yaml in yamls:
         _check_keys(yaml)
     data: dict[str, Any] = {}
     for yaml in reversed(yamls):
         data = merge(data, {key: value for key, value in yaml.data.items() if key != "extends"})
-        if yaml is not yamls[0] and isinstance(data.get("site"), dict):  # nobody compared this file yet
-            data["site"] = {key: value for key, value in data["site"].items() if key not in OWN_KEYS}
+        if yaml is not yamls[0] and isinstance(
+            data.get("site"), dict
+        ):  # nobody compared this file yet
+            data["site"] = {
+                key: value for key, value in data["site"].items() if key not in OWN_KEYS
+            }
     return merge(data, {"site": {"name": name}}), yamls
 
 
 def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
-    """Returns the error for a site that does not exist; ``where`` is the place that names it."""
+    """Return the error for a site that does not exist; ``where`` is the place that names it."""
     known = list(site_files(root))
     at = f"{where}: site: " if where else ""
     if name in RETIRED:
@@ -144,19 +152,24 @@ def _check_keys(yaml: YamlFile) -> None:
             raise ConfigError(f"{yaml.where(key)}: {key}: not a key of a site file", hint)
     site = yaml.data.get("site") or {}
     if not isinstance(site, dict):
-        raise ConfigError(f"{yaml.where('site')}: site: not a mapping", "write the site's keys below it")
+        raise ConfigError(
+            f"{yaml.where('site')}: site: not a mapping", "write the site's keys below it"
+        )
     if "name" in site:
-        raise ConfigError(f"{yaml.where('site', 'name')}: site.name", "remove it: a site has its file's name")
+        raise ConfigError(
+            f"{yaml.where('site', 'name')}: site.name", "remove it: a site has its file's name"
+        )
 
 
 def site_of(yamls: list[YamlFile]) -> tuple[str, dict[str, Any], YamlFile | None]:
-    """Returns what a recipe and those that it extends say about their site.
+    """Return what a recipe and those that it extends say about their site.
 
     Args:
         yamls: the recipe's own file first.
 
     Returns:
-        The name (empty: none is named), the merged keys of ``site:``, and the file that names the site.
+        The name (empty: none is named), the merged keys of ``site:``, and the file that names the
+        site.
 
     Raises:
         ConfigError: ``site`` is neither a name nor a mapping.

@@ -23,8 +23,8 @@ _REASON = 'a reason is required; write  smoke: {none: "why the image is not test
 class SmokeTest(Model):
     """What the smoke test does. Keys can be combined; without any, the lock decides.
 
-    ``smoke: torch`` (``tensorflow``, ``jax``) is short for ``smoke: {framework: torch}``, and ``smoke: auto``
-    for no key at all.
+    ``smoke: torch`` (``tensorflow``, ``jax``) is short for ``smoke: {framework: torch}``, and
+    ``smoke: auto`` for no key at all.
     """
 
     framework: Framework | None = None
@@ -61,7 +61,9 @@ class SmokeTest(Model):
     def _are_modules(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not _MODULE.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a module, as after 'import' in Python")
+                raise ValueError(
+                    f"{name!r} is not the name of a module, as after 'import' in Python"
+                )
         return value
 
     @field_validator("none")
@@ -81,5 +83,5 @@ class SmokeTest(Model):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The mapping or a short form: editors must accept both."""
+        """Return the mapping or a short form: editors must accept both."""
         return {"anyOf": [{"enum": list(_SHORT)}, handler(core_schema)]}

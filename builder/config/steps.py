@@ -21,14 +21,16 @@ _RECORDED = "commands and variables of steps are recorded with the image"
 
 
 def refuse_secrets(env: Mapping[str, str], why: str) -> None:
-    """Raises ValueError if a variable's name or value looks like a credential; ``why`` ends the message."""
+    """Raise ValueError if a variable's name or value looks like a credential; ``why`` ends the
+    message.
+    """
     for name, value in env.items():
         if _SECRET.search(name) or _LOGIN.search(value):
             raise ValueError(f"{name} looks like a credential, and {why}")
 
 
 def _command(value: str) -> str:
-    """Validates a shell command, which may have several lines."""
+    """Validate a shell command, which may have several lines."""
     if not value.strip():
         raise ValueError("is empty: write a shell command")
     if found := CONTROL.search(value.replace("\n", "").replace("\t", "")):
@@ -55,7 +57,9 @@ class Step(Model):
     ]
     """A shell command, or a list of them. Each runs in a shell of its own, as root, in ``/``."""
     env: dict[Variable, Line] = Field(default_factory=dict)
-    """Environment variables of the commands, in addition to the image's. They are not in the image."""
+    """Environment variables of the commands, in addition to the image's. They are not in the
+    image.
+    """
     files: bool = False
     """The commands see the recipe's ``files:``; they run again when a file changes."""
     network: bool = False

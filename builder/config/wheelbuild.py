@@ -44,8 +44,9 @@ class WheelBuild(Model):
     needs: tuple[Requirements, ...] = ()
     """Build requirements in addition to those that the package declares."""
     no_isolation: bool = False
-    """The build sees the packages of the image (torch, numpy), and of the declared build requirements only
-    those that ``needs`` lists are added. False: it sees its build requirements alone."""
+    """The build sees the packages of the image (torch, numpy), and of the declared build
+    requirements only those that ``needs`` lists are added. False: it sees its build requirements
+    alone."""
     network: bool = False
     """The build may use the network. Its wheel then depends on what servers returned."""
     config_settings: dict[Line, Line] = Field(default_factory=dict)

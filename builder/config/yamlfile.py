@@ -25,12 +25,14 @@ class YamlFile:
     path: Path
     data: dict[str, Any]
     lines: dict[tuple[Key, ...], int] = field(default_factory=dict)
-    """Path of keys and list indexes -> line, counted from 1. The empty path is the document itself."""
+    """Path of keys and list indexes -> line, counted from 1. The empty path is the document
+    itself.
+    """
     texts: dict[tuple[Key, ...], str] = field(default_factory=dict)
     """Path of keys and list indexes -> the text of a scalar as it is in the file."""
 
     def where(self, *keys: Key) -> str:
-        """Returns ``file:line`` of a key, or of its nearest parent that the file contains."""
+        """Return ``file:line`` of a key, or of its nearest parent that the file contains."""
         at = tuple(keys)
         while at and at not in self.lines:
             at = at[:-1]
@@ -38,12 +40,14 @@ class YamlFile:
 
 
 def place_of(path: Path, *keys: Key) -> str:
-    """Returns ``FILE:LINE: KEY`` for messages about a key of a file that was loaded before.
+    """Return ``FILE:LINE: KEY`` for messages about a key of a file that was loaded before.
 
-    Without a line where the key is in another file, or the file has changed since; the key alone for a recipe
-    that is in no file (``Path()``).
+    Without a line where the key is in another file, or the file has changed since; the key alone
+    for a recipe that is in no file (``Path()``).
     """
-    names = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+    names = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(
+        "."
+    )
     if path == Path():
         return names
     try:
@@ -53,17 +57,17 @@ def place_of(path: Path, *keys: Key) -> str:
 
 
 def load_yaml(path: Path) -> YamlFile:
-    """Reads a YAML mapping.
+    """Read a YAML mapping.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, is not a mapping, or contains a key twice; the message
-            names file and line.
+        ConfigError: the file is missing, is not YAML, is not a mapping, or contains a key twice;
+            the message names file and line.
     """
     return parse_yaml(path, read_text(path))
 
 
 def parse_yaml(path: Path, text: str) -> YamlFile:
-    """Returns the YAML mapping of a file's text. Raises as :func:`load_yaml`."""
+    """Return the YAML mapping of a file's text. Raises as :func:`load_yaml`."""
     lines: dict[tuple[Key, ...], int] = {}
     texts: dict[tuple[Key, ...], str] = {}
     try:
@@ -75,13 +79,14 @@ def parse_yaml(path: Path, text: str) -> YamlFile:
         raise not_yaml(path, e, text) from None
     if not isinstance(data, dict):
         raise ConfigError(
-            f"{path}: contains a {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
+            f"{path}: contains a {type(data).__name__}, not a mapping of keys",
+            "write it as KEY: VALUE lines",
         )
     return YamlFile(path, data, lines, texts)
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
-    """Returns the content of a text file.
+    """Return the content of a text file.
 
     Args:
         path: the file.
@@ -95,7 +100,8 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
         data = read_bytes(path)
         if len(data) > MAX_BYTES:
             raise ConfigError(
-                f"{path}: the {what} has more than {MAX_BYTES} bytes", "split it; comments count too"
+                f"{path}: the {what} has more than {MAX_BYTES} bytes",
+                "split it; comments count too",
             )
         return data.decode()
     except FileNotFoundError:
@@ -105,12 +111,15 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
 
 
 def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:
-    """Returns the error for a file that is not valid YAML; it names the line where parsing failed."""
+    """Return the error for a file that is not valid YAML; it names the line where parsing
+    failed.
+    """
     conflict = _CONFLICT.search(text)
     if conflict:
         line = text.count("\n", 0, conflict.start()) + 1
         return ConfigError(
-            f"{path}:{line}: a conflict marker of git", "resolve the conflict: edit the file, or git checkout"
+            f"{path}:{line}: a conflict marker of git",
+            "resolve the conflict: edit the file, or git checkout",
         )
     mark = getattr(error, "problem_mark", None)
     at = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -132,7 +141,7 @@ def _collect(
     lines: dict[tuple[Key, ...], int],
     texts: dict[tuple[Key, ...], str],
 ) -> None:
-    """Adds the lines of a node and of everything below it to ``lines``, and scalars to ``texts``."""
+    """Add the lines of a node and of everything below it to ``lines``, and scalars to ``texts``."""
     lines.setdefault(at, node.start_mark.line + 1)
     if isinstance(node, yaml.ScalarNode):
         texts[at] = str(node.value)

@@ -1,8 +1,9 @@
-"""The apptainer engine: a definition file over builder's OCI image, built by apptainer or singularity.
+"""The apptainer engine: a definition file over builder's OCI image, built by apptainer or
+singularity.
 
-The command runs through spython's ``run_command``. spython's ``Client.build`` would hide failures: after a
-failed build it returns None, or the file of an earlier build. Here a failure is an error with apptainer's
-last lines.
+The command runs through spython's ``run_command``. spython's ``Client.build`` would hide failures:
+after a failed build it returns None, or the file of an earlier build. Here a failure is an error
+with apptainer's last lines.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def definition(request: BuildRequest, image: Image, layout: str) -> str:
         # the same lines as in the SIFs that builder writes itself
         "environment": metadata.environment.split("\n")[2:-1],
         "runscript": metadata.runscript.split("\n")[2:-1],
-        "labels": [f"{name} {' '.join(value.split())}" for name, value in metadata.labels.items() if value],
+        "labels": [
+            f"{name} {' '.join(value.split())}" for name, value in metadata.labels.items() if value
+        ],
     }
     name = request.recipe.name
     head = [
@@ -112,7 +115,7 @@ def definition(request: BuildRequest, image: Image, layout: str) -> str:
 
 
 def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
-    """Builds a definition file and returns ``image``.
+    """Build a definition file and returns ``image``.
 
     Raises:
         ImageError: apptainer failed, or reported success and wrote no file.
@@ -140,10 +143,11 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
 
 
 def environment(settings: Settings) -> Mapping[str, str]:
-    """This process's environment, with builder's temporary folder for apptainer unless another one is set.
+    """This process's environment, with builder's temporary folder for apptainer unless another one
+    is set.
 
-    It is without builder's own variables, such as REGISTRY_PASSWORD: cotainr passes it to the programs of
-    the packages that it installs.
+    It is without builder's own variables, such as REGISTRY_PASSWORD: cotainr passes it to the
+    programs of the packages that it installs.
     """
     names = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
     env = {name: value for name, value in os.environ.items() if not is_own(name)}
@@ -171,11 +175,13 @@ def _hint(lines: Sequence[str]) -> str:
         return ranges_hint()
     if "no space left" in text:
         return "free disk space, or choose a larger disk with --tmpdir / BUILDER_TMPDIR"
-    return "the lines above are apptainer's; --engine layered writes the SIF without running anything"
+    return (
+        "the lines above are apptainer's; --engine layered writes the SIF without running anything"
+    )
 
 
 def _move_to_cache(built: Path, request: BuildRequest, engine: str) -> SifImage:
-    """Replaces the target's last SIF of this engine in the cache."""
+    """Replace the target's last SIF of this engine in the cache."""
     cached = cached_sif(request, engine)
     with space_errors(cached.parent):
         built.replace(cached)

@@ -1,4 +1,6 @@
-"""The contract of all engines: ``build(request) -> result``; and where they put files while they build."""
+"""The contract of all engines: ``build(request) -> result``; and where they put files while they
+build.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class BuildRequest:
 
     recipe: Recipe
     lock: Lock
-    """If it pins no base (made by another tool), the current image of the recipe's ``base`` is used."""
+    """If it pins no base (made by another tool), the current image of the recipe's ``base`` is
+    used.
+    """
     lock_text: bytes
     """The lock file; it is in the image as ``/opt/builder/conda-lock.yml``."""
     settings: Settings
@@ -42,7 +46,9 @@ class BuildRequest:
     requested: frozenset[str] = frozenset()
     """Names of the packages that the environment file lists; conda records them as requested."""
     download_base: bool = True
-    """False does not download the layers of a base image in a registry. Enough where they can be mounted."""
+    """False does not download the layers of a base image in a registry. Enough where they can be
+    mounted.
+    """
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the manifest, in addition to the recipe's."""
     accept_licenses: bool = False
@@ -57,8 +63,8 @@ class BuildRequest:
 
     @property
     def created(self) -> int:
-        """When the image was created, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else the date of
-        the lock, else 1980.
+        """When the image was created, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else
+        the date of the lock, else 1980.
 
         Raises:
             LockError: the date of the lock is not a time.
@@ -88,14 +94,16 @@ class BuildResult:
     differences: tuple[StepDifference, ...] = ()
     """What a second run of the steps left otherwise, if the request asked for one."""
     missing_libraries: tuple[MissingLibrary, ...] = ()
-    """Shared libraries that the image lacks (not of engine cotainr, nor of an unchanged build of docker and
-    apptainer)."""
+    """Shared libraries that the image lacks (not of engine cotainr, nor of an unchanged build of
+    docker and apptainer)."""
     notes: tuple[str, ...] = ()
     """What the user should know about the build, a sentence each."""
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds by stage, in order."""
     definition: tuple[str, str] | None = None
-    """Dockerfile, definition file or conda environment that another program built, as (file suffix, text)."""
+    """Dockerfile, definition file or conda environment that another program built, as (file suffix,
+    text).
+    """
     image_lock: str = ""
     """``sha256:...`` of ``/opt/builder/conda-lock.yml`` in the image; empty: unknown."""
 
@@ -125,10 +133,12 @@ class Engine(Protocol):
     """Whether the same inputs always result in the same bytes."""
 
     def available(self) -> str | None:
-        """Returns None if the engine works on this host for this user, else the reason, within seconds."""
+        """Return None if the engine works on this host for this user, else the reason, within
+        seconds.
+        """
 
     def build(self, request: BuildRequest) -> BuildResult:
-        """Builds a target.
+        """Build a target.
 
         Raises:
             UsageError: The engine cannot build what the target needs.
@@ -147,19 +157,21 @@ class Clock:
         self._last = time.monotonic()
 
     def mark(self, stage: str) -> None:
-        """Ends a stage that began at the last mark."""
+        """End a stage that began at the last mark."""
         now = time.monotonic()
         self.timings[stage] = round(now - self._last, 4)
         self._last = now
 
 
 def cached_sif(request: BuildRequest, engine: str) -> Path:
-    """Returns the path of the target's last SIF by an engine.
+    """Return the path of the target's last SIF by an engine.
 
     It has a part for the project folder, because two projects may have targets of the same name.
     """
     project = hashlib.sha256(str(request.recipe.root).encode()).hexdigest()[:8]
-    path = CacheFolders(request.settings.cache).sif / f"{request.recipe.name}-{engine}-{project}.sif"
+    path = (
+        CacheFolders(request.settings.cache).sif / f"{request.recipe.name}-{engine}-{project}.sif"
+    )
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -167,7 +179,7 @@ def cached_sif(request: BuildRequest, engine: str) -> Path:
 
 @contextmanager
 def build_folder(request: BuildRequest) -> Iterator[Path]:
-    """Creates a temporary folder in the cache, where files can be hard links to the cache's blobs.
+    """Create a temporary folder in the cache, where files can be hard links to the cache's blobs.
 
     First removes the folders of builds that were killed.
     """

@@ -1,9 +1,10 @@
-"""The cotainr engine: the installed ``cotainr build``, with a conda environment file of the locked versions.
+"""The cotainr engine: the installed ``cotainr build``, with a conda environment file of the locked
+versions.
 
-cotainr unpacks a base, runs Miniforge's installer in it, lets conda solve the environment, and writes a SIF.
-The environment file lists every locked package by version and build, so conda has one solution, and builder
-serves the locked archives on this host. cotainr exits with 0 even after some failures (2025.7), so the engine
-checks that there is a file.
+cotainr unpacks a base, runs Miniforge's installer in it, lets conda solve the environment, and
+writes a SIF. The environment file lists every locked package by version and build, so conda has one
+solution, and builder serves the locked archives on this host. cotainr exits with 0 even after some
+failures (2025.7), so the engine checks that there is a file.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Cotainr:
 
     def available(self) -> str | None:
         if find_cotainr() is None:
-            return "cotainr is not installed (pip install cotainr, or load your site's module of it)"
+            return (
+                "cotainr is not installed (pip install cotainr, or load your site's module of it)"
+            )
         if find_apptainer() is None:
             return "cotainr needs apptainer or singularity, and neither is installed"
         return None
@@ -67,7 +70,9 @@ class Cotainr:
     def build(self, request: BuildRequest) -> BuildResult:
         program = find_cotainr()
         if program is None:
-            raise RunnerError(f"the engine cotainr does not work here: {self.available()}", "install it")
+            raise RunnerError(
+                f"the engine cotainr does not work here: {self.available()}", "install it"
+            )
         _require_licence(request)
         request = with_cotainr_prefix(request)
         recipe = request.recipe
@@ -75,10 +80,18 @@ class Cotainr:
         request.store.sweep(request.settings.tmpdir)
         base = open_locked_base(request)
         fetched = fetch_locked(request, ordered_packages(recipe, request.lock))
-        with build_folder(request) as folder, serve_packages(fetched, folder / "packages") as server:
+        with (
+            build_folder(request) as folder,
+            serve_packages(fetched, folder / "packages") as server,
+        ):
             (folder / "environment.yml").write_text(environment_file(request, server))
             command = [
-                *(program, "build", f"{folder}/image.sif", _base_option(request, base, folder / "base")),
+                *(
+                    program,
+                    "build",
+                    f"{folder}/image.sif",
+                    _base_option(request, base, folder / "base"),
+                ),
                 f"--conda-env={folder}/environment.yml",
                 *("--accept-licenses", "--no-color", "-v"),
             ]
@@ -92,20 +105,22 @@ class Cotainr:
             LockedBase(base.reference, base.digest),
             sif,
             engine=self.name,
-            notes=(f"the environment is in {PREFIX}, where cotainr installs it, beside its own conda",),
+            notes=(
+                f"the environment is in {PREFIX}, where cotainr installs it, beside its own conda",
+            ),
             timings=clock.timings,
             definition=("cotainr.yml", environment_file(request, "http://127.0.0.1:PORT")),
         )
 
 
 def find_cotainr() -> str | None:
-    """Returns the path of cotainr: on PATH, or beside builder's own Python."""
+    """Return the path of cotainr: on PATH, or beside builder's own Python."""
     beside = Path(sys.executable).with_name("cotainr")
     return shutil.which("cotainr") or (str(beside) if os.access(beside, os.X_OK) else None)
 
 
 def with_cotainr_prefix(request: BuildRequest) -> BuildRequest:
-    """Returns the request with the prefix of cotainr's environments."""
+    """Return the request with the prefix of cotainr's environments."""
     conda = request.recipe.conda.model_copy(update={"prefix": PREFIX})
     return replace(request, recipe=request.recipe.model_copy(update={"conda": conda}))
 
@@ -133,7 +148,9 @@ def _base_option(request: BuildRequest, base: BaseImage, folder: Path) -> str:
 
 
 def environment_file(request: BuildRequest, server: str) -> str:
-    """Return the conda environment file of all locked packages, which come from :func:`serve_packages`."""
+    """Return the conda environment file of all locked packages, which come from
+    :func:`serve_packages`.
+    """
     recipe = request.recipe
     packages = sorted(request.lock.for_platform(recipe.platform), key=lambda p: p.name)
     conda = [f"{p.name}={p.version}={p.build}" for p in packages if p.manager == "conda"]
@@ -159,15 +176,19 @@ class _Handler(SimpleHTTPRequestHandler):
 def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
     """Serve archives on the loopback interface and return the address.
 
-    ``/conda`` is a conda channel, ``/wheels/`` a page for pip's ``--find-links``. The hashes of the archives
-    were compared with the lock.
+    ``/conda`` is a conda channel, ``/wheels/`` a page for pip's ``--find-links``. The hashes of the
+    archives were compared with the lock.
     """
     from rattler.index import index_fs
 
     for name in ("conda/linux-64", "conda/noarch", "wheels"):
         (folder / name).mkdir(parents=True)
     for f in fetched:
-        parent = folder / "conda" / f.package.subdir if f.package.manager == "conda" else folder / "wheels"
+        parent = (
+            folder / "conda" / f.package.subdir
+            if f.package.manager == "conda"
+            else folder / "wheels"
+        )
         parent.mkdir(exist_ok=True)
         link_or_copy(f.path, parent / f.package.filename)
     asyncio.run(index_fs(folder / "conda", force=True, write_shards=False, write_zst=False))
@@ -182,8 +203,8 @@ def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
 
 
 def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
-    """The SIF in the cache: cotainr's, and above it entry point, smoke test, lock, files, variables and
-    labels.
+    """Return the SIF in the cache: cotainr's, and above it entry point, smoke test, lock, files,
+    variables and labels.
 
     In a layered SIF, cotainr's partition is unchanged.
     """
@@ -219,7 +240,7 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
 
 
 def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
-    """Runs cotainr and reports its progress.
+    """Run cotainr and reports its progress.
 
     Raises:
         ImageError: It failed, or exited with 0 and wrote no file.
@@ -229,7 +250,9 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 
     def listen(raw: str) -> None:
         line = _ESCAPES.sub("", raw).rstrip()
-        if line and not "\u2800" <= line[0] <= "\u28ff":  # cotainr's progress spinner: braille characters
+        if (
+            line and not "\u2800" <= line[0] <= "\u28ff"
+        ):  # cotainr's progress spinner: braille characters
             lines.append(line)
         if line.startswith("Cotainr:"):
             request.reporter.note(line)
@@ -245,7 +268,9 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 
 
 def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
-    """cotainr's environment. cotainr runs ``singularity``; if that is missing, a link leads to apptainer."""
+    """cotainr's environment. cotainr runs ``singularity``; if that is missing, a link leads to
+    apptainer.
+    """
     env = dict(environment(request.settings))
     tool = find_apptainer()
     if tool and shutil.which("singularity") is None:

@@ -19,7 +19,7 @@ ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "
 
 
 def find_engine(name: str) -> Engine:
-    """Returns the engine of that name.
+    """Return the engine of that name.
 
     Raises:
         UsageError: There is none.
@@ -32,13 +32,14 @@ def find_engine(name: str) -> Engine:
 
 
 def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
-    """Builds with an engine.
+    """Build with an engine.
 
-    An engine that is not repeatable returns its last build while the inputs are unchanged, see last_build.py.
+    An engine that is not repeatable returns its last build while the inputs are unchanged, see
+    last_build.py.
 
     Raises:
-        UsageError: The engine builds another format, or the recipe has what only ``layered`` can do: steps,
-            the Python of the base, or a choice of compiled modules.
+        UsageError: The engine builds another format, or the recipe has what only ``layered`` can
+            do: steps, the Python of the base, or a choice of compiled modules.
         RunnerError: The engine does not work on this host, or not for the image's processor.
         BuilderError: See :meth:`Engine.build`.
     """
@@ -80,7 +81,8 @@ def _require_supported(engine: Engine, recipe: Recipe) -> None:
     ignored = {
         "steps:": engine.name in ("docker", "cotainr") and recipe.step_count > 0,
         f"python: {recipe.python}": engine.name == "cotainr" and recipe.uses_base_python,
-        f"bytecode: {recipe.bytecode}": engine.name == "cotainr" and "bytecode" in recipe.model_fields_set,
+        f"bytecode: {recipe.bytecode}": engine.name == "cotainr"
+        and "bytecode" in recipe.model_fields_set,
     }
     for key, is_ignored in ignored.items():
         if is_ignored:
@@ -93,7 +95,11 @@ def _require_supported(engine: Engine, recipe: Recipe) -> None:
 def _require_processor(engine: Engine, recipe: Recipe) -> None:
     """Other engines than ``layered`` run programs of the image, such as its Python."""
     architecture = recipe.architecture
-    if engine.name == "layered" or architecture == host_architecture() or is_registered(architecture):
+    if (
+        engine.name == "layered"
+        or architecture == host_architecture()
+        or is_registered(architecture)
+    ):
         return
     raise RunnerError(
         f"the engine {engine.name} runs programs of the image: {cannot_run(architecture)}",

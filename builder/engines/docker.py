@@ -1,7 +1,8 @@
-"""The docker engine: a Dockerfile that adds the layers of builder, built by a Docker engine through its SDK.
+"""The docker engine: a Dockerfile that adds the layers of builder, built by a Docker engine through
+its SDK.
 
-The classic builder (Docker 20.10) is enough: no BuildKit, no network. The finished image is exported; then
-config, smoke test and publishing are as with every engine.
+The classic builder (Docker 20.10) is enough: no BuildKit, no network. The finished image is
+exported; then config, smoke test and publishing are as with every engine.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
 
 
 def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
-    """Loads the base into the Docker engine if needed, and returns its name there."""
+    """Load the base into the Docker engine if needed, and returns its name there."""
     import docker
 
     image = base.image()
@@ -143,7 +144,7 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
 
 
 def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag: str) -> None:
-    """Sends the context and reports the steps.
+    """Send the context and reports the steps.
 
     Raises:
         ImageError: A step failed; the message has the last lines of output.
@@ -171,7 +172,9 @@ def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag:
 
 
 def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
-    """Return the build context as a tar stream. The layers are read from the cache and not copied."""
+    """Return the build context as a tar stream. The layers are read from the cache and not
+    copied.
+    """
     files = [inline("Dockerfile", dockerfile.encode())]
     for name, layer in layers.items():
         described = layer.descriptor
@@ -180,7 +183,9 @@ def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
 
 
 def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> BaseImage:
-    """The finished image, on the base's own layers: the engine does not store how those were compressed."""
+    """Return the finished image, on the base's own layers: the engine does not store how those were
+    compressed.
+    """
     settings, store, architecture = request.settings, request.store, request.recipe.architecture
     image = client.images.get(tag)
     size = int(image.attrs.get("Size") or 0)
@@ -206,7 +211,7 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
 
 
 def _remove_image(client: Any, tag: str) -> None:
-    """Removes the tag but not the layers, which are the engine's build cache. Errors are ignored."""
+    """Remove the tag but not the layers, which are the engine's build cache. Errors are ignored."""
     import docker
     import requests
 

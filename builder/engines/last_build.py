@@ -1,8 +1,8 @@
 """The last build of an engine whose builds differ each time, even from the same inputs.
 
-Builds of the engines docker, apptainer and cotainr differ each time, so the last one is stored and reused
-while its inputs are unchanged. Otherwise `build`, `smoke` and `publish` would each build a different
-image, and the published image would not be the tested one.
+Builds of the engines docker, apptainer and cotainr differ each time, so the last one is stored and
+reused while its inputs are unchanged. Otherwise `build`, `smoke` and `publish` would each build a
+different image, and the published image would not be the tested one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from builder.layers.build import make_layer
 from builder.layers.cache import FORMAT, layer_record, recorded_layers
 from builder.layers.entry import LinkContext
 from builder.lock.ospackages import os_packages
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
+from builder.model import (
+    OCI_CONFIG,
+    OCI_MANIFEST,
+    Descriptor,
+    Image,
+    LockedBase,
+    SifImage,
+    canonical_json,
+)
 from builder.net.mirrors import mirrored_base
 from builder.store.records import read_record, write_record
 from builder.version import __version__
@@ -31,12 +39,12 @@ _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke
 class LastBuild:
     """The stored build of a target by one engine.
 
-    A record beside the SIF in the cache (``cached_sif`` with suffix ``.json``) holds the digest of the inputs
-    and the result.
+    A record beside the SIF in the cache (``cached_sif`` with suffix ``.json``) holds the digest of
+    the inputs and the result.
     """
 
     def __init__(self, engine: str, request: BuildRequest) -> None:
-        """Computes the digest of the inputs now, so that the next build notices changes during
+        """Compute the digest of the inputs now, so that the next build notices changes during
         this one.
 
         Raises:
@@ -49,7 +57,9 @@ class LastBuild:
         self._inputs = _inputs_digest(engine, request)
 
     def find(self) -> BuildResult | None:
-        """Returns the stored build if its inputs are the same and its files are intact, else None."""
+        """Return the stored build if its inputs are the same and its files are intact, else
+        None.
+        """
         data = read_record(self._record)
         if data is None or data["inputs"] != self._inputs:
             return None
@@ -58,7 +68,9 @@ class LastBuild:
         if artifact is None:
             return None
         conda = request.recipe.conda.model_copy(update={"prefix": data["prefix"]})
-        unchanged = f"unchanged since the build at {data['built']}; to build again: builder build --rebuild"
+        unchanged = (
+            f"unchanged since the build at {data['built']}; to build again: builder build --rebuild"
+        )
         return BuildResult(
             request.recipe.model_copy(update={"conda": conda}),
             request.lock,
@@ -70,13 +82,17 @@ class LastBuild:
         )
 
     def store(self, result: BuildResult) -> None:
-        """Records a build. Does nothing for a lock that pins no base."""
+        """Record a build. Does nothing for a lock that pins no base."""
         if self._inputs is None:
             return
         artifact, data = result.artifact, dict[str, Any]()
         if isinstance(artifact, SifImage):
             self._request.store.mark_verified(artifact.path, artifact.digest)
-            data = {"digest": artifact.digest, "size": artifact.size, "architecture": artifact.architecture}
+            data = {
+                "digest": artifact.digest,
+                "size": artifact.size,
+                "architecture": artifact.architecture,
+            }
         else:
             layers = [layer_record(layer) for layer in artifact.layers]
             config, manifest = artifact.config.decode(), artifact.manifest.decode()
@@ -93,7 +109,9 @@ class LastBuild:
         write_record(self._record, record)
 
     def _artifact(self, data: Mapping[str, Any]) -> Image | SifImage | None:
-        """Return the SIF or image of a record; None if it is damaged or was removed from the cache."""
+        """Return the SIF or image of a record; None if it is damaged or was removed from the
+        cache.
+        """
         store = self._request.store
         if self._request.recipe.format == "sif":
             sif = SifImage(self._sif, **data)
@@ -107,13 +125,15 @@ class LastBuild:
 
 
 def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
-    """A digest of everything that a build is made of: recipe, lock, base, and the files of builder and of the
-    recipe.
+    """Return a digest of everything that a build is made of: recipe, lock, base, and the files of
+    builder and of the recipe.
 
     None for a lock that pins no base, or not its OS packages: they may change at any time.
     """
     r = request
-    is_open = r.recipe.base_packages and os_packages(r.lock) is None and not is_made_here(r.recipe.base)
+    is_open = (
+        r.recipe.base_packages and os_packages(r.lock) is None and not is_made_here(r.recipe.base)
+    )
     if r.lock.base is None or is_open:
         return None
     # the paths in these files do not matter here, only their contents

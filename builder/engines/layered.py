@@ -34,8 +34,8 @@ FILES_TITLE = "builder: entry point, smoke test, files"
 class Layered:
     """Builds without other programs, daemon or root.
 
-    It runs nothing of what it installs, except for the steps of the recipe, and the image's Python, which
-    compiles the packages' modules.
+    It runs nothing of what it installs, except for the steps of the recipe, and the image's Python,
+    which compiles the packages' modules.
     """
 
     name = "layered"
@@ -110,7 +110,9 @@ class Stack:
     ) -> BuildResult:
         """Return the result of the build that made ``artifact`` of these layers."""
         request, recipe, base = self._request, self._request.recipe, self.inputs.base
-        missing = missing_libraries(recipe, base, self.layers, self._files, request.store, request.reporter)
+        missing = missing_libraries(
+            recipe, base, self.layers, self._files, request.store, request.reporter
+        )
         return BuildResult(
             recipe,
             request.lock,
@@ -128,7 +130,8 @@ class Stack:
         """Run a step over the layers so far, unless the cache has its layer; add the layer.
 
         Raises:
-            ImageError, RunnerError, FetchError, SpaceError: See :func:`builder.steps.run.cached_step`.
+            ImageError, RunnerError, FetchError, SpaceError: See
+                :func:`builder.steps.run.cached_step`.
         """
         # imported here: most targets have no steps
         from builder.oci.image import image_of
@@ -209,7 +212,9 @@ def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack
     )
     clock.mark("layers")
     bytecode = bytecode_layers(
-        BytecodeRequest(files, inputs.base, recipe, settings, store, total, packages.layers, reporter)
+        BytecodeRequest(
+            files, inputs.base, recipe, settings, store, total, packages.layers, reporter
+        )
     )
     clock.mark("bytecode")
     return Stack(request, inputs, files, packages, bytecode)

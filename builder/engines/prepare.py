@@ -43,8 +43,8 @@ class Inputs:
 
 
 def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
-    """Returns the lock's packages for the recipe's platform in link order: conda by dependencies, then pip by
-    name.
+    """Return the lock's packages for the recipe's platform in link order: conda by dependencies,
+    then pip by name.
 
     Raises:
         ImageError: The lock has none for this platform.
@@ -76,7 +76,7 @@ def _no_packages(recipe: Recipe, lock: Lock) -> ImageError:
 
 
 def open_locked_base(request: BuildRequest) -> BaseImage:
-    """Opens the base that the lock pins. If it pins none (made by another tool), opens the
+    """Open the base that the lock pins. If it pins none (made by another tool), opens the
     current image of the recipe's base. The OS packages of the lock are its topmost layer.
 
     Raises:
@@ -114,11 +114,18 @@ def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseI
 
 
 def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
-    """The base with a layer of the lock's OS packages; a lock without them gets the current ones.
+    """Return the base with a layer of the lock's OS packages; a lock without them gets the current
+    ones.
 
-    A base that builder makes has those of the recipe already, but not those of the build of a wheel.
+    A base that builder makes has those of the recipe already, but not those of the build of a
+    wheel.
     """
-    recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
+    recipe, settings, store, reporter = (
+        request.recipe,
+        request.settings,
+        request.store,
+        request.reporter,
+    )
     build = recipe.pip.build.get(request.wheel_of, WheelBuild())
     own = () if is_made_here(recipe.base) else recipe.base_packages
     if not own and not build.base_packages:
@@ -162,7 +169,7 @@ def _resolve_base(request: BuildRequest) -> LockedBase:
 
 
 def download_inputs(request: BuildRequest) -> None:
-    """Downloads the base and the packages into the cache, for a later build without a network.
+    """Download the base and the packages into the cache, for a later build without a network.
 
     Raises:
         FetchError, ImageError, RegistryError, SpaceError: A download failed.
@@ -172,7 +179,8 @@ def download_inputs(request: BuildRequest) -> None:
 
 
 def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[Fetched, ...]:
-    """Returns the archives of packages, in the same order; downloads those that are not in the cache.
+    """Return the archives of packages, in the same order; downloads those that are not in the
+    cache.
 
     Raises:
         FetchError, SpaceError: A download failed.
@@ -195,8 +203,8 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
     """Open the base and fetch the packages.
 
     Raises:
-        FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not available or
-        damaged.
+        FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not
+        available or damaged.
     """
     request.store.sweep(request.settings.tmpdir)
     packages = ordered_packages(request.recipe, request.lock)
@@ -208,13 +216,19 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
 
 
 def _context(request: BuildRequest, fetched: tuple[Fetched, ...]) -> LinkContext:
-    """What linking depends on. It is recorded, so that the archive of Python is read once."""
+    """Return what linking depends on. It is recorded, so that the archive of Python is read
+    once.
+    """
     recipe, store = request.recipe, request.store
     context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
-    python = next((f for f in fetched if (f.package.manager, f.package.name) == ("conda", "python")), None)
+    python = next(
+        (f for f in fetched if (f.package.manager, f.package.name) == ("conda", "python")), None
+    )
     if python is None:
         return context
-    key = cache_key([FORMAT, "python", python.package.key, python.package.url, python.package.version])
+    key = cache_key(
+        [FORMAT, "python", python.package.key, python.package.url, python.package.version]
+    )
     record = store.folders.index / f"python-{key}.json"
     known = read_record(record)
     if known is None:

@@ -56,7 +56,7 @@ class CondaPackage:
 
 
 def write_package(package: CondaPackage, channel: Path) -> Path:
-    """Writes a package into its subdir of a channel's folder; returns the file."""
+    """Write a package into its subdir of a channel's folder; returns the file."""
     folder = channel / package.subdir
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / package.filename
@@ -75,7 +75,7 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
 
 
 def _info(package: CondaPackage) -> dict[str, File]:
-    """The files in ``info/``: what the package is, and what it contains."""
+    """Return the files in ``info/``: what the package is, and what it contains."""
     paths = [_path(name, f) for name, f in sorted(package.files.items())]
     info: dict[str, Any] = {
         "index.json": _index(package),
@@ -115,7 +115,7 @@ def _json(value: Any) -> bytes:
 
 
 def _path(name: str, f: File) -> dict[str, Any]:
-    """The entry of a file in ``paths.json``."""
+    """Return the entry of a file in ``paths.json``."""
     content = b"" if f.link else f.data
     return {
         "_path": name,
@@ -126,7 +126,7 @@ def _path(name: str, f: File) -> dict[str, Any]:
 
 
 def _compressed(files: Mapping[str, File]) -> bytes:
-    """A ``.tar.zst`` with the files in the order of their names."""
+    """Return a ``.tar.zst`` with the files in the order of their names."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, f in sorted(files.items()):

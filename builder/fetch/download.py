@@ -26,12 +26,12 @@ _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def open_partial(path: Path, package: LockedPackage) -> PartialFile:
-    """Opens what was downloaded of a package so far. The caller has claimed the file."""
+    """Open what was downloaded of a package so far. The caller has claimed the file."""
     return PartialFile(path, ("sha256",) if package.sha256 else ("md5", "sha256"))
 
 
 def received_key(part: PartialFile, package: LockedPackage) -> str:
-    """The hash of a partial file, in the form of :attr:`LockedPackage.key`."""
+    """Return the hash of a partial file, in the form of :attr:`LockedPackage.key`."""
     return part.digest("sha256" if package.sha256 else "md5")
 
 
@@ -45,7 +45,9 @@ class Downloader:
         stop: ends the downloads when it is set.
     """
 
-    def __init__(self, client: httpx.Client, count: int, reporter: Reporter, stop: threading.Event) -> None:
+    def __init__(
+        self, client: httpx.Client, count: int, reporter: Reporter, stop: threading.Event
+    ) -> None:
         self._client = client
         self._count = count
         self._reporter = reporter
@@ -60,7 +62,7 @@ class Downloader:
             self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
 
     def download(self, package: LockedPackage, url: str, part: PartialFile) -> None:
-        """Streams a URL into a partial file, beginning where the file ends.
+        """Stream a URL into a partial file, beginning where the file ends.
 
         Raises:
             NotAvailable: the server answers, and does not have the file.
@@ -74,18 +76,24 @@ class Downloader:
 
         resume(part, source, self._retry)
 
-    def _bytes(self, package: LockedPackage, url: str, part: PartialFile, offset: int) -> Iterator[bytes]:
-        """The bytes of a URL from ``offset`` on."""
+    def _bytes(
+        self, package: LockedPackage, url: str, part: PartialFile, offset: int
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a URL from ``offset`` on."""
         if self._stop.is_set():
             raise Stopped
         with self._client.stream("GET", url, headers=range_header(offset)) as answer:
-            if answer.status_code == 416 and offset:  # the file is complete, or longer than the server's
+            if (
+                answer.status_code == 416 and offset
+            ):  # the file is complete, or longer than the server's
                 if received_key(part, package) != package.key:
                     part.restart()
                     yield from self._bytes(package, url, part, 0)
                 return
             if answer.status_code in _TRANSIENT:
-                raise httpx.HTTPStatusError(_status(answer), request=answer.request, response=answer)
+                raise httpx.HTTPStatusError(
+                    _status(answer), request=answer.request, response=answer
+                )
             if not answer.is_success:
                 raise NotAvailable(_status(answer))
             length = answer.headers.get("content-length", "")
@@ -108,7 +116,7 @@ class Downloader:
 
 
 def _is_final(error: Exception, tries: int) -> bool:
-    """Whether another attempt is useless."""
+    """Return whether another attempt is useless."""
     if isinstance(error, httpx.UnsupportedProtocol) or "CERTIFICATE" in str(error):
         return True
     is_unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
@@ -120,7 +128,9 @@ def _status(answer: httpx.Response) -> str:
 
 
 def pause(error: Exception, tries: int) -> float:
-    """Seconds before the next attempt: the server's ``Retry-After`` (at most 60), else 0.5, 1, 2, ..."""
+    """Return seconds before the next attempt: the server's ``Retry-After`` (at most 60), else 0.5,
+    1, 2, ...
+    """
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     retry_after = response.headers.get("retry-after", "") if response is not None else ""
     return min(60.0, float(retry_after)) if retry_after.isdecimal() else 0.25 * 2.0**tries

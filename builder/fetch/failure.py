@@ -20,7 +20,7 @@ class NotAvailable(Exception):
 def not_found(
     package: LockedPackage, tried: Sequence[str], variables: UrlVariables, *, offline: bool
 ) -> FetchError:
-    """The error for a package that none of its places has.
+    """Return the error for a package that none of its places has.
 
     Args:
         package: the package.
@@ -30,7 +30,9 @@ def not_found(
     """
     nowhere = "no find-links folder, page or index has it"
     if package.url.startswith(WHEELS):
-        nowhere = "builder built its wheel, and neither the cache, wheels/ nor a find-links folder has it"
+        nowhere = (
+            "builder built its wheel, and neither the cache, wheels/ nor a find-links folder has it"
+        )
     reasons = "; ".join(tried) or nowhere
     return FetchError(
         f"{package.name} {package.version} could not be fetched: {reasons}",
@@ -50,7 +52,9 @@ def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline
             f"or build it again: builder lock --update {package.name}"
         )
     if offline:
-        return f"run once online to fill the cache, or set a mirror: {_MIRRORS} (TO may be a folder)"
+        return (
+            f"run once online to fill the cache, or set a mirror: {_MIRRORS} (TO may be a folder)"
+        )
     names = sorted(variables_in(package.url))
     if missing := next(variables.missing(package.url), None):
         return (
@@ -59,9 +63,13 @@ def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline
             "or index there"
         )
     if unset := next((name for name in names if not os.environ.get(name)), None):
-        return f"the URL needs the environment variable {unset}, which is not set: export {unset}=..."
+        return (
+            f"the URL needs the environment variable {unset}, which is not set: export {unset}=..."
+        )
     if "CERTIFICATE" in reasons:
-        return "set SSL_CERT_FILE, or cert in pip's configuration, to the certificate of the authority"
+        return (
+            "set SSL_CERT_FILE, or cert in pip's configuration, to the certificate of the authority"
+        )
     if "HTTP 404" in reasons or "HTTP 410" in reasons:
         return f"the package was removed: lock again, or set a mirror that still has it: {_MIRRORS}"
     if "HTTP 401" in reasons or "HTTP 403" in reasons:
@@ -70,7 +78,7 @@ def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an exception's text, without credentials."""
+    """Return the first line of an exception's text, without credentials."""
     lines = str(error).splitlines()
     text = lines[0] if lines else "no answer"
     return " ".join(redact(word) for word in text.split())

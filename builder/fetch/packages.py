@@ -1,4 +1,5 @@
-"""Fetches the archives of locked packages: local files where possible, else parallel, resumed downloads.
+"""Fetches the archives of locked packages: local files where possible, else parallel, resumed
+downloads.
 
 Packages are verified against the hash in the lock, so they can come from any source.
 """
@@ -42,11 +43,11 @@ def fetch_packages(
     jobs: int = 8,
     reporter: Reporter = QUIET,
 ) -> list[Fetched]:
-    """The archives of locked packages, in the given order.
+    """Return the archives of locked packages, in the given order.
 
-    Local files (``file:`` URLs, find-links folders, folders of mirrors, the Debian channel) are verified and
-    used in place. Everything else is downloaded into the store. An interrupted download is resumed by the
-    next call.
+    Local files (``file:`` URLs, find-links folders, folders of mirrors, the Debian channel) are
+    verified and used in place. Everything else is downloaded into the store. An interrupted
+    download is resumed by the next call.
 
     Args:
         packages: the locked packages.
@@ -60,11 +61,13 @@ def fetch_packages(
 
     Raises:
         HashMismatch: a place returned content twice that does not match the lock; it was deleted.
-        FetchError: no place has a package, or access is denied, or no host can be reached, or builder is
-            offline.
+        FetchError: no place has a package, or access is denied, or no host can be reached, or
+            builder is offline.
         SpaceError: the disk is full.
     """
-    fetcher = _Fetcher(settings, store, Places(settings, find_links, variables, places), variables, reporter)
+    fetcher = _Fetcher(
+        settings, store, Places(settings, find_links, variables, places), variables, reporter
+    )
     local = fetcher.find_local(packages, jobs)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
     downloaded = iter(fetcher.download(missing, jobs))
@@ -75,7 +78,12 @@ class _Fetcher:
     """One call of :func:`fetch_packages`."""
 
     def __init__(
-        self, settings: Settings, store: Store, places: Places, variables: UrlVariables, reporter: Reporter
+        self,
+        settings: Settings,
+        store: Store,
+        places: Places,
+        variables: UrlVariables,
+        reporter: Reporter,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -97,7 +105,7 @@ class _Fetcher:
             return list(pool.map(self._local, packages))
 
     def _local(self, package: LockedPackage) -> Fetched | None:
-        """The package if it is in the store, or in a local place before the first URL."""
+        """Return the package if it is in the store, or in a local place before the first URL."""
         digest = self._verifier.digest(package)
         blob = self._store.get(digest) if digest else None
         if blob is not None:
@@ -113,7 +121,7 @@ class _Fetcher:
     # downloads
 
     def download(self, packages: Sequence[LockedPackage], jobs: int) -> list[Fetched]:
-        """Downloads packages; returns them in their order. The first failure stops all downloads."""
+        """Download packages; returns them in their order. The first failure stops all downloads."""
         if not packages:
             return []
         from builder.fetch.download import TASK, Downloader
@@ -129,8 +137,12 @@ class _Fetcher:
 
             return [fetched for _, fetched in in_parallel(fetch, packages, jobs, self._stop)]
 
-    def _fetch(self, package: LockedPackage, client: httpx.Client, downloader: Downloader) -> Fetched:
-        """The package from the first place that has it, or from another build that downloads it meanwhile."""
+    def _fetch(
+        self, package: LockedPackage, client: httpx.Client, downloader: Downloader
+    ) -> Fetched:
+        """Return the package from the first place that has it, or from another build that downloads
+        it meanwhile.
+        """
         with self._store.lock(f"fetch {package.key}"):
             found = self._local(package)
             if found is not None:
@@ -146,7 +158,9 @@ class _Fetcher:
                     mismatch = e
                 except NotAvailable as e:
                     tried.append(f"{place}: {e}")
-            raise mismatch or not_found(package, tried, self._variables, offline=self._settings.offline)
+            raise mismatch or not_found(
+                package, tried, self._variables, offline=self._settings.offline
+            )
 
     def _from_disk(self, package: LockedPackage, path: Path) -> Fetched:
         if self._verifier.matches(path, package):
@@ -159,7 +173,7 @@ class _Fetcher:
         )
 
     def _from_web(self, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
-        """Downloads a package; content that does not match is deleted and requested once more."""
+        """Download a package; content that does not match is deleted and requested once more."""
         self._check_reachable(place)
         with (
             space_errors(self._store.root),
@@ -167,7 +181,9 @@ class _Fetcher:
         ):
             return self._stream_to(path, package, place, downloader)
 
-    def _stream_to(self, path: Path, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
+    def _stream_to(
+        self, path: Path, package: LockedPackage, place: Url, downloader: Downloader
+    ) -> Fetched:
         from builder.fetch.download import open_partial, received_key
 
         received = ""
@@ -198,8 +214,12 @@ class _Fetcher:
         if place.host in self._unreachable:
             raise NotAvailable("the host does not answer")
 
-    def _stream(self, package: LockedPackage, place: Url, downloader: Downloader, part: PartialFile) -> None:
-        """Downloads into the partial file; a failing server counts as a place without the package."""
+    def _stream(
+        self, package: LockedPackage, place: Url, downloader: Downloader, part: PartialFile
+    ) -> None:
+        """Download into the partial file; a failing server counts as a place without the
+        package.
+        """
         import httpx
 
         try:

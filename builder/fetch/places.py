@@ -2,9 +2,9 @@
 
 1. the mirrors of its URL (``BUILDER_MIRRORS``),
 2. its URL; the Python of a base image (``builder://base/...``) is made from its URL,
-3. for wheels: files of the same name where find-links and the indexes of pip's configuration point. Wheels
-   that builder built (``builder://wheels/...``) are in the store, or in the project's folder ``wheels/``,
-   which :func:`builder.lock.environment.find_links` adds.
+3. for wheels: files of the same name where find-links and the indexes of pip's configuration point.
+   Wheels that builder built (``builder://wheels/...``) are in the store, or in the project's folder
+   ``wheels/``, which :func:`builder.lock.environment.find_links` adds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Places:
         self._others = others or {}
 
     def of(self, package: LockedPackage, client: httpx.Client | None) -> Iterator[Place]:
-        """The places of a package, in order. A place need not have the package.
+        """Yield the places of a package, in order. A place need not have the package.
 
         Args:
             package: the package.
@@ -105,7 +105,7 @@ class Places:
             yield Url(url, redact(package.url))
 
     def _base_python(self, url: str) -> Path:
-        """The package of the base image's Python, made here."""
+        """Return the package of the base image's Python, made here."""
         from builder.fetch.venv import write_base_python
 
         place = write_base_python(url, CacheFolders(self._settings.cache).channels / "base")

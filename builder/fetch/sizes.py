@@ -1,4 +1,6 @@
-"""The sizes of archives, for ``builder build --dry-run``: from this machine's disk, else from the servers."""
+"""The sizes of archives, for ``builder build --dry-run``: from this machine's disk, else from the
+servers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def head_sizes(
     variables: UrlVariables = NO_VARIABLES,
     jobs: int = 16,
 ) -> dict[str, int | None]:
-    """The size of each package's archive in bytes, by the package's key; None if no place reports it.
+    """Return the size of each package's archive in bytes, by the package's key; None if no place
+    reports it.
 
     Nothing is downloaded, hashed or made; servers receive HEAD requests only.
 
@@ -46,7 +49,9 @@ def head_sizes(
     unknown = {p.key: p for p in packages if sizes[p.key] is None}
     if not unknown or settings.offline:
         return sizes
-    from builder.net.http import make_client  # slow to import, and a build with nothing changed needs none
+    from builder.net.http import (
+        make_client,
+    )  # slow to import, and a build with nothing changed needs none
 
     unreachable: set[str] = set()
     with make_client(jobs) as client, ThreadPoolExecutor(jobs, thread_name_prefix="head") as pool:
@@ -55,8 +60,12 @@ def head_sizes(
     return sizes
 
 
-def _local_size(package: LockedPackage, places: Places, verifier: Verifier, store: Store) -> int | None:
-    """The size of the first local file that should be the package; its content is not checked."""
+def _local_size(
+    package: LockedPackage, places: Places, verifier: Verifier, store: Store
+) -> int | None:
+    """Return the size of the first local file that should be the package; its content is not
+    checked.
+    """
     digest = verifier.digest(package)
     in_store = [store.path(digest)] if digest else []
     for place in (*in_store, *places.of(package, None)):
@@ -69,8 +78,8 @@ def _local_size(package: LockedPackage, places: Places, verifier: Verifier, stor
 def _remote_size(
     package: LockedPackage, places: Places, client: httpx.Client, unreachable: set[str]
 ) -> int | None:
-    """The Content-Length of the first URL that has the package. Adds hosts that do not answer to
-    ``unreachable``.
+    """Return the Content-Length of the first URL that has the package. Adds hosts that do not
+    answer to ``unreachable``.
     """
     import httpx
 

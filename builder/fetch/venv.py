@@ -1,6 +1,8 @@
-"""The Python of a base image as a conda package: a virtual environment, whose interpreter is the base's.
+"""The Python of a base image as a conda package: a virtual environment, whose interpreter is the
+base's.
 
-All that is installed is links and a text file, so the package is made on each machine, from its URL alone::
+All that is installed is links and a text file, so the package is made on each machine, from its URL
+alone::
 
     builder://base/usr/bin/python3.11/linux-64/python-3.11.2-venv_0.conda
 
@@ -8,8 +10,8 @@ All that is installed is links and a text file, so the package is made on each m
     bin/python3.11           -> /usr/bin/python3.11
     pyvenv.cfg                  home = /usr/bin
 
-With the build ``site_0`` the environment sees the packages of the base. Where these are in a virtual
-environment of the base, its folder follows after ``/+/``::
+With the build ``site_0`` the environment sees the packages of the base. Where these are in a
+virtual environment of the base, its folder follows after ``/+/``::
 
     builder://base/usr/bin/python3.12/+/opt/venv/lib/python3.12/site-packages/linux-64/python-3.12.3-site_0.conda
 """
@@ -55,7 +57,7 @@ class BasePython:
         return ".".join(self.version.split(".")[:2])
 
     def url(self, platform: str) -> str:
-        """The URL of its package.
+        """Return the URL of its package.
 
         Raises:
             ImageError: a path has characters that no URL of a lock has.
@@ -74,7 +76,7 @@ class BasePython:
 
 
 def base_python_of(url: str) -> BasePython | None:
-    """Returns the Python that a URL of :meth:`BasePython.url` names; None if it is another URL."""
+    """Return the Python that a URL of :meth:`BasePython.url` names; None if it is another URL."""
     match = _URL.fullmatch(url)
     if match is None:
         return None
@@ -84,7 +86,7 @@ def base_python_of(url: str) -> BasePython | None:
 
 
 def write_base_python(url: str, folder: Path) -> Path | None:
-    """Writes the package of a URL into a folder of packages, unless it is there; returns the file.
+    """Write the package of a URL into a folder of packages, unless it is there; returns the file.
 
     Returns None if the URL is none of :meth:`BasePython.url`.
     """
@@ -105,7 +107,7 @@ def write_base_python(url: str, folder: Path) -> Path | None:
 
 
 def locked_base_python(python: BasePython, platform: str, folder: Path) -> LockedPackage:
-    """The package as a lock has it; written into a folder of packages, for its hash.
+    """Return the package as a lock has it; written into a folder of packages, for its hash.
 
     Raises:
         ImageError: as for :meth:`BasePython.url`.
@@ -130,7 +132,9 @@ def _package(python: BasePython, subdir: str) -> CondaPackage:
         "bin/python": File(link=name),
         "bin/python3": File(link=name),
         f"bin/{name}": File(link=python.interpreter),
-        "pyvenv.cfg": File("".join(f"{key} = {value}\n" for key, value in settings.items()).encode()),
+        "pyvenv.cfg": File(
+            "".join(f"{key} = {value}\n" for key, value in settings.items()).encode()
+        ),
     }
     if python.packages:
         files[f"{site_packages}/{_PTH}"] = File(f"{python.packages}\n".encode())

@@ -1,8 +1,8 @@
 """Whether a file is the locked package: only its hash decides, never where it comes from.
 
-The store names blobs by SHA-256. Old locks have packages with an MD5 only; for these a record in the cache's
-folder ``seen`` holds the SHA-256 of the file that matched the MD5, so that the next build finds it in the
-store.
+The store names blobs by SHA-256. Old locks have packages with an MD5 only; for these a record in
+the cache's folder ``seen`` holds the SHA-256 of the file that matched the MD5, so that the next
+build finds it in the store.
 """
 
 from __future__ import annotations
@@ -24,26 +24,32 @@ class Verifier:
         self._store = store
 
     def digest(self, package: LockedPackage) -> str | None:
-        """The package's ``sha256:...``; None for one that is locked by MD5 and was not seen before."""
+        """Return the package's ``sha256:...``; None for one that is locked by MD5 and was not seen
+        before.
+        """
         if package.sha256:
             return f"sha256:{package.sha256}"
         recorded = read_record(self._md5_record(package))
         return recorded if isinstance(recorded, str) else None
 
     def record_digest(self, package: LockedPackage, digest: str) -> None:
-        """Records the ``sha256:...`` of a package that is locked by MD5."""
+        """Record the ``sha256:...`` of a package that is locked by MD5."""
         if not package.sha256:
             write_record(self._md5_record(package), digest)
 
     def was_seen(self, package: LockedPackage) -> bool:
-        """Whether the package was on this machine before, so that it is probably not hashed again."""
+        """Return whether the package was on this machine before, so that it is probably not hashed
+        again.
+        """
         digest = self.digest(package)
         if digest is None:
             return False
         return self._store.path(digest).exists() or self._store.seen_file(digest).exists()
 
     def matches(self, path: Path, package: LockedPackage) -> bool:
-        """Whether a local file is the package. False also if it does not exist or cannot be read."""
+        """Return whether a local file is the package. False also if it does not exist or cannot be
+        read.
+        """
         try:
             if not path.is_file():
                 return False

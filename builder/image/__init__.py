@@ -1,1 +1,3 @@
-"""Images: config and manifest, builder's own files in an image, archives, and conversion from and to SIF."""
+"""Images: config and manifest, builder's own files in an image, archives, and conversion from and
+to SIF.
+"""

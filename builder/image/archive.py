@@ -34,12 +34,14 @@ class ArchiveFile:
     size: int
     """Bytes in the archive."""
     digest: str = ""
-    """``sha256:...`` of the bytes in the archive, which are compared; empty for a content in memory."""
+    """``sha256:...`` of the bytes in the archive, which are compared; empty for a content in
+    memory.
+    """
     inflate: bool = False
     """Whether the content is a zstd layer that is written uncompressed."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Returns the content in pieces."""
+        """Return the content in pieces."""
         if isinstance(self.content, bytes):
             yield self.content
         elif self.inflate:
@@ -51,7 +53,7 @@ class ArchiveFile:
 
 
 def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
-    """Writes an OCI layout as one tar (``oci-archive:`` of skopeo and podman).
+    """Write an OCI layout as one tar (``oci-archive:`` of skopeo and podman).
 
     Args:
         image: the image.
@@ -64,7 +66,9 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     """
     require_layers(image, f"write {file}")
     index = index_with(
-        {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}, image.manifest_descriptor, tag
+        {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []},
+        image.manifest_descriptor,
+        tag,
     )
     blobs = {
         image.manifest_descriptor.digest: _blob(image.manifest_descriptor.digest, image.manifest),
@@ -72,7 +76,9 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     }
     for layer in image.layers:
         digest = layer.descriptor.digest
-        blobs[digest] = ArchiveFile(_blob_path(digest), layer_file(layer), layer.descriptor.size, digest)
+        blobs[digest] = ArchiveFile(
+            _blob_path(digest), layer_file(layer), layer.descriptor.size, digest
+        )
     files = [
         inline("oci-layout", OCI_LAYOUT),
         inline("index.json", canonical_json(index)),
@@ -82,9 +88,10 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
-    """Writes what ``docker load`` and ``docker-archive:`` read.
+    """Write what ``docker load`` and ``docker-archive:`` read.
 
-    gzip layers are copied. zstd layers are written uncompressed, because Docker 20.10 cannot load them.
+    gzip layers are copied. zstd layers are written uncompressed, because Docker 20.10 cannot load
+    them.
 
     Args:
         image: the image.
@@ -123,7 +130,8 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
         for answer in answers:
             if isinstance(answer, dict) and "error" in answer:
                 raise ImageError(
-                    f"the Docker engine refused {repo_tag}: {answer['error']}", "read the engine's log"
+                    f"the Docker engine refused {repo_tag}: {answer['error']}",
+                    "read the engine's log",
                 )
         return str(client.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
@@ -134,10 +142,11 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
 
 
 def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
-    """Returns the files of an archive for Docker, in the form that ``docker save`` wrote until version 25.
+    """Return the files of an archive for Docker, in the form that ``docker save`` wrote until
+    version 25.
 
-    A layer's name is a folder named by the blob's digest. The engine recognizes the compression by magic
-    number.
+    A layer's name is a folder named by the blob's digest. The engine recognizes the compression by
+    magic number.
     """
     config = f"{_hex(image.config_descriptor.digest)}.json"
     names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
@@ -182,12 +191,14 @@ def layer_file(layer: Layer) -> Path:
     """
     path, descriptor = layer.path, layer.descriptor
     if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
-        raise ImageError(f"the layer {descriptor.digest} is missing in the cache, or damaged", "build again")
+        raise ImageError(
+            f"the layer {descriptor.digest} is missing in the cache, or damaged", "build again"
+        )
     return path
 
 
 def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
-    """Returns the archive, a tar with the time 1970-01-01."""
+    """Return the archive, a tar with the time 1970-01-01."""
     for file in files:
         yield header(Entry(file.name, "file", 0o644, file.size), 0)
         left, digest = file.size, hashlib.sha256()
@@ -207,7 +218,7 @@ def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
 
 
 def _write(files: list[ArchiveFile], target: Path) -> None:
-    """Writes the archive under a temporary name and renames it."""
+    """Write the archive under a temporary name and renames it."""
     if target.is_dir():
         raise ImageError(f"{target} is a folder", "name a file for the archive")
     with (

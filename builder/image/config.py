@@ -76,7 +76,7 @@ def make_image(
     annotations: Mapping[str, str],
     epoch: int,
 ) -> Image:
-    """Returns the image of a base and layers.
+    """Return the image of a base and layers.
 
     Nothing is read or written; equal arguments result in an equal digest.
 
@@ -84,10 +84,11 @@ def make_image(
         base: the base image.
         layers: builder's layers, from the bottom up.
         recipe: environment variables, labels, command, working folder.
-        lock: source of the annotations ``org.builder.lock`` (the lock file's digest) and of the versions.
+        lock: source of the annotations ``org.builder.lock`` (the lock file's digest) and of the
+            versions.
         env: variables that activating the environment sets. The recipe's variables override them.
-        annotations: further annotations of the manifest. They override the generated ones. Credentials in
-            URLs are removed.
+        annotations: further annotations of the manifest. They override the generated ones.
+            Credentials in URLs are removed.
         epoch: when the image was created, seconds since 1970.
 
     Raises:
@@ -118,7 +119,9 @@ def make_image(
     config = canonical_json(config_value)
     config_descriptor = Descriptor.of(OCI_CONFIG, config)
     manifest = _manifest(everything, config_descriptor, notes)
-    return Image(everything, config, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+    return Image(
+        everything, config, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest)
+    )
 
 
 def _manifest(layers: Sequence[Layer], config: Descriptor, annotations: Mapping[str, str]) -> bytes:
@@ -133,7 +136,7 @@ def _manifest(layers: Sequence[Layer], config: Descriptor, annotations: Mapping[
 
 
 def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> dict[str, str]:
-    """Returns the generated annotations of the manifest."""
+    """Return the generated annotations of the manifest."""
     title = "org.opencontainers.image.title"
     notes = {
         "org.opencontainers.image.created": created,
@@ -154,7 +157,7 @@ def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> d
 def _runtime_config(
     base: BaseImage, recipe: Recipe, env: Mapping[str, str], notes: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns the part of the config that sets how a container of the image runs."""
+    """Return the part of the config that sets how a container of the image runs."""
     inherited = base.config.get("config") or {}
     runtime: dict[str, Any] = {key: inherited[key] for key in _INHERITED if inherited.get(key)}
     runtime["Env"] = [f"{k}={v}" for k, v in env.items()]
@@ -169,18 +172,21 @@ def _runtime_config(
 
 
 def redacted(notes: Mapping[str, str]) -> dict[str, str]:
-    """Returns labels or annotations as they are in an image: credentials in URLs are removed."""
+    """Return labels or annotations as they are in an image: credentials in URLs are removed."""
     return {key: redact(value) for key, value in notes.items()}
 
 
-def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the image's environment variables, in the order of the config.
+def environment(
+    base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the image's environment variables, in the order of the config.
 
-    The base's come first (without those of an activated conda environment), then PATH with the prefix in
-    front, conda's and Python's, certificates, activation's, and the recipe's.
+    The base's come first (without those of an activated conda environment), then PATH with the
+    prefix in front, conda's and Python's, certificates, activation's, and the recipe's.
 
-    Certificates: with conda's ``ca-certificates`` they are ``ssl/cacert.pem`` in the prefix. Otherwise, on a
-    ``debian:`` base, they are in ``/etc/ssl/certs``. Otherwise the base's own setting stays.
+    Certificates: with conda's ``ca-certificates`` they are ``ssl/cacert.pem`` in the prefix.
+    Otherwise, on a ``debian:`` base, they are in ``/etc/ssl/certs``. Otherwise the base's own
+    setting stays.
 
     Args:
         base: the base image.
@@ -189,7 +195,9 @@ def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, s
         env: variables that activating the environment sets.
     """
     prefix = recipe.conda.prefix
-    found = {k: v for k, v in config_environment(base.config).items() if not _ACTIVATED.fullmatch(k)}
+    found = {
+        k: v for k, v in config_environment(base.config).items() if not _ACTIVATED.fullmatch(k)
+    }
     path = [p for p in found.get("PATH", DEFAULT_PATH).split(":") if p != f"{prefix}/bin"]
     found["PATH"] = ":".join([f"{prefix}/bin", *path])
     found.setdefault("LANG", "C.UTF-8")
@@ -204,12 +212,15 @@ def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, s
         found["SSL_CERT_FILE"] = f"{prefix}/ssl/cacert.pem"
         found.pop("SSL_CERT_DIR", None)
     elif base.reference.startswith("debian:"):
-        found |= {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs"}
+        found |= {
+            "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
+            "SSL_CERT_DIR": "/etc/ssl/certs",
+        }
     return {**found, **env, **recipe.env}
 
 
 def base_name(reference: str) -> str:
-    """Returns the value of the annotation ``org.opencontainers.image.base.name``.
+    """Return the value of the annotation ``org.opencontainers.image.base.name``.
 
     It is empty if the base is a folder or file of the build host.
     """
@@ -223,8 +234,13 @@ def base_name(reference: str) -> str:
 
 
 def versions(lock: Lock, platform: str) -> dict[str, str]:
-    """Returns the annotations ``org.builder.python``, ``.torch`` and ``.cuda``, as far as they are locked."""
-    packages = {(p.manager, p.name.lower().replace("_", "-")): p.version for p in lock.for_platform(platform)}
+    """Return the annotations ``org.builder.python``, ``.torch`` and ``.cuda``, as far as they are
+    locked.
+    """
+    packages = {
+        (p.manager, p.name.lower().replace("_", "-")): p.version
+        for p in lock.for_platform(platform)
+    }
 
     def first(*names: tuple[Manager, str]) -> str:
         return next((packages[n] for n in names if n in packages), "")
@@ -236,13 +252,13 @@ def versions(lock: Lock, platform: str) -> dict[str, str]:
 
 
 def _cuda_of_torch(version: str) -> str:
-    """Returns ``12.4`` for torch ``2.6.0+cu124``."""
+    """Return ``12.4`` for torch ``2.6.0+cu124``."""
     local = re.search(r"\+cu(\d+)(\d)$", version)
     return f"{local[1]}.{local[2]}" if local else ""
 
 
 def _cuda_of_pip(packages: Mapping[tuple[Manager, str], str]) -> str:
-    """Returns ``12.8`` if ``nvidia-cuda-runtime-cu12 12.8.90`` is among the pip packages."""
+    """Return ``12.8`` if ``nvidia-cuda-runtime-cu12 12.8.90`` is among the pip packages."""
     for (manager, name), version in packages.items():
         if manager == "pip" and re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name):
             return ".".join(version.split(".")[:2])
@@ -250,7 +266,7 @@ def _cuda_of_pip(packages: Mapping[tuple[Manager, str], str]) -> str:
 
 
 def _as_oci(layer: Layer) -> Layer:
-    """Returns a layer of the base with OCI's media type and without annotations."""
+    """Return a layer of the base with OCI's media type and without annotations."""
     media_type = OCI_TYPES.get(layer.descriptor.media_type, layer.descriptor.media_type)
     descriptor = Descriptor(media_type, layer.descriptor.digest, layer.descriptor.size)
     return replace(layer, descriptor=descriptor, title=layer.title or "base")
@@ -261,7 +277,7 @@ def _history(layer: Layer, created: str) -> dict[str, Any]:
 
 
 def _base_history(base: BaseImage, created: str) -> list[dict[str, Any]]:
-    """Returns the base's history, or a generated one.
+    """Return the base's history, or a generated one.
 
     Engines require one entry per layer that is not marked as empty.
     """

@@ -1,4 +1,6 @@
-"""Opens images of any kind by name, and converts OCI images to SIFs and to plain squashfs images."""
+"""Opens images of any kind by name, and converts OCI images to SIFs and to plain squashfs
+images.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,12 @@ from builder.store.blobs import Store
 KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif", "squashfs")
 #: How the names of plain squashfs images end.
 SQUASHFS_SUFFIXES = (".sqsh", ".squashfs")
-_NAMES = (
-    "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
-)
+_NAMES = "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
 
 
 def split_image(reference: str) -> tuple[str, str]:
-    """Return the kind of an image's name, and the rest of it. ``.sif`` and ``.sqsh`` files need no kind.
+    """Return the kind of an image's name, and the rest of it. ``.sif`` and ``.sqsh`` files need no
+    kind.
 
     Raises:
         UsageError: the name is of none of the kinds.
@@ -58,8 +59,8 @@ def open_image(
             ``docker-archive:FILE`` or ``docker://NAME``.
         settings: whether the network may be used.
         store: receives what is downloaded or unpacked.
-        architecture: which image to take if there are several. None: the only one; ``amd64`` for archives and
-            registries.
+        architecture: which image to take if there are several. None: the only one; ``amd64`` for
+            archives and registries.
         reporter: receives the progress.
 
     Raises:
@@ -137,8 +138,12 @@ def convert_image(
         )
     if kind == "squashfs":
         used = compression or "gzip"
-        digest, size = write_plain(image, Path(rest), settings, store, compression=used, reporter=reporter)
+        digest, size = write_plain(
+            image, Path(rest), settings, store, compression=used, reporter=reporter
+        )
         return Converted(image.digest, digest, size)
     used = compression or "zstd"
-    sif = write_sif(image, Path(rest), settings, store, layout="flat", compression=used, reporter=reporter)
+    sif = write_sif(
+        image, Path(rest), settings, store, layout="flat", compression=used, reporter=reporter
+    )
     return Converted(image.digest, sif.digest, sif.size)

@@ -1,4 +1,6 @@
-"""The files that builder adds to an image: entry point, smoke test, lock file, the recipe's ``files:``."""
+"""The files that builder adds to an image: entry point, smoke test, lock file, the recipe's
+``files:``.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +62,20 @@ leaves out what it cannot parse.
 
 
 def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequence[str]) -> str:
-    """Returns the entry point, a POSIX sh script.
+    """Return the entry point, a POSIX sh script.
 
-    It sets the environment's variables, sources the activation scripts once and executes its arguments.
+    It sets the environment's variables, sources the activation scripts once and executes its
+    arguments.
 
     Args:
         recipe: its ``cmd`` runs if there are no arguments (``sh`` if it has none).
         context: the environment's prefix.
-        activation_scripts: image paths of the ``activate.d`` scripts that do more than the image's config can
-            express.
+        activation_scripts: image paths of the ``activate.d`` scripts that do more than the image's
+            config can express.
     """
-    text = _SCRIPT.format(prefix=shlex.quote(context.prefix), command=shlex.join(recipe.cmd or ("sh",)))
+    text = _SCRIPT.format(
+        prefix=shlex.quote(context.prefix), command=shlex.join(recipe.cmd or ("sh",))
+    )
     if activation_scripts:
         # The recipe's variables (or their values from `docker run -e`) override what a script sets.
         text += _SOURCE.format(
@@ -85,7 +90,7 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
 def system_entries(
     recipe: Recipe, lock_text: bytes, context: LinkContext, activation_scripts: Sequence[str]
 ) -> list[Entry]:
-    """Returns entry point, smoke test, lock file and the recipe's files, as members of one layer.
+    """Return entry point, smoke test, lock file and the recipe's files, as members of one layer.
 
     Args:
         recipe: its ``files:``, ``cmd`` and ``env``.
@@ -100,7 +105,9 @@ def system_entries(
     entries = [
         Entry(home, "dir", 0o755),
         _inline(f"{home}/conda-lock.yml", lock_in_image(lock_text), 0o644),
-        _inline(f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755),
+        _inline(
+            f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755
+        ),
         _inline(f"{home}/smoke.py", smoke_program(), 0o644),
     ]
     entries += recipe_entries(recipe)
@@ -110,17 +117,20 @@ def system_entries(
 
 
 def lock_in_image(lock_text: bytes) -> bytes:
-    """Returns the lock file as it is in an image: credentials in its URLs are removed."""
+    """Return the lock file as it is in an image: credentials in its URLs are removed."""
     return redact(lock_text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
 def whiteout_entries(prefix: str) -> list[Entry]:
-    """Returns the members of a layer that hides what the base has at the environment's prefix.
+    """Return the members of a layer that hides what the base has at the environment's prefix.
 
     The layer is harmless if the base has nothing there.
     """
     folder = prefix.strip("/")
-    return [Entry(folder, "dir", 0o755), Entry(f"{folder}/{_OPAQUE}", "file", 0o644, 0, content=Inline(b""))]
+    return [
+        Entry(folder, "dir", 0o755),
+        Entry(f"{folder}/{_OPAQUE}", "file", 0o644, 0, content=Inline(b"")),
+    ]
 
 
 def _inline(path: str, data: bytes, mode: int) -> Entry:

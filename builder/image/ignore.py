@@ -76,12 +76,14 @@ class FilesIgnore(Ignore):
         return True
 
     def is_secret(self, path: Path) -> bool:
-        """Whether a file looks like a secret, and no line of ``.builderignore`` allows it."""
+        """Return whether a file looks like a secret, and no line of ``.builderignore`` allows
+        it.
+        """
         return path.is_file() and _is_secret(path) and not self.allows(path)
 
 
 def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
-    """Returns the note about files that were left out because they look like secrets.
+    """Return the note about files that were left out because they look like secrets.
 
     Args:
         recipe: the target.
@@ -89,7 +91,9 @@ def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
     """
     root = plain_path(recipe.root)
     names = [path.relative_to(root).as_posix() for path in dict.fromkeys(secrets)]
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    shown = ", ".join(names[:_SHOWN]) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )
     looks = "looks like a secret and is" if len(names) == 1 else "look like secrets and are"
     return (
         f"files: {shown} {looks} left out of the image; to copy a file that is none, write a line such as "

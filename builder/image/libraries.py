@@ -1,16 +1,17 @@
 """Shared libraries that the packages of an image need, and the image lacks.
 
-Nothing is run. A library is missing if no file or link of its name is anywhere in the image. The folders that
-the loader searches do not matter: torch's wheels find libraries of other wheels by RPATH, and some packages
-load theirs before they import what needs them.
+Nothing is run. A library is missing if no file or link of its name is anywhere in the image. The
+folders that the loader searches do not matter: torch's wheels find libraries of other wheels by
+RPATH, and some packages load theirs before they import what needs them.
 
-Many files are never loaded: a wheel may have a variant for each version of CUDA, and plugins for programs
-that are not installed. So a library is *optional* unless one of these needs it, itself or by way of other
-libraries of the image:
+Many files are never loaded: a wheel may have a variant for each version of CUDA, and plugins for
+programs that are not installed. So a library is *optional* unless one of these needs it, itself or
+by way of other libraries of the image:
 
 - an extension module, which Python imports
 - a program
-- the only library of a package, which loads it with ctypes; copies of others in ``NAME.libs`` do not count
+- the only library of a package, which loads it with ctypes; copies of others in ``NAME.libs`` do
+not count
 """
 
 from __future__ import annotations
@@ -43,11 +44,18 @@ _EXTENSION = r"(?!lib)[A-Za-z_]\w*(\.abi3|\.cpython-[\w-]+)?\.so"
 #: Copies of libraries that an extension module is linked to, and plugins.
 _LINKED = r"\.libs/|/plugins/"
 #: Extension modules of which a package imports those that work.
-_ALTERNATIVES = r".*/(numba/np/ufunc/(omp|tbb)pool|mpi4py/MPI\.\w+\.cpython|open3d/open3d_(tf|torch)_ops)\b.*"
+_ALTERNATIVES = (
+    r".*/(numba/np/ufunc/(omp|tbb)pool|mpi4py/MPI\.\w+\.cpython|open3d/open3d_(tf|torch)_ops)\b.*"
+)
 
 
 def missing_libraries(
-    recipe: Recipe, base: BaseImage, layers: list[Layer], packages: Packages, store: Store, reporter: Reporter
+    recipe: Recipe,
+    base: BaseImage,
+    layers: list[Layer],
+    packages: Packages,
+    store: Store,
+    reporter: Reporter,
 ) -> tuple[MissingLibrary, ...]:
     """Return what an image lacks, sorted by name; nothing if its base is not on this machine.
 
@@ -72,7 +80,9 @@ def missing_libraries(
             return ()
         with working(reporter, "looking for missing libraries"):
             hidden = recipe.conda.prefix.strip("/") + "/"
-            below = _names(path for path in _base_libraries(base, store) if not path.startswith(hidden))
+            below = _names(
+                path for path in _base_libraries(base, store) if not path.startswith(hidden)
+            )
             files, owners = _files(layers, packages, store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
         known = [asdict(one) for one in _missing(files, owners, below, brought)]
@@ -81,7 +91,9 @@ def missing_libraries(
 
 
 def _base_libraries(base: BaseImage, store: Store) -> Sequence[str]:
-    """Return the paths in a base that have the name of a library. A base is read once: it may be large."""
+    """Return the paths in a base that have the name of a library. A base is read once: it may be
+    large.
+    """
     key = cache_key([_FORMAT, base.digest, [layer.diff_id for layer in base.layers]])
     record = store.folders.index / f"base-libraries-{key}.json"
     known: Sequence[str] | None = read_record(record)
@@ -95,7 +107,9 @@ def _base_libraries(base: BaseImage, store: Store) -> Sequence[str]:
     return known
 
 
-def _files(layers: list[Layer], packages: Packages, store: Store) -> tuple[Libraries, Mapping[str, str]]:
+def _files(
+    layers: list[Layer], packages: Packages, store: Store
+) -> tuple[Libraries, Mapping[str, str]]:
     """Return the files above the base, and the package or layer of each."""
     files: Libraries = {}
     owners: dict[str, str] = {}

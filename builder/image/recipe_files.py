@@ -28,15 +28,16 @@ _WHITEOUT = ".wh."
 
 
 def recipe_entries(recipe: Recipe, secrets: list[Path] | None = None) -> list[Entry]:
-    """Returns the members for the recipe's ``files:``, in their order.
+    """Return the members for the recipe's ``files:``, in their order.
 
     Args:
         recipe: the target.
         secrets: receives the files of folders that are left out because they look like secrets.
 
     Raises:
-        ConfigError: a file is outside of the project, does not exist or cannot be read, its target would
-            break the base, a ``source`` looks like a secret, or ``.builderignore`` is wrong or leaves it out.
+        ConfigError: a file is outside of the project, does not exist or cannot be read, its target
+            would break the base, a ``source`` looks like a secret, or ``.builderignore`` is wrong
+            or leaves it out.
     """
     entries: list[Entry] = []
     if not recipe.files:
@@ -50,7 +51,7 @@ def recipe_entries(recipe: Recipe, secrets: list[Path] | None = None) -> list[En
 
 
 def _copy(recipe: Recipe, item: Files, ignore: FilesIgnore, where: str) -> list[Entry]:
-    """Returns the members for one item; ``where`` names it in error messages."""
+    """Return the members for one item; ``where`` names it in error messages."""
     source = recipe.root / item.source
     _require_inside(source, recipe.root, where)
     source = Path(os.path.normpath(source.absolute()))
@@ -69,21 +70,28 @@ def _copy(recipe: Recipe, item: Files, ignore: FilesIgnore, where: str) -> list[
     try:
         entries = list(_walk(source, target, mode, ignore, where))
     except OSError as e:
-        problem = "does not exist" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror}"
+        problem = (
+            "does not exist"
+            if isinstance(e, FileNotFoundError)
+            else f"cannot be read: {e.strerror}"
+        )
         hint = f"correct 'source'; it is relative to {recipe.root}"
         raise ConfigError(f"{where}: {e.filename} {problem}", hint) from None
     return [*_special_parents(target), *entries]
 
 
 def _require_inside(source: Path, root: Path, where: str) -> None:
-    """Refuses a source outside of the project folder, also one below a symlink that leads out.
+    """Refuse a source outside of the project folder, also one below a symlink that leads out.
 
     A symlink itself is copied as a symlink, so it may lead anywhere.
     """
     plain, project = (Path(os.path.normpath(path.absolute())) for path in (source, root))
-    if plain != project and not (plain.is_relative_to(project) and is_inside(plain.parent, project)):
+    if plain != project and not (
+        plain.is_relative_to(project) and is_inside(plain.parent, project)
+    ):
         raise ConfigError(
-            f"{where}: {source} is outside of the project folder", f"copy it into a folder of {root}"
+            f"{where}: {source} is outside of the project folder",
+            f"copy it into a folder of {root}",
         )
 
 
@@ -96,7 +104,7 @@ def _mode(item: Files, where: str) -> int | None:
 
 
 def _target(item: Files, source: Path, where: str) -> str:
-    """Returns the target as an image path without a leading slash."""
+    """Return the target as an image path without a leading slash."""
     parts = PurePosixPath(item.target).parts
     if not item.target.startswith("/") or ".." in parts:
         raise ConfigError(
@@ -108,35 +116,46 @@ def _target(item: Files, source: Path, where: str) -> str:
     target = "/".join(parts[1:])
     if not target:
         if source.is_dir():
-            raise ConfigError(f"{where}: target is the image's root", "copy into a folder below it: /app")
+            raise ConfigError(
+                f"{where}: target is the image's root", "copy into a folder below it: /app"
+            )
         target = source.name
 
     link = _MERGED.match(target)
     if link:
         better = "run" if link[1].startswith("var/") else f"usr/{link[1]}"
-        raise ConfigError(f"{where}: /{link[1]} is a symlink in most bases", f"use a target in /{better}")
+        raise ConfigError(
+            f"{where}: /{link[1]} is a symlink in most bases", f"use a target in /{better}"
+        )
     if any(part.startswith(_WHITEOUT) for part in parts):
         raise ConfigError(
-            f"{where}: a name that starts with {_WHITEOUT} deletes files of other layers", "rename it"
+            f"{where}: a name that starts with {_WHITEOUT} deletes files of other layers",
+            "rename it",
         )
     return target
 
 
 def _special_parents(target: str) -> Iterator[Entry]:
-    """Returns the parents that are not 0755, so that a file below them does not change their mode."""
+    """Return the parents that are not 0755, so that a file below them does not change their
+    mode.
+    """
     for parent in reversed(PurePosixPath(target).parents):
         mode = _SPECIAL_MODES.get(str(parent))
         if mode is not None:
             yield Entry(str(parent), "dir", mode)
 
 
-def _walk(source: Path, target: str, mode: int | None, ignore: FilesIgnore, where: str) -> Iterator[Entry]:
-    """Returns the members for a file, a symlink, or a folder with its content, sorted by the bytes of names.
+def _walk(
+    source: Path, target: str, mode: int | None, ignore: FilesIgnore, where: str
+) -> Iterator[Entry]:
+    """Return the members for a file, a symlink, or a folder with its content, sorted by the bytes
+    of names.
 
     Args:
         source: what is copied.
         target: its image path.
-        mode: mode of the regular files; None: 0755 for a file that its owner may execute, else 0644.
+        mode: mode of the regular files; None: 0755 for a file that its owner may execute, else
+            0644.
         ignore: what is left out of folders.
         where: names the item in error messages.
     """
@@ -150,7 +169,9 @@ def _walk(source: Path, target: str, mode: int | None, ignore: FilesIgnore, wher
             if ignore.leaves_out(child, is_folder=child.is_dir() and not child.is_symlink()):
                 continue
             if name.startswith(_WHITEOUT):
-                raise ConfigError(f"{where}: {child} would delete files of other layers", "rename it")
+                raise ConfigError(
+                    f"{where}: {child} would delete files of other layers", "rename it"
+                )
             yield from _walk(child, f"{target}/{name}", mode, ignore, where)
     elif stat.S_ISREG(info.st_mode):
         if not os.access(source, os.R_OK):

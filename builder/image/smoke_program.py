@@ -1,9 +1,11 @@
-"""The smoke test that every image carries: builder/bench as one file, which Python runs like a script.
+"""The smoke test that every image carries: builder/bench as one file, which Python runs like a
+script.
 
-The file is a zip. Python runs any zip that has a ``__main__.py`` at its top, under any file name, so
-that ``python /opt/builder/smoke.py`` works. The package's modules stay separate files in it: tracebacks name
-them, and relative imports work. Everything is stored uncompressed, so that the file can be read in the image
-even by a Python without zlib, and its bytes do not depend on a version of zlib.
+The file is a zip. Python runs any zip that has a ``__main__.py`` at its top, under any file name,
+so that ``python /opt/builder/smoke.py`` works. The package's modules stay separate files in it:
+tracebacks name them, and relative imports work. Everything is stored uncompressed, so that the file
+can be read in the image even by a Python without zlib, and its bytes do not depend on a version of
+zlib.
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 @functools.cache
 def smoke_program() -> bytes:
-    """The smoke test as one file; the same bytes for the same sources."""
+    """Return the smoke test as one file; the same bytes for the same sources."""
     return pack(Path(bench.__file__).parent)
 
 
 def pack(package: Path) -> bytes:
-    """A package as a zip that Python runs; its ``main.main()`` returns the exit code.
+    """Return a package as a zip that Python runs; its ``main.main()`` returns the exit code.
 
     The bytes depend on the content of its files only, not on their times, modes or order.
     """

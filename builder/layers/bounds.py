@@ -1,4 +1,6 @@
-"""Bounds of the packages that are read, far above those of real packages (torch: 4 GB, 20,000 files)."""
+"""Bounds of the packages that are read, far above those of real packages (torch: 4 GB, 20,000
+files).
+"""
 
 from __future__ import annotations
 
@@ -28,5 +30,5 @@ MAX_ZSTD_WINDOW = 128 << 20
 
 
 def most_unpacked(packed: int) -> int:
-    """Returns how many bytes an archive of ``packed`` bytes may unpack to."""
+    """Return how many bytes an archive of ``packed`` bytes may unpack to."""
     return min(MAX_UNPACKED, max(RATIO_FROM, packed * MAX_RATIO))

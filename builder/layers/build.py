@@ -77,7 +77,9 @@ def make_layer(
         digest, size = out.commit()
     write_record(library_record(digest, store), {"digest": digest, "files": writer.libraries.found})
     descriptor = Descriptor(MEDIA_TYPES[compression], digest, size)
-    return Layer(descriptor, writer.blob.diff_id, store.path(digest), title=title, unpacked=writer.blob.size)
+    return Layer(
+        descriptor, writer.blob.diff_id, store.path(digest), title=title, unpacked=writer.blob.size
+    )
 
 
 # layers of packages, in the cache or written ---------------------------------------------------------------
@@ -103,7 +105,9 @@ class PlannedLayer:
 
 @dataclass(frozen=True)
 class LayerMaker:
-    """Finds layers of packages in the cache, and writes the others in parallel, the largest first."""
+    """Finds layers of packages in the cache, and writes the others in parallel, the largest
+    first.
+    """
 
     compression: Compression
     settings: Settings
@@ -201,8 +205,8 @@ def build_layers(
 ) -> LayersResult:
     """Return the layers of packages; write those that the cache does not have.
 
-    The steps: read the index of every package; decide who wins each path; plan the layers; look each one up
-    in the cache; write the missing ones.
+    The steps: read the index of every package; decide who wins each path; plan the layers; look
+    each one up in the cache; write the missing ones.
 
     Args:
         packages: in link order.
@@ -214,7 +218,8 @@ def build_layers(
         reporter: receives the progress.
 
     Raises:
-        LayerError: a package is unsafe or damaged, or has a link script that ``post_link`` does not list.
+        LayerError: a package is unsafe or damaged, or has a link script that ``post_link`` does not
+            list.
         SpaceError: the disk is full.
     """
     common = {"codec": codec_name(options.compression), "epoch": settings.epoch}
@@ -238,7 +243,9 @@ def build_layers(
     return result
 
 
-def _plans(packages: Packages, options: Layers, budget: int, common: Mapping[str, Any]) -> list[PlannedLayer]:
+def _plans(
+    packages: Packages, options: Layers, budget: int, common: Mapping[str, Any]
+) -> list[PlannedLayer]:
     """Return the layers of packages; ``common`` is what the bytes of every layer depend on."""
     indexes = packages.indexes
     splits = {key: split_index(index) for key, index in indexes.items()}
@@ -246,7 +253,9 @@ def _plans(packages: Packages, options: Layers, budget: int, common: Mapping[str
 
     def planned(plan: LayerPlan) -> PlannedLayer:
         parts = splits[plan.packages[0].key]
-        others = frozenset[str]() if plan.parts == 1 else frozenset().union(*parts) - parts[plan.part]
+        others = (
+            frozenset[str]() if plan.parts == 1 else frozenset().union(*parts) - parts[plan.part]
+        )
         contents = contents_key(packages, plan.packages)
         key = cache_key({**contents, **common, "part": [plan.part, plan.parts], "format": FORMAT})
         unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
@@ -258,7 +267,9 @@ def _plans(packages: Packages, options: Layers, budget: int, common: Mapping[str
 
 
 def packages_key(packages: Packages) -> dict[str, Any]:
-    """Returns the part of a set's cache key that says which files the packages bring into the image."""
+    """Return the part of a set's cache key that says which files the packages bring into the
+    image.
+    """
     return {
         "packages": [(p.manager, p.name, p.key, p.url) for p in packages.locked],
         "context": context_key(packages.context, packages.locked),
@@ -268,7 +279,9 @@ def packages_key(packages: Packages) -> dict[str, Any]:
 
 
 def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[str, Any]:
-    """Return the part of a layer's cache key that says which files of some packages are in the image."""
+    """Return the part of a layer's cache key that says which files of some packages are in the
+    image.
+    """
     resolution = packages.resolution
     return {
         "packages": [(p.manager, p.key, p.url) for p in chosen],
@@ -278,8 +291,11 @@ def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[st
     }
 
 
-def _entries(packages: Packages, package: LockedPackage, other_parts: frozenset[str]) -> Iterator[Entry]:
-    """Yield a package's entries as the image has them: without lost paths, and moved ones at their place.
+def _entries(
+    packages: Packages, package: LockedPackage, other_parts: frozenset[str]
+) -> Iterator[Entry]:
+    """Yield a package's entries as the image has them: without lost paths, and moved ones at their
+    place.
 
     Args:
         packages: all packages of the image.
@@ -304,9 +320,13 @@ def _moved(entry: Entry, moved: Mapping[str, str]) -> Entry:
 
 
 def _check_scripts(
-    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], post_link: Mapping[str, str]
+    packages: Sequence[LockedPackage],
+    indexes: Mapping[str, PackageIndex],
+    post_link: Mapping[str, str],
 ) -> list[str]:
-    """Returns the packages' notes. Raises LayerError for a link script that the recipe does not skip."""
+    """Return the packages' notes. Raises LayerError for a link script that the recipe does not
+    skip.
+    """
     notes = []
     for p in packages:
         scripts = ", ".join("/" + path for path in indexes[p.key].post_link)
@@ -332,18 +352,22 @@ def _write_result(path: Path, result: LayersResult) -> None:
 
 
 def _read_result(path: Path, store: Store) -> LayersResult | None:
-    """Returns the result of an earlier build, or None if there is none, or a layer's blob is missing."""
+    """Return the result of an earlier build, or None if there is none, or a layer's blob is
+    missing.
+    """
     data = read_record(path)
     layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
         return None
-    conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
+    conflicts = tuple(
+        Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"]
+    )
     env, scripts = data["activation"]
     return LayersResult(layers, conflicts, tuple(data["notes"]), Activation(env, tuple(scripts)))
 
 
 def _packages_annotation(packages: Sequence[LockedPackage]) -> str:
-    """Returns ``name=version`` of a layer's packages, of the first 20 in a large group."""
+    """Return ``name=version`` of a layer's packages, of the first 20 in a large group."""
     names = sorted(f"{p.name}={p.version}" for p in packages)
     more = len(names) - _ANNOTATION_NAMES
     return " ".join(names[:_ANNOTATION_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,8 +1,8 @@
 """Cache keys and cache records of packages and layers. docs/layers.md lists the files.
 
-A key is a hash of everything that the record depends on. A record counts as absent if it is missing or
-damaged, if the store does not have its blob, or if the libraries of its packages are not recorded; then the
-layer is built again.
+A key is a hash of everything that the record depends on. A record counts as absent if it is missing
+or damaged, if the store does not have its blob, or if the libraries of its packages are not
+recorded; then the layer is built again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ FORMAT = 5
 
 
 def cache_key(value: Any) -> str:
-    """Returns the hash of a JSON value, in hex."""
+    """Return the hash of a JSON value, in hex."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict[str, Any]:
-    """Returns the part of a context that these packages depend on.
+    """Return the part of a context that these packages depend on.
 
-    Requested names of other packages are left out, so that a newly requested name changes its own layer only.
+    Requested names of other packages are left out, so that a newly requested name changes its own
+    layer only.
     """
     names = {p.name for p in packages}
     return {
@@ -44,12 +45,12 @@ def context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict
 
 
 def package_key(package: LockedPackage, context: LinkContext) -> str:
-    """Returns the key of a package's index and of its installed record."""
+    """Return the key of a package's index and of its installed record."""
     return cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
 
 
 def read_index(path: Path) -> PackageIndex | None:
-    """Returns a cached index, or None if there is none."""
+    """Return a cached index, or None if there is none."""
     data = read_record(path)
     if data is None:
         return None
@@ -58,18 +59,23 @@ def read_index(path: Path) -> PackageIndex | None:
 
 
 def write_index(path: Path, index: PackageIndex) -> None:
-    """Caches an index."""
+    """Cache an index."""
     write_record(path, [index.entries, index.post_link, index.requires])
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:
-    """Returns a layer of the store as JSON."""
-    values = {f.name: getattr(layer, f.name) for f in fields(layer) if f.name not in ("descriptor", "path")}
+    """Return a layer of the store as JSON."""
+    values = {
+        f.name: getattr(layer, f.name)
+        for f in fields(layer)
+        if f.name not in ("descriptor", "path")
+    }
     return {**values, "descriptor": layer.descriptor.to_json()}
 
 
 def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
-    """Returns the layer that :func:`layer_record` described, or None if the store does not have its blob.
+    """Return the layer that :func:`layer_record` described, or None if the store does not have its
+    blob.
 
     None also for a layer of packages whose libraries are not recorded.
     """
@@ -77,24 +83,28 @@ def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     path = store.get(descriptor.digest, descriptor.size)
     if path is None or (data["packages"] and not library_record(descriptor.digest, store).exists()):
         return None
-    return Layer(**{**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])})
+    return Layer(
+        **{**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])}
+    )
 
 
 def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:
-    """Returns the layers that :func:`layer_record` described, or None if the store lacks a blob."""
+    """Return the layers that :func:`layer_record` described, or None if the store lacks a blob."""
     layers = [recorded_layer(x, store) for x in data]
     found = tuple(layer for layer in layers if layer is not None)
     return found if len(found) == len(layers) else None
 
 
 def read_layer(path: Path, store: Store) -> Layer | None:
-    """Returns the layer of a record, or None if there is no record, or the store does not have the blob."""
+    """Return the layer of a record, or None if there is no record, or the store does not have the
+    blob.
+    """
     data = read_record(path)
     return None if data is None else recorded_layer(data, store)
 
 
 def cached_layer(path: Path, store: Store, make: Callable[[], Layer]) -> Layer:
-    """Returns the layer of a record; makes and records it if the cache lacks it.
+    """Return the layer of a record; makes and records it if the cache lacks it.
 
     Two builds do not make the same layer at the same time.
     """

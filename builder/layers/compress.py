@@ -1,9 +1,9 @@
 """Writes layer blobs: a tar stream that is hashed, compressed, and hashed again.
 
-gzip (RFC 1952) allows several members in one file, and every reader concatenates their contents. The files in
-a wheel are raw deflate streams (RFC 1951) already, which is what a gzip member holds between its header and
-its trailer. So each larger file of a wheel is *spliced*: its stream is copied into the layer as a separate
-gzip member, and is not compressed again.
+gzip (RFC 1952) allows several members in one file, and every reader concatenates their contents.
+The files in a wheel are raw deflate streams (RFC 1951) already, which is what a gzip member holds
+between its header and its trailer. So each larger file of a wheel is *spliced*: its stream is
+copied into the layer as a separate gzip member, and is not compressed again.
 
     the tar     | header a, a, header b, header c |      content of c       | padding, header d, d, ... |
                 |                                 |                         |                           |
@@ -12,13 +12,13 @@ gzip member, and is not compressed again.
                       tar, compressed here             STREAM is a copy of
                                                        bytes in the wheel
 
-A spliced stream is still inflated once, because the tar's hash (``diff_id``) needs its content; this also
-checks its CRC.
+A spliced stream is still inflated once, because the tar's hash (``diff_id``) needs its content;
+this also checks its CRC.
 
-Everything else is compressed in fixed blocks of 1 MiB, each a member (gzip) or a frame (zstd), so the bytes
-are the same on any machine with any number of cores. The versions of libdeflate and libzstd are pinned,
-because their output is part of the digest. The output of ISA-L and zlib depends on processor and version, so
-they are used to inflate only.
+Everything else is compressed in fixed blocks of 1 MiB, each a member (gzip) or a frame (zstd), so
+the bytes are the same on any machine with any number of cores. The versions of libdeflate and
+libzstd are pinned, because their output is part of the digest. The output of ISA-L and zlib depends
+on processor and version, so they are used to inflate only.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ BLOCK: Final = 1 << 20
 SPLICE_FROM: Final = 32 << 10
 GZIP_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
-_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, unknown system
+_GZIP_HEADER: Final = (
+    b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, unknown system
+)
 
 
 def codec_name(compression: Compression) -> str:
-    """Returns what a layer's bytes depend on besides its content; it is part of every cache key."""
+    """Return what a layer's bytes depend on besides its content; it is part of every cache key."""
     if compression == "gzip":
         return f"gzip-libdeflate-{deflate.__version__}-{GZIP_LEVEL}-{BLOCK}-splice-{SPLICE_FROM}-v1"
     version = ".".join(map(str, zstandard.ZSTD_VERSION))
@@ -62,7 +64,7 @@ def codec_name(compression: Compression) -> str:
 
 
 def gzip_member(data: bytes | bytearray) -> bytes:
-    """Returns a complete gzip member with the content ``data``, without name and time."""
+    """Return a complete gzip member with the content ``data``, without name and time."""
     body = deflate.deflate_compress(data, GZIP_LEVEL)
     return b"".join((_GZIP_HEADER, body, _gzip_trailer(isal_zlib.crc32(data), len(data))))
 
@@ -105,7 +107,7 @@ class LayerWriter:
         self._sources = _OpenFile()
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """Writes all entries, parent directories first, and the end of the tar.
+        """Write all entries, parent directories first, and the end of the tar.
 
         Raises:
             LayerError: a path is unsafe, or content does not match its size or checksum.
@@ -126,11 +128,17 @@ class LayerWriter:
 
     def _content(self, entry: Entry) -> None:
         content = entry.content
-        fd = -1 if content is None or isinstance(content, Inline) else self._sources.fd(str(content.source))
+        fd = (
+            -1
+            if content is None or isinstance(content, Inline)
+            else self._sources.fd(str(content.source))
+        )
         if self._splice and isinstance(content, Deflated) and entry.size >= SPLICE_FROM:
             self.blob.flush()
             self.blob.put(_GZIP_HEADER)
-            for data in self.libraries.passing(entry, fd, read_steps(entry, fd, copy=self.blob.put)):
+            for data in self.libraries.passing(
+                entry, fd, read_steps(entry, fd, copy=self.blob.put)
+            ):
                 self.blob.account(data)
             self.blob.put(_gzip_trailer(content.crc32, entry.size))
         else:
@@ -141,12 +149,18 @@ class LayerWriter:
 
 
 class _CompressedTar:
-    """The blob of a layer: takes tar bytes, hashes them and writes them compressed, in blocks of 1 MiB."""
+    """The blob of a layer: takes tar bytes, hashes them and writes them compressed, in blocks of 1
+    MiB.
+    """
 
-    def __init__(self, out: BlobWriter, compression: Compression, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, out: BlobWriter, compression: Compression, advance: Callable[[int], None]
+    ) -> None:
         self._out = out
         self._gzip = compression == "gzip"
-        self._zstd = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=False, write_content_size=True)
+        self._zstd = zstandard.ZstdCompressor(
+            level=ZSTD_LEVEL, write_checksum=False, write_content_size=True
+        )
         self._advance = advance
         self._hash = hashlib.sha256()
         self._pending = bytearray()  # tar that is not compressed yet
@@ -159,7 +173,7 @@ class _CompressedTar:
         return f"sha256:{self._hash.hexdigest()}"
 
     def write(self, data: bytes) -> None:
-        """Adds tar bytes; they are compressed here."""
+        """Add tar bytes; they are compressed here."""
         self._pending += data
         if len(self._pending) >= BLOCK:
             whole = len(self._pending) // BLOCK * BLOCK
@@ -168,24 +182,26 @@ class _CompressedTar:
             del self._pending[:whole]
 
     def flush(self) -> None:
-        """Compresses what is pending, so that the next member can be a spliced one."""
+        """Compress what is pending, so that the next member can be a spliced one."""
         if self._pending:
             self._compress(self._pending)
             self._pending = bytearray()
 
     def finish(self) -> None:
-        """Writes everything that is still in memory."""
+        """Write everything that is still in memory."""
         self.flush()
         self.put(b"", at_once=True)
 
     def account(self, data: bytes | bytearray) -> None:
-        """Hashes and counts tar bytes. Only for bytes whose compressed form is written with :meth:`put`."""
+        """Hash and counts tar bytes. Only for bytes whose compressed form is written with
+        :meth:`put`.
+        """
         self._hash.update(data)
         self.size += len(data)
         self._advance(len(data))
 
     def put(self, data: bytes, at_once: bool = False) -> None:
-        """Adds compressed bytes.
+        """Add compressed bytes.
 
         Small amounts are collected, because the store hashes each write on its own.
         """
@@ -201,7 +217,9 @@ class _CompressedTar:
 
 
 class _OpenFile:
-    """The file that content is read from: the archive or the unpacked tar of the current package."""
+    """The file that content is read from: the archive or the unpacked tar of the current
+    package.
+    """
 
     def __init__(self) -> None:
         self._path, self._fd = "", -1

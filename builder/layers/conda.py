@@ -1,8 +1,8 @@
 """Conda packages as layer entries, linked like rattler and conda link them. No script is run.
 
-The build-time prefix is replaced in text files and NUL-padded in binary ones. noarch python packages go to
-the locked Python's site-packages, and get entry points. ``conda-meta`` gets the record that conda and rattler
-read. docs/layers.md lists the differences from conda.
+The build-time prefix is replaced in text files and NUL-padded in binary ones. noarch python
+packages go to the locked Python's site-packages, and get entry points. ``conda-meta`` gets the
+record that conda and rattler read. docs/layers.md lists the differences from conda.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo]) -> int:
 class _Linker:
     """Turns the members of an unpacked package into entries.
 
-    Several paths may share one member, because the archive has hard links. The first path that is not left
-    out becomes the file, the others become hard links to it. A prefix may be replaced in one path and not in
-    another, so paths share content only if their placeholders are equal too:
+    Several paths may share one member, because the archive has hard links. The first path that is
+    not left out becomes the file, the others become hard links to it. A prefix may be replaced in
+    one path and not in another, so paths share content only if their placeholders are equal too:
 
         archive               paths.json              entries (a is left out)
         a                     a                       -
@@ -126,19 +126,23 @@ class _Linker:
         """Hash and size of the files so far, by image path; also of those that are left out."""
         for item in layout.paths.values():
             if item.path not in spool.members:
-                raise fault(self._package, f"{item.path!r} is listed in its info/ but not in the archive")
+                raise fault(
+                    self._package, f"{item.path!r} is listed in its info/ but not in the archive"
+                )
         self._members = {path: spool.members[item.path] for path, item in layout.paths.items()}
-        layout.check_links({path: m.target for path, m in self._members.items() if m.kind == "symlink"})
+        layout.check_links(
+            {path: m.target for path, m in self._members.items() if m.kind == "symlink"}
+        )
         self._uses = collections.Counter(map(self._content_key, layout.paths))
         self._shared: dict[tuple[str, str], InstalledFile] = {}
         self._firsts: dict[tuple[str, str], Entry] = {}
 
     def _content_key(self, path: str) -> tuple[str, str]:
-        """Returns what paths with the same content have in common: member and placeholder."""
+        """Return what paths with the same content have in common: member and placeholder."""
         return self._members[path].path, self._layout.paths[path].placeholder
 
     def entry(self, path: str, leave_out: frozenset[str]) -> Entry:
-        """Returns the entry of an image path, also if the path is in ``leave_out``.
+        """Return the entry of an image path, also if the path is in ``leave_out``.
 
         Call it in the order of paths.
         """
@@ -177,14 +181,18 @@ class _Linker:
             if not digest:
                 collections.deque(chunks, maxlen=0)
                 digest = packed.hexdigest()
-            return InstalledFile(item.sha256 or digest, member.size, digest, replace(whole, sha256=digest))
+            return InstalledFile(
+                item.sha256 or digest, member.size, digest, replace(whole, sha256=digest)
+            )
         try:
             chunks = _hashed(
-                replaced(chunks, item.placeholder, self._prefix, binary=item.binary), installed.update
+                replaced(chunks, item.placeholder, self._prefix, binary=item.binary),
+                installed.update,
             )
         except ValueError as e:
             raise LayerError(
-                f"{self._package.filename}: {item.path}: {e}", "choose a shorter conda.prefix in the recipe"
+                f"{self._package.filename}: {item.path}: {e}",
+                "choose a shorter conda.prefix in the recipe",
             ) from None
         content: Content
         if member.size > CHUNK:

@@ -1,7 +1,7 @@
 """What activating a conda environment does.
 
-Variables of ``etc/conda/env_vars.d/*.json`` become environment variables in the image's config. The entry
-point sources the scripts ``etc/conda/activate.d/*.sh``.
+Variables of ``etc/conda/env_vars.d/*.json`` become environment variables in the image's config. The
+entry point sources the scripts ``etc/conda/activate.d/*.sh``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Activation:
 
 
 def activation_environment(packages: Packages) -> Activation:
-    """Returns the effect of the packages' activation files, in conda's order: by file name.
+    """Return the effect of the packages' activation files, in conda's order: by file name.
 
     If two packages contain the same file, the later one wins.
 
@@ -62,13 +62,17 @@ def activation_environment(packages: Packages) -> Activation:
 
 
 def _variables(package: LockedPackage, entry: Entry) -> dict[str, str]:
-    """Returns the variables of a JSON file in ``env_vars.d``."""
+    """Return the variables of a JSON file in ``env_vars.d``."""
     if entry.size > MAX_METADATA:
-        raise fault(package, f"{entry.path} has {entry.size} bytes; at most {MAX_METADATA} are allowed")
+        raise fault(
+            package, f"{entry.path} has {entry.size} bytes; at most {MAX_METADATA} are allowed"
+        )
     env = {}
     try:
         for name, value in json.loads(read_whole(entry)).items():
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not isinstance(value, str | int | float):
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not isinstance(
+                value, str | int | float
+            ):
                 raise ValueError(f"{name!r} is not a variable with a value")
             text = str(value)
             if "\0" in text or _SURROGATE.search(text):

@@ -1,8 +1,8 @@
 """Opens conda packages: ``.conda`` (a zip of two zstd tars) and ``.tar.bz2``.
 
-A package has two parts: ``info`` (metadata) and ``pkg`` (the files). Each is read as a stream, in chunks of
-1 MiB, up to a bound. The files are unpacked into one temporary file, and an entry's content is a reference
-into that file, so the memory needed does not depend on the package's size.
+A package has two parts: ``info`` (metadata) and ``pkg`` (the files). Each is read as a stream, in
+chunks of 1 MiB, up to a bound. The files are unpacked into one temporary file, and an entry's
+content is a reference into that file, so the memory needed does not depend on the package's size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class CondaMember:
 
 @contextmanager
 def damage(fetched: Fetched) -> Iterator[None]:
-    """Raises a :class:`LayerError` that names the package in place of exceptions of decoders and parsers."""
+    """Raise a :class:`LayerError` that names the package in place of exceptions of decoders and
+    parsers.
+    """
     try:
         yield
     except _DAMAGE as e:
@@ -67,7 +69,9 @@ def damage(fetched: Fetched) -> Iterator[None]:
 
 
 def is_safe(path: str) -> bool:
-    """Returns whether a path is relative, normalized, valid UTF-8, not too long, and without ``..``."""
+    """Return whether a path is relative, normalized, valid UTF-8, not too long, and without
+    ``..``.
+    """
     try:
         check_path(path)
     except LayerError:
@@ -99,7 +103,7 @@ class PartReader:
         return self._read - len(self._data)
 
     def read_exactly(self, size: int) -> bytes:
-        """Returns ``size`` bytes, or fewer at the end."""
+        """Return ``size`` bytes, or fewer at the end."""
         parts = []
         while size and (self._data or self._fill()):
             parts.append(bytes(self._data[:size]))
@@ -110,7 +114,7 @@ class PartReader:
     read = read_exactly
 
     def skip(self, size: int) -> None:
-        """Skips ``size`` bytes.
+        """Skip ``size`` bytes.
 
         Raises:
             TarError: there are fewer.
@@ -122,13 +126,13 @@ class PartReader:
         self._data = self._data[size:]
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """Returns the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
+        """Return the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
         while size and (chunk := self.read_exactly(min(size, CHUNK))):
             size -= len(chunk)
             yield chunk
 
     def finish(self) -> None:
-        """Reads the rest, so that the checksums of the archive are checked. It is not copied."""
+        """Read the rest, so that the checksums of the archive are checked. It is not copied."""
         self._copy = len
         while self._fill():
             pass
@@ -138,7 +142,9 @@ class PartReader:
         self._data = memoryview(chunk)
         self._read += len(chunk)
         if self._read > self._most:
-            raise TarError(f"it unpacks to more than {self._most} bytes, which is more than it declares")
+            raise TarError(
+                f"it unpacks to more than {self._most} bytes, which is more than it declares"
+            )
         self._copy(chunk)
         return bool(chunk)
 
@@ -150,7 +156,7 @@ def open_part(
     most: int | None = None,
     copy: Callable[[bytes], object] = lambda data: None,
 ) -> Iterator[PartReader]:
-    """Opens one part of a package. A ``.tar.bz2`` holds both parts in one tar.
+    """Open one part of a package. A ``.tar.bz2`` holds both parts in one tar.
 
     Args:
         fetched: the package.
@@ -173,7 +179,9 @@ def open_part(
         with ZipSource(fetched.path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
             infos = archive.infolist()
             found = [
-                i for i in infos if i.filename.startswith(f"{part}-") and i.filename.endswith(".tar.zst")
+                i
+                for i in infos
+                if i.filename.startswith(f"{part}-") and i.filename.endswith(".tar.zst")
             ]
             if len(found) != 1:
                 raise ValueError(f"{len(found)} {part}-*.tar.zst members, not 1")
@@ -185,7 +193,7 @@ def open_part(
 
 
 def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
-    """Returns the members of a part. The caller may read a member's content before the next member.
+    """Return the members of a part. The caller may read a member's content before the next member.
 
     Raises:
         LayerError: the package is damaged or unsafe.
@@ -203,7 +211,9 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
                 if not is_safe(path):
                     raise fault(fetched.package, f"unsafe member {header.path!r}")
                 if kind is None:
-                    raise fault(fetched.package, f"member {path!r} is not a file, a link or a folder")
+                    raise fault(
+                        fetched.package, f"member {path!r} is not a file, a link or a folder"
+                    )
                 target = header.target.removeprefix("./") if kind == "hardlink" else header.target
                 yield CondaMember(path, kind, header.mode, header.size, target, start)
             reader.skip(start + header.size + -header.size % BLOCK - reader.position)
@@ -216,8 +226,8 @@ class Spool:
     path: Path
     file: IO[bytes]
     members: Mapping[str, CondaMember]
-    """By path; a hard link is the member that it repeats. If two members have the same path, the last one
-    counts, as when a tar is unpacked."""
+    """By path; a hard link is the member that it repeats. If two members have the same path, the
+    last one counts, as when a tar is unpacked."""
 
     @property
     def fd(self) -> int:
@@ -225,7 +235,7 @@ class Spool:
         return self.file.fileno()
 
     def append(self, chunks: Iterator[bytes]) -> tuple[int, int]:
-        """Appends rewritten content behind the tar; returns its offset and size in bytes.
+        """Append rewritten content behind the tar; returns its offset and size in bytes.
 
         Raises:
             SpaceError: the disk is full.
@@ -241,10 +251,11 @@ class Spool:
 
 @contextmanager
 def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
-    """Decompresses the package's files into a temporary file, which is removed at the end of the block.
+    """Decompress the package's files into a temporary file, which is removed at the end of the
+    block.
 
-    :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is removed
-    later.
+    :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is
+    removed later.
 
     Args:
         fetched: the package.
@@ -273,7 +284,9 @@ def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
                         f"member {member.path!r} is a hard link to {member.target!r}, "
                         "which is not a file of the package before it",
                     )
-                members[member.path] = members[member.target] if member.kind == "hardlink" else member
+                members[member.path] = (
+                    members[member.target] if member.kind == "hardlink" else member
+                )
             reader.finish()
         with space_errors(tmpdir):
             spool.flush()

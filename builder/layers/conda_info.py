@@ -1,6 +1,8 @@
-"""Reads the metadata in ``info/`` of a conda package that linking needs: files, prefixes, entry points.
+"""Reads the metadata in ``info/`` of a conda package that linking needs: files, prefixes, entry
+points.
 
-The part is read only as far as needed. Packages without ``info/paths.json`` are refused: conda-build before
+The part is read only as far as needed. Packages without ``info/paths.json`` are refused:
+conda-build before
 2.1 (2017) made them.
 """
 
@@ -76,7 +78,9 @@ def read_info(fetched: Fetched) -> PackageInfo:
         paths = _paths(files["info/paths.json"])
         noarch, points = _noarch(index, files)
     if len(paths) > bounds.MAX_MEMBERS:
-        raise fault(fetched.package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed")
+        raise fault(
+            fetched.package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed"
+        )
     for p in paths:
         if not is_safe(p.path):
             raise fault(fetched.package, f"unsafe path {p.path!r}")
@@ -94,14 +98,18 @@ def _info_files(fetched: Fetched) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     with open_part(fetched, "info") as reader:
         for member in read_part(fetched, reader):
-            if {"info/index.json", "info/paths.json"} <= found.keys() and not member.path.startswith("info/"):
+            if {
+                "info/index.json",
+                "info/paths.json",
+            } <= found.keys() and not member.path.startswith("info/"):
                 break
             most = _WANTED.get(member.path)
             if most is None or member.kind != "file":
                 continue
             if member.size > most:
                 raise fault(
-                    fetched.package, f"{member.path} has {member.size} bytes; at most {most} are allowed"
+                    fetched.package,
+                    f"{member.path} has {member.size} bytes; at most {most} are allowed",
                 )
             found[member.path] = reader.read_exactly(member.size)
     return found
@@ -118,13 +126,16 @@ def _index(fetched: Fetched, files: Mapping[str, bytes]) -> dict[str, Any]:
     wanted = fetched.package.name
     if str(name).lower() != wanted.lower():
         raise fault(
-            fetched.package, f"its info/index.json is that of {name!r}, but the lock names {wanted!r}"
+            fetched.package,
+            f"its info/index.json is that of {name!r}, but the lock names {wanted!r}",
         )
     return index
 
 
 def _paths(data: bytes) -> tuple[PathInfo, ...]:
-    """Returns the paths of a ``paths.json``. Raises ValueError or TypeError if it has another form."""
+    """Return the paths of a ``paths.json``. Raises ValueError or TypeError if it has another
+    form.
+    """
     return tuple(_path(item) for item in json.loads(data)["paths"])
 
 
@@ -159,7 +170,7 @@ def _placeholder(text: Any) -> str:
 
 
 def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Noarch, tuple[str, ...]]:
-    """Returns the kind of noarch, and the entry points of a noarch python package."""
+    """Return the kind of noarch, and the entry points of a noarch python package."""
     noarch = index.get("noarch")
     if noarch not in (None, False, "", True, "python", "generic"):
         raise ValueError(f"noarch is {noarch!r}")
@@ -170,7 +181,7 @@ def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Noarc
 
 
 def _entry_point(text: str) -> tuple[str, str, str]:
-    """Parses ``command = module:function``. Strict, because the words become part of a program."""
+    """Parse ``command = module:function``. Strict, because the words become part of a program."""
     command, equals, rest = (part.strip() for part in str(text).partition("="))
     module, colon, function = (part.strip() for part in rest.partition(":"))
     words = [*module.split("."), *function.split(".")]

@@ -29,7 +29,7 @@ if __name__ == '__main__':
 
 
 def python_of(python: Fetched) -> tuple[str, str]:
-    """Returns the version of a conda package of Python, ``3.11``, and its site-packages.
+    """Return the version of a conda package of Python, ``3.11``, and its site-packages.
 
     The package may state its site-packages (CEP 17). If it does not, they are
     ``lib/pythonX.Y/site-packages``, with a ``t`` after the version for a free-threaded build.
@@ -74,9 +74,9 @@ class CondaLayout:
         self.entry_points = [self._entry_point(*point) for point in info.entry_points]
         """The generated scripts."""
         self.paths: dict[str, PathInfo] = {self.image_path(p.path): p for p in info.paths}
-        """By image path, in the order of paths.json. Files that linking generates are not listed, and no
-        compiled module whose source is in the package: it names the source's time when the package was
-        built, which is not that in the image, so Python ignores it."""
+        """By image path, in the order of paths.json. Files that linking generates are not listed,
+        and no compiled module whose source is in the package: it names the source's time when the
+        package was built, which is not that in the image, so Python ignores it."""
         for generated in (self.record_path, *(e.path for e in self.entry_points)):
             self.paths.pop(generated, None)
         for path in [path for path in self.paths if module_of(path) in self.paths]:
@@ -84,7 +84,7 @@ class CondaLayout:
         self._check_folders()
 
     def image_path(self, path: str) -> str:
-        """Returns the image path of a path in the package."""
+        """Return the image path of a path in the package."""
         if self._noarch_python:
             if path.startswith("site-packages/"):
                 path = self._context.site_packages + path[len("site-packages") :]
@@ -93,11 +93,11 @@ class CondaLayout:
         return self._root + path
 
     def relative(self, path: str) -> str:
-        """Returns an image path relative to the prefix."""
+        """Return an image path relative to the prefix."""
         return path[len(self._root) :]
 
     def check_links(self, links: Mapping[str, str]) -> None:
-        """Checks symlinks.
+        """Check symlinks.
 
         Args:
             links: the texts of all symlinks of the package, by image path.
@@ -110,15 +110,17 @@ class CondaLayout:
             if not is_safe(f"link-{target}".replace("/", "|")):  # NUL, or not UTF-8
                 raise fault(self._package, f"{name!r} is a link to {target!r}, which is not a path")
             if self._leaves(path, links) and not self._is_base_python(path):
-                raise fault(self._package, f"{name!r} is a link that leaves the environment: {target!r}")
+                raise fault(
+                    self._package, f"{name!r} is a link that leaves the environment: {target!r}"
+                )
 
     def _is_base_python(self, path: str) -> bool:
-        """Returns whether a path is the link to the base image's interpreter, which builder made."""
+        """Return whether a path is the link to the base image's interpreter, which builder made."""
         is_ours = self._package.url.startswith(BASE_PYTHON)
         return is_ours and self.relative(path).startswith("bin/python")
 
     def _leaves(self, path: str, links: Mapping[str, str]) -> bool:
-        """Returns whether a path leaves the prefix, if all symlinks on its way are followed.
+        """Return whether a path leaves the prefix, if all symlinks on its way are followed.
 
         On the way from the image's root it may be above the prefix.
         """
@@ -139,7 +141,9 @@ class CondaLayout:
             for folder in _parents(path):
                 info = self.paths.get(folder)
                 if info is not None and info.kind != "dir":
-                    raise fault(self._package, f"{info.path!r} is a {info.kind} and has files below it")
+                    raise fault(
+                        self._package, f"{info.path!r} is a {info.kind} and has files below it"
+                    )
 
     def _entry_point(self, command: str, module: str, function: str) -> Entry:
         text = _ENTRY_POINT.format(
@@ -153,10 +157,12 @@ class CondaLayout:
 
 
 def _stem(fetched: Fetched, info: PackageInfo) -> str:
-    """Returns ``name-version-build``, the name of the package's record."""
+    """Return ``name-version-build``, the name of the package's record."""
     stem = "-".join(str(info.index.get(key, "")) for key in ("name", "version", "build"))
     if "/" in stem or not is_safe(stem):
-        raise fault(fetched.package, f"its info/index.json has an unsafe name, version or build: {stem!r}")
+        raise fault(
+            fetched.package, f"its info/index.json has an unsafe name, version or build: {stem!r}"
+        )
     return stem
 
 

@@ -1,4 +1,6 @@
-"""The files in ``conda-meta``: a record of each package, which conda and rattler read, and the history."""
+"""The files in ``conda-meta``: a record of each package, which conda and rattler read, and the
+history.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,10 @@ class InstalledFile(NamedTuple):
 def package_record(
     fetched: Fetched, info: PackageInfo, layout: CondaLayout, installed: Mapping[str, InstalledFile]
 ) -> Entry:
-    """Returns the package's record in ``conda-meta``.
+    """Return the package's record in ``conda-meta``.
 
-    It depends on the package and its paths alone, so that it does not change with other packages: files that
-    lose a conflict are listed too.
+    It depends on the package and its paths alone, so that it does not change with other packages:
+    files that lose a conflict are listed too.
 
     Args:
         fetched: the package.
@@ -67,11 +69,15 @@ def package_record(
     """
     package = fetched.package
     requested = layout.is_requested
-    paths = [_path_record(layout, path, item, installed.get(path)) for path, item in layout.paths.items()]
+    paths = [
+        _path_record(layout, path, item, installed.get(path)) for path, item in layout.paths.items()
+    ]
     paths += [_entry_point_record(layout, e) for e in layout.entry_points]
     url = recorded_url(package.url)
 
-    record: dict[str, Any] = {k: info.index[k] for k in _RECORD_FIELDS if info.index.get(k) is not None}
+    record: dict[str, Any] = {
+        k: info.index[k] for k in _RECORD_FIELDS if info.index.get(k) is not None
+    }
     record |= {
         "channel": url.rsplit("/", 2)[0] + "/",
         "files": [p["_path"] for p in paths],
@@ -126,7 +132,8 @@ def _entry_point_record(layout: CondaLayout, script: Entry) -> dict[str, Any]:
 
 
 def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> Entry:
-    """Returns ``conda-meta/history``. Without it conda does not recognize the prefix as an environment.
+    """Return ``conda-meta/history``. Without it conda does not recognize the prefix as an
+    environment.
 
     Args:
         packages: the conda packages.
@@ -144,7 +151,9 @@ def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> En
 
 
 def recorded_url(url: str) -> str:
-    """Returns a package's URL for ``conda-meta``: like conda, without credentials and ``/t/<token>``."""
+    """Return a package's URL for ``conda-meta``: like conda, without credentials and
+    ``/t/<token>``.
+    """
     parts = urlsplit(redact(url))
     path = re.sub(r"^/t/[^/]+/", "/", parts.path)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))

@@ -12,12 +12,12 @@ _Needs = Mapping[str, Sequence[str]]
 
 
 def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
-    """Returns the packages in link order. If two contain the same file, the later one wins.
+    """Return the packages in link order. If two contain the same file, the later one wins.
 
     Dependencies come first. Where they leave a choice the order is rattler's
-    (``PackageRecord.sort_topologically``), so the same package wins as with ``rattler.install``. The order
-    depends on names and dependencies alone, not on the order of ``packages``. A cycle is cut so that its
-    noarch packages come last.
+    (``PackageRecord.sort_topologically``), so the same package wins as with ``rattler.install``.
+    The order depends on names and dependencies alone, not on the order of ``packages``. A cycle is
+    cut so that its noarch packages come last.
 
     Raises:
         LayerError: a name appears twice.
@@ -26,7 +26,8 @@ def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     for p in packages:
         if p.name in by_name:
             raise LayerError(
-                f"the lock has {p.name} twice: {by_name[p.name].filename} and {p.filename}", "lock again"
+                f"the lock has {p.name} twice: {by_name[p.name].filename} and {p.filename}",
+                "lock again",
             )
         by_name[p.name] = p
 
@@ -43,12 +44,12 @@ def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
 
 
 def _visit(roots: Sequence[str], needs: _Needs, visited: set[str]) -> list[str]:
-    """Returns the roots and everything they need, dependencies first.
+    """Return the roots and everything they need, dependencies first.
 
     This is a depth-first search from the last root to the first.
 
-    A name is put on the stack a second time, marked complete, below its dependencies. It is emitted when that
-    comes up.
+    A name is put on the stack a second time, marked complete, below its dependencies. It is emitted
+    when that comes up.
     """
     order = []
     stack = [(name, False) for name in roots]
@@ -64,12 +65,13 @@ def _visit(roots: Sequence[str], needs: _Needs, visited: set[str]) -> list[str]:
 
 
 def _cuts(needs: _Needs, by_name: Mapping[str, LockedPackage]) -> list[tuple[str, str]]:
-    """Returns the dependencies (name, dependency) to ignore, chosen like rattler's ``sort_topologically``.
+    """Return the dependencies (name, dependency) to ignore, chosen like rattler's
+    ``sort_topologically``.
 
-    In each cycle this is the first edge from a package for one platform to a noarch package. At an edge in
-    the other direction, and at the last edge of the cycle, rattler ignores the opposite edge. That edge may
-    not exist; then the cycle remains, and the search in :func:`_visit` breaks it at its first visited
-    package.
+    In each cycle this is the first edge from a package for one platform to a noarch package. At an
+    edge in the other direction, and at the last edge of the cycle, rattler ignores the opposite
+    edge. That edge may not exist; then the cycle remains, and the search in :func:`_visit` breaks
+    it at its first visited package.
     """
     cuts = []
     for cycle in _cycles(needs):
@@ -86,7 +88,7 @@ def _cuts(needs: _Needs, by_name: Mapping[str, LockedPackage]) -> list[tuple[str
 
 
 def _cycles(needs: _Needs) -> list[list[str]]:
-    """Returns the cycles that a depth-first search finds: one for each edge back into its path."""
+    """Return the cycles that a depth-first search finds: one for each edge back into its path."""
     found = []
     visited: set[str] = set()
     for start in sorted(needs):
@@ -95,7 +97,9 @@ def _cycles(needs: _Needs) -> list[list[str]]:
         visited.add(start)
         path = [start]
         place = {start: 0}  # of each name in path
-        todo = [iter(needs[start])]  # the dependencies that are not visited yet, for each name in path
+        todo = [
+            iter(needs[start])
+        ]  # the dependencies that are not visited yet, for each name in path
         while todo:
             name = next(todo[-1], None)
             if name is None:

@@ -1,4 +1,6 @@
-"""Replaces the placeholder in conda packages by the prefix, like rattler and conda, in constant memory."""
+"""Replaces the placeholder in conda packages by the prefix, like rattler and conda, in constant
+memory.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ _SHEBANG = re.compile(rb"#! *(/(?:\\ |[^ \n\r\t])*)([^\n]*)")
 _PYTHON = re.compile(rb"python(\d+(\.\d+)?)?")
 
 
-def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: bool) -> Iterator[bytes]:
-    """Returns a file's content with the placeholder replaced.
+def replaced(
+    chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: bool
+) -> Iterator[bytes]:
+    """Return a file's content with the placeholder replaced.
 
-    In a text file every occurrence is replaced. If the kernel would cut or split the first line (``#!``), it
-    becomes one that works. In a binary file the occurrences in C strings are replaced, and each string is
-    padded with NUL to the same length:
+    In a text file every occurrence is replaced. If the kernel would cut or split the first line
+    (``#!``), it becomes one that works. In a binary file the occurrences in C strings are replaced,
+    and each string is padded with NUL to the same length:
 
         before   /placeholder/lib\\0next
         after    /opt/conda/lib\\0\\0\\0next
@@ -46,7 +50,7 @@ def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: 
 
 
 def entry_point_shebang(interpreter: str) -> str:
-    """Returns the first line (or two) of a generated Python script, as rattler writes it.
+    """Return the first line (or two) of a generated Python script, as rattler writes it.
 
     It works for paths of any length and for paths with spaces.
     """
@@ -56,7 +60,7 @@ def entry_point_shebang(interpreter: str) -> str:
 
 
 def _text(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
-    """Replaces every occurrence.
+    """Replace every occurrence.
 
     An occurrence may be split over two chunks, so a chunk's end is held back.
     """
@@ -84,7 +88,9 @@ def _shebang(line: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def _indirect(line: bytes) -> bytes:
-    """Returns a ``#!`` line that starts its program by way of sh (Python) or env (any other program)."""
+    """Return a ``#!`` line that starts its program by way of sh (Python) or env (any other
+    program).
+    """
     match = _SHEBANG.fullmatch(line)
     if match is None:
         return line
@@ -96,7 +102,9 @@ def _indirect(line: bytes) -> bytes:
 
 
 def _binary(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
-    """Replaces the occurrences in complete C strings; the last, incomplete string of a chunk is held back."""
+    """Replace the occurrences in complete C strings; the last, incomplete string of a chunk is held
+    back.
+    """
     pending = b""
     for chunk in chunks:
         pending += chunk
@@ -113,7 +121,7 @@ def _binary(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
 
 
 def _strings(data: bytes, old: bytes, new: bytes) -> bytes:
-    """Replaces the occurrences in C strings, and pads each string to the length that it had."""
+    """Replace the occurrences in C strings, and pads each string to the length that it had."""
     out = []
     at = 0
     while (start := data.find(old, at)) >= 0:

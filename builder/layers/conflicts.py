@@ -1,34 +1,36 @@
 """Decides which package's file wins if several packages contain the same path ("clobbering").
 
-conda links packages one after the other into one folder, so a file of a later package overwrites that of an
-earlier one. An image has no such order: layers are stacked by size and group. So the winner is decided here,
-before any layer is written, and the file is left out of all other packages:
+conda links packages one after the other into one folder, so a file of a later package overwrites
+that of an earlier one. An image has no such order: layers are stacked by size and group. So the
+winner is decided here, before any layer is written, and the file is left out of all other packages:
 
     link order     contains                  written to its layer
     1. a (conda)   share/x  share/only-a     share/only-a
     2. b (conda)   share/x  share/y          share/y
     3. c (pip)     share/x                   share/x
 
-Conda packages are linked in the order of :mod:`builder.layers.conda_order`, and then wheels in that of
+Conda packages are linked in the order of :mod:`builder.layers.conda_order`, and then wheels in that
+of
 :mod:`builder.layers.pip_order`.
 
-Invariant: after that, each path (except directories) is in exactly one layer. So the order of layers does not
-change the image, and an image holds no hidden copies.
+Invariant: after that, each path (except directories) is in exactly one layer. So the order of
+layers does not change the image, and an image holds no hidden copies.
 
 One more case needs care. A folder of one package may be a symlink of another one:
 
     1. a           lib64 -> lib   lib/x
     2. b           lib64/x        lib64/y
 
-On disk, b's files are written through the link, to ``lib/x`` and ``lib/y``, and the first overwrites a's. In
-a layer, ``lib64/x`` would turn the symlink into a folder instead. So b's files are *moved*: they are written
-to the layer under the path where the link points, and conflicts are decided with these paths:
+On disk, b's files are written through the link, to ``lib/x`` and ``lib/y``, and the first
+overwrites a's. In a layer, ``lib64/x`` would turn the symlink into a folder instead. So b's files
+are *moved*: they are written to the layer under the path where the link points, and conflicts are
+decided with these paths:
 
     moved          b: lib64/x -> lib/x, lib64/y -> lib/y
     left out       a: lib/x
 
-And a package may contain a compiled module (``__pycache__/x.cpython-311.pyc``) whose module is that of
-another package. It is left out: Python would run it in place of the module.
+And a package may contain a compiled module (``__pycache__/x.cpython-311.pyc``) whose module is that
+of another package. It is left out: Python would run it in place of the module.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ from builder.model import LockedPackage
 #: Returns the text of a package's symlink: ``(package, path)``.
 LinkTarget = Callable[[LockedPackage, str], str]
 
-_INCOMPATIBLE = "these packages cannot share one environment: lock other versions, or remove one of them"
+_INCOMPATIBLE = (
+    "these packages cannot share one environment: lock other versions, or remove one of them"
+)
 #: As many symlinks as the Linux kernel follows.
 _MAX_LINKS = 40
 #: ``x/__pycache__/name.cpython-311.opt-1.pyc``.
@@ -55,7 +59,9 @@ _COMPILED = re.compile(
 
 
 def module_of(path: str) -> str:
-    """Returns the path of the module that a file in ``__pycache__`` was compiled from; empty for others."""
+    """Return the path of the module that a file in ``__pycache__`` was compiled from; empty for
+    others.
+    """
     match = _COMPILED.fullmatch(path) if path.endswith(".pyc") else None
     return f"{match['folder']}{match['name']}.py" if match else ""
 
@@ -83,7 +89,9 @@ class Resolution:
 
 
 class _Claim(NamedTuple):
-    """A package that contains a path. A named tuple, because every file of an environment needs one."""
+    """A package that contains a path. A named tuple, because every file of an environment needs
+    one.
+    """
 
     number: int
     """The package's place in link order."""
@@ -97,17 +105,18 @@ def resolve_conflicts(
     link_target: LinkTarget,
     prefix: str = "",
 ) -> Resolution:
-    """Decides every path that more than one package contains: the package that is linked last wins.
+    """Decide every path that more than one package contains: the package that is linked last wins.
 
     Args:
         packages: in link order.
         indexes: by package key.
-        link_target: reads the text of a symlink. It is called only for links that other packages have files
-            below.
+        link_target: reads the text of a symlink. It is called only for links that other packages
+            have files below.
         prefix: folder of the environment in the image. Links do not lead files out of it.
 
     Raises:
-        LayerError: one package has a file where another needs a folder, or a link points outside the prefix.
+        LayerError: one package has a file where another needs a folder, or a link points outside
+            the prefix.
     """
     root = f"{prefix.strip('/')}/" if prefix else ""
     moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
@@ -138,7 +147,8 @@ def _claims(
     indexes: Mapping[str, PackageIndex],
     moved: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, _Claim], dict[str, list[_Claim]], list[tuple[str, _Claim]]]:
-    """Return by path of the image the last claim, and all claims of contested paths; and compiled modules.
+    """Return by path of the image the last claim, and all claims of contested paths; and compiled
+    modules.
 
     Each compiled module comes with the path of its source.
     """
@@ -166,7 +176,7 @@ def _claims(
 def _moved(
     packages: Sequence[LockedPackage], redirects: _Redirects, indexes: Mapping[str, PackageIndex]
 ) -> dict[str, dict[str, str]]:
-    """Returns old path to new path, by package key, of everything that is below a symlink."""
+    """Return old path to new path, by package key, of everything that is below a symlink."""
     if not redirects.blocked:  # nearly always
         return {}
     moved = {p.key: redirects.of_package(p, indexes[p.key].entries) for p in packages}
@@ -207,10 +217,11 @@ class _Redirects:
         """Paths that are a folder of one package and a symlink or file of another one."""
 
     def of_package(self, package: LockedPackage, entries: Sequence[IndexEntry]) -> dict[str, str]:
-        """Returns old path to new path of the package's entries that are moved.
+        """Return old path to new path of the package's entries that are moved.
 
         Raises:
-            LayerError: a file is where another package has a folder, or a link points outside the prefix.
+            LayerError: a file is where another package has a folder, or a link points outside the
+                prefix.
         """
         moved: dict[str, str] = {}
         followed: dict[str, str] = {}
@@ -223,13 +234,14 @@ class _Redirects:
             new = f"{followed[folder]}/{name}".rstrip("/")
             if e.kind != "dir" and new in self._folders and new not in self._links:
                 raise LayerError(
-                    f"{package.name} has a file at /{new}, where another package has a folder", _INCOMPATIBLE
+                    f"{package.name} has a file at /{new}, where another package has a folder",
+                    _INCOMPATIBLE,
                 )
             moved[e.path] = new
         return moved
 
     def _follow(self, folder: str, package: LockedPackage) -> str:
-        """Returns the folder's path after following all symlinks on its way."""
+        """Return the folder's path after following all symlinks on its way."""
         link = ""
 
         def link_text(path: str) -> str | None:
@@ -264,17 +276,17 @@ class _Redirects:
         )
 
     def _target(self, link: str) -> str:
-        """Returns the text of a symlink."""
+        """Return the text of a symlink."""
         if link not in self._targets:
             self._targets[link] = self._link_target(self._packages[self._links[link]], link)
         return self._targets[link]
 
 
 def walk(path: str, link_text: Callable[[str], str | None]) -> Iterator[str]:
-    """Yields each place on the way to a path, after following symlinks as the kernel does.
+    """Yield each place on the way to a path, after following symlinks as the kernel does.
 
-    ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a symlink
-    replaces its name, so a ``..`` in it applies to where the links before it lead:
+    ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a
+    symlink replaces its name, so a ``..`` in it applies to where the links before it lead:
 
         y/new with x -> d/e, y -> x/..      done            ahead
                                             y (link)        new

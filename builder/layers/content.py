@@ -22,7 +22,7 @@ _BUG = "this is a bug in builder; please report it"
 
 
 def read_whole(entry: Entry) -> bytes:
-    """Returns the content of a regular file; only for small ones.
+    """Return the content of a regular file; only for small ones.
 
     Raises:
         LayerError: the archive is damaged.
@@ -34,8 +34,10 @@ def read_whole(entry: Entry) -> bytes:
         return b"".join(read_steps(entry, file.fileno()))
 
 
-def read_steps(entry: Entry, fd: int, copy: Callable[[bytes], object] = lambda data: None) -> Iterator[bytes]:
-    """Yields the content of a regular file.
+def read_steps(
+    entry: Entry, fd: int, copy: Callable[[bytes], object] = lambda data: None
+) -> Iterator[bytes]:
+    """Yield the content of a regular file.
 
     Args:
         entry: the file.
@@ -68,10 +70,14 @@ def _range(entry: Entry, content: Range, fd: int) -> Iterator[bytes]:
     if content.crc32 is not None and crc != content.crc32:
         raise _damaged(entry, "checksum")
     if sha256 is not None and sha256.hexdigest() != content.sha256:
-        raise _damaged(entry, f"its sha256 is {sha256.hexdigest()}, the package lists {content.sha256}")
+        raise _damaged(
+            entry, f"its sha256 is {sha256.hexdigest()}, the package lists {content.sha256}"
+        )
 
 
-def _inflated(entry: Entry, content: Deflated, fd: int, copy: Callable[[bytes], object]) -> Iterator[bytes]:
+def _inflated(
+    entry: Entry, content: Deflated, fd: int, copy: Callable[[bytes], object]
+) -> Iterator[bytes]:
     inflate = isal_zlib.decompressobj(-15)
     crc, size = 0, 0
     for raw in _read(entry, fd, content.offset, content.compressed, STEP):

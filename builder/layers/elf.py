@@ -1,15 +1,17 @@
 """ELF files: the shared libraries that a file needs (``DT_NEEDED``).
 
-Only 64-bit little-endian files are read, as all platforms of images have them. Four places of a file matter::
+Only 64-bit little-endian files are read, as all platforms of images have them. Four places of a
+file matter::
 
-    header --> program headers --> PT_DYNAMIC: DT_NEEDED 1, DT_NEEDED 23, DT_STRTAB ... --> strings 1, 23 ...
+    header --> program headers --> PT_DYNAMIC: DT_NEEDED 1, DT_NEEDED 23, DT_STRTAB ... --> strings
+    1, 23 ...
 
 Files of packages are streams, some of 1 GB. So the parser asks for one place after the other, and
-:class:`ElfReader` takes each from the stream as it passes. Only a place that has passed before it is asked
-for is read again: the strings, which most linkers write to the beginning of a file.
+:class:`ElfReader` takes each from the stream as it passes. Only a place that has passed before it
+is asked for is read again: the strings, which most linkers write to the beginning of a file.
 
-Offsets and sizes come from a package, so each is compared with the limits below. A file that is cut off or
-contradicts itself counts as no ELF file: the loader would not take it either.
+Offsets and sizes come from a package, so each is compared with the limits below. A file that is cut
+off or contradicts itself counts as no ELF file: the loader would not take it either.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ Needed = tuple[str, ...]
 
 
 class ElfReader:
-    """Reads an ELF file whose content passes from its beginning to its end, a second time if necessary."""
+    """Reads an ELF file whose content passes from its beginning to its end, a second time if
+    necessary.
+    """
 
     def __init__(self) -> None:
         self.needed: Needed | None = None
@@ -89,7 +93,9 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         return None
     content = yield offset, count * _SEGMENT.size
     segments = list(_SEGMENT.iter_unpack(content))
-    places = [(start, min(size, MAX_DYNAMIC)) for kind, start, _, size in segments if kind == _DYNAMIC]
+    places = [
+        (start, min(size, MAX_DYNAMIC)) for kind, start, _, size in segments if kind == _DYNAMIC
+    ]
     content = (yield places[0]) if places else b""  # nothing: linked statically
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]

@@ -2,11 +2,12 @@
 
 A reader (``wheel.py``, ``conda.py``) describes a package in two steps, in any thread:
 
-1. ``wheel_index`` and ``conda_index`` list the paths only. This is cheap and cached. The planner uses it to
-   find files that several packages contain.
-2. ``wheel_entries`` and ``conda_entries`` return the members of the layer's tar with their content, in the
-   order of the index. A hard link becomes a regular file if the path that it repeats is left out. Large
-   content is a reference into the archive or into a temporary file; at most 64 MiB are in memory at a time.
+1. ``wheel_index`` and ``conda_index`` list the paths only. This is cheap and cached. The planner
+   uses it to find files that several packages contain.
+2. ``wheel_entries`` and ``conda_entries`` return the members of the layer's tar with their content,
+   in the order of the index. A hard link becomes a regular file if the path that it repeats is left
+   out. Large content is a reference into the archive or into a temporary file; at most 64 MiB are
+   in memory at a time.
 
 Paths are relative to the image's root, with forward slashes, without a leading slash or ``..``:
 ``opt/conda/lib/libz.so.1``.
@@ -30,7 +31,8 @@ class Inline:
 
 @dataclass(frozen=True, slots=True)
 class Deflated:
-    """Content that is a raw deflate stream (RFC 1951) inside another file: a member of a zip archive.
+    """Content that is a raw deflate stream (RFC 1951) inside another file: a member of a zip
+    archive.
 
     The stream can become a member of a gzip layer without being compressed again, see
     :mod:`builder.layers.compress`.
@@ -57,7 +59,9 @@ class Range:
     crc32: int | None = None
     """CRC-32 of the content, which is checked when it is written; None if the archive has none."""
     sha256: str = ""
-    """The hash of the content in hex, which is checked when it is written; empty if it is not known."""
+    """The hash of the content in hex, which is checked when it is written; empty if it is not
+    known.
+    """
 
 
 Content = Inline | Deflated | Range
@@ -107,7 +111,9 @@ class PackageIndex:
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """What the files of a package depend on besides its archive. It is part of a layer's cache key."""
+    """What the files of a package depend on besides its archive. It is part of a layer's cache
+    key.
+    """
 
     prefix: str
     """Folder of the environment in the image: ``/opt/conda``."""
@@ -117,7 +123,9 @@ class LinkContext:
     """Relative to the prefix: ``lib/python3.11/site-packages``."""
     platform: str = "linux-64"
     requested: frozenset[str] = field(default_factory=frozenset)
-    """Names in the environment file (for conda-meta's ``requested_spec`` and pip's ``REQUESTED``)."""
+    """Names in the environment file (for conda-meta's ``requested_spec`` and pip's
+    ``REQUESTED``).
+    """
 
     @property
     def interpreter(self) -> str:

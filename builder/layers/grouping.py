@@ -1,8 +1,8 @@
 """Decides which packages share a layer. Pure functions of names, sizes and the recipe's options.
 
-A package with a large archive gets a separate layer. Small packages are distributed over a fixed number of
-groups by a hash of their *names*. So a new version never moves another package to another layer: an update
-changes one group's layer and no other.
+A package with a large archive gets a separate layer. Small packages are distributed over a fixed
+number of groups by a hash of their *names*. So a new version never moves another package to another
+layer: an update changes one group's layer and no other.
 
     name      hash mod 3     layers before               layers after numpy 2.0 -> 2.1
     attrs     1              pip group 2: attrs, six     the same digest
@@ -10,10 +10,11 @@ changes one group's layer and no other.
     numpy     (large)        pip numpy 2.0               pip numpy 2.1
     six       1
 
-Large packages are below the groups, the largest at the bottom. Docker identifies a layer by the layers below
-it: after an update it downloads and unpacks every layer above the changed one again, and podman unpacks them
-again. An update of a small package then costs the small layers above it, not torch. The content of the image
-does not depend on the order, because layers of packages have no file in common.
+Large packages are below the groups, the largest at the bottom. Docker identifies a layer by the
+layers below it: after an update it downloads and unpacks every layer above the changed one again,
+and podman unpacks them again. An update of a small package then costs the small layers above it,
+not torch. The content of the image does not depend on the order, because layers of packages have no
+file in common.
 """
 
 from __future__ import annotations
@@ -47,16 +48,21 @@ class LayerPlan:
     """A layer to build."""
 
     title: str
-    """Name of the layer in the image's history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna, six``."""
+    """Name of the layer in the image's history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna,
+    six``.
+    """
     packages: tuple[LockedPackage, ...]
     """In link order."""
     part: int = 0
     """Which part of its one package the layer holds, from 0."""
     parts: int = 1
-    """How many layers the package is split into; 1 unless a single package is too large for one layer."""
+    """How many layers the package is split into; 1 unless a single package is too large for one
+    layer.
+    """
 
     def archive_bytes(self, sizes: Mapping[str, int | None]) -> tuple[int, int]:
-        """Returns the bytes of the layer's archives, and the number of archives whose size is unknown.
+        """Return the bytes of the layer's archives, and the number of archives whose size is
+        unknown.
 
         Args:
             sizes: archive bytes by :attr:`LockedPackage.key`; None if unknown.
@@ -73,14 +79,14 @@ def plan_lock(
     budget: int,
     parts: Mapping[str, int] | None = None,
 ) -> list[LayerPlan]:
-    """Returns the layers that the packages are distributed over, from the bottom up.
+    """Return the layers that the packages are distributed over, from the bottom up.
 
     Args:
         packages: in link order.
         sizes: archive bytes by :attr:`LockedPackage.key`; None or missing counts as small.
         options: the recipe's ``layers:``.
-        budget: the largest number of layers. The size from which a package gets its own layer doubles until
-            they fit.
+        budget: the largest number of layers. The size from which a package gets its own layer
+            doubles until they fit.
         parts: the number of layers a package needs, by key, where it is more than one, see
             :func:`split_index`.
 
@@ -103,13 +109,15 @@ def plan_lock(
             )
         threshold *= 2
     plans: list[LayerPlan] = []
-    for p in sorted((p for p in packages if p.key in large), key=lambda p: _from_the_bottom(p, sizes)):
+    for p in sorted(
+        (p for p in packages if p.key in large), key=lambda p: _from_the_bottom(p, sizes)
+    ):
         plans += _own_layers(p, parts.get(p.key, 1))
     return plans + _groups([p for p in packages if p.key not in large], groups)
 
 
 def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
-    """Returns the layers of small packages, conda's first."""
+    """Return the layers of small packages, conda's first."""
     members: dict[tuple[int, int], list[LockedPackage]] = {}
     for p in packages:
         group = _MANAGERS.index(p.manager), name_bucket(f"{p.manager} {p.name}", groups)
@@ -120,20 +128,24 @@ def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
     ]
 
 
-def _from_the_bottom(package: LockedPackage, sizes: Mapping[str, int | None]) -> tuple[int, int, str]:
-    """Sorts large packages: the largest first. Sizes count as powers of two, so that an update rarely moves
-    a package.
+def _from_the_bottom(
+    package: LockedPackage, sizes: Mapping[str, int | None]
+) -> tuple[int, int, str]:
+    """Sort large packages: the largest first. Sizes count as powers of two, so that an update
+    rarely moves a package.
     """
     size = sizes.get(package.key) or 0
     return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
 
 def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
-    """Returns the layers of one large package."""
+    """Return the layers of one large package."""
     title = f"{package.manager} {package.name} {package.version}"
     if parts == 1:
         return [LayerPlan(title, (package,))]
-    return [LayerPlan(f"{title} ({part + 1}/{parts})", (package,), part, parts) for part in range(parts)]
+    return [
+        LayerPlan(f"{title} ({part + 1}/{parts})", (package,), part, parts) for part in range(parts)
+    ]
 
 
 def _names(packages: Sequence[LockedPackage]) -> str:
@@ -144,7 +156,8 @@ def _names(packages: Sequence[LockedPackage]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LayerTitle:
-    """The title of a layer of packages or of their compiled modules, as the history of an image has it.
+    """The title of a layer of packages or of their compiled modules, as the history of an image has
+    it.
 
     A field of :class:`Layer` would be empty for an image that is read from a layout or a registry.
     """
@@ -152,7 +165,9 @@ class LayerTitle:
     is_bytecode: bool
     is_group: bool
     stable: str
-    """The package, or the group of small ones, without versions: ``pip torch``, ``conda group 3``."""
+    """The package, or the group of small ones, without versions: ``pip torch``, ``conda group
+    3``.
+    """
 
 
 def parse_title(title: str) -> LayerTitle | None:
@@ -170,23 +185,23 @@ def is_group(layer: Layer) -> bool:
 
 
 def name_bucket(name: str, count: int, *, digest_bytes: int = 8) -> int:
-    """Returns which of ``count`` buckets a name belongs to, from 0.
+    """Return which of ``count`` buckets a name belongs to, from 0.
 
     Args:
         name: the text to hash (sha256).
         count: the number of buckets.
-        digest_bytes: how many leading bytes of the hash are used. Layers use 8, SIF partitions 4; another
-            number would move packages of published images to other layers or partitions.
+        digest_bytes: how many leading bytes of the hash are used. Layers use 8, SIF partitions 4;
+            another number would move packages of published images to other layers or partitions.
     """
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:digest_bytes], "big") % count
 
 
 def split_index(index: PackageIndex, limit: int = MAX_UNPACKED) -> list[frozenset[str]]:
-    """Returns the paths of each part of a package, in the archive's order.
+    """Return the paths of each part of a package, in the archive's order.
 
-    No part has more than ``limit`` bytes, unless a single file has. A hard link is in the part of the file
-    that it repeats, because a hard link cannot point to another layer.
+    No part has more than ``limit`` bytes, unless a single file has. A hard link is in the part of
+    the file that it repeats, because a hard link cannot point to another layer.
     """
     part_of: dict[str, int] = {}
     number = total = 0

@@ -1,7 +1,7 @@
 """The shared libraries of a layer: which files have the name of one, and what its ELF files need.
 
-They are found while a layer is written, because its content passes then. They are recorded by the digest of
-the layer's blob, and the record is removed from the cache together with the blob.
+They are found while a layer is written, because its content passes then. They are recorded by the
+digest of the layer's blob, and the record is removed from the cache together with the blob.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The fetched packages of one build: their files, and whose file is in the image where several contain it."""
+"""The fetched packages of one build: their files, and whose file is in the image where several
+contain it.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,15 @@ _TASK = "reading packages"
 class Packages:
     """The packages of one build, in link order. Safe in any thread.
 
-    Indexes and conflicts are computed when they are first needed, and once: a build that finds all its layers
-    in the cache reads no package.
+    Indexes and conflicts are computed when they are first needed, and once: a build that finds all
+    its layers in the cache reads no package.
 
     Args:
         fetched: the packages in link order.
         context: where and for which Python they are installed.
         store: caches their indexes.
-        settings: the number of threads, and where conda packages are unpacked while their layer is written.
+        settings: the number of threads, and where conda packages are unpacked while their layer is
+            written.
         reporter: receives the progress.
 
     Raises:
@@ -96,8 +99,8 @@ class Packages:
 
     @cached_property
     def resolution(self) -> Resolution:
-        """The decided conflicts. pip's order needs the metadata of all wheels, so it is used only where two
-        wheels contain the same file.
+        """The decided conflicts. pip's order needs the metadata of all wheels, so it is used only
+        where two wheels contain the same file.
 
         Raises:
             LayerError: packages cannot share an environment, or one is unsafe or damaged.
@@ -117,7 +120,9 @@ class Packages:
         requires = {package.key: self.indexes[package.key].requires for package in pip}
         return resolved([*conda, *pip_order(pip, requires, self.context)])
 
-    def entries(self, package: LockedPackage, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
+    def entries(
+        self, package: LockedPackage, leave_out: frozenset[str] = frozenset()
+    ) -> Iterator[Entry]:
         """Yield a package's members in the order of its index, without the paths in ``leave_out``.
 
         Raises:
@@ -141,10 +146,11 @@ class Packages:
             yield entry
 
     def record(self, package: LockedPackage) -> tuple[str, bytes]:
-        """Returns the image path and the content of a package's RECORD, or of its record in conda-meta.
+        """Return the image path and the content of a package's RECORD, or of its record in
+        conda-meta.
 
-        The record of a conda package has the hashes of its installed files. So it is cached when the
-        package's layer is written; the package is read again only if the cache has lost it.
+        The record of a conda package has the hashes of its installed files. So it is cached when
+        the package's layer is written; the package is read again only if the cache has lost it.
 
         Raises:
             LayerError: the archive is unsafe or damaged.
@@ -156,7 +162,9 @@ class Packages:
                 pass
             data = read_record(path)
         if data is None:
-            raise LayerError(f"{path} cannot be read", "check the disk of the cache (BUILDER_CACHE)")
+            raise LayerError(
+                f"{path} cannot be read", "check the disk of the cache (BUILDER_CACHE)"
+            )
         return data["path"], data["content"].encode()
 
     def _record_path(self, package: LockedPackage) -> Path:
@@ -164,7 +172,7 @@ class Packages:
         return self._store.folders.index / f"{package_key(package, self.context)}-record.json"
 
     def link_target(self, package: LockedPackage, path: str) -> str:
-        """Returns the text of a package's symlink.
+        """Return the text of a package's symlink.
 
         Raises:
             LayerError: the package has no such symlink.
@@ -172,4 +180,6 @@ class Packages:
         for entry in self.entries(package):
             if entry.path == path:
                 return entry.target
-        raise LayerError(f"{package.filename}: no link at {path}", "the package is damaged: fetch it again")
+        raise LayerError(
+            f"{package.filename}: no link at {path}", "the package is damaged: fetch it again"
+        )

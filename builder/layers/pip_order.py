@@ -1,16 +1,16 @@
 """The order in which pip installs wheels, which decides whose file stays where several contain it.
 
-pip installs dependencies first (``Resolver.get_installation_order`` of pip 23 to 26). It removes the packages
-that need no other one, then those that need only removed ones, and so on. The packages of one round are
-installed in the reverse order of their names::
+pip installs dependencies first (``Resolver.get_installation_order`` of pip 23 to 26). It removes
+the packages that need no other one, then those that need only removed ones, and so on. The packages
+of one round are installed in the reverse order of their names::
 
     jupyter -> notebook, jupyter-console       1. traitlets, six           need nothing
     notebook -> jupyter-core                   2. jupyter-core
     jupyter-console -> jupyter-core            3. notebook, jupyter-console
     jupyter-core -> traitlets, six             4. jupyter                  its files win
 
-What is left needs a cycle: it comes last, in the reverse order of names. pip's own order of these differs
-from version to version.
+What is left needs a cycle: it comes last, in the reverse order of names. pip's own order of these
+differs from version to version.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 def pip_order(
     packages: Sequence[LockedPackage], requires: Mapping[str, Sequence[str]], context: LinkContext
 ) -> list[LockedPackage]:
-    """Returns the packages in the order in which pip installs them.
+    """Return the packages in the order in which pip installs them.
 
     Args:
         packages: all pip packages of an environment, in any order.
@@ -49,7 +49,9 @@ def pip_order(
 
 
 def _requirements(texts: Sequence[str]) -> list[Requirement]:
-    """The valid ones of ``Requires-Dist`` texts; pip does not install a wheel that has others."""
+    """Return the valid ones of ``Requires-Dist`` texts; pip does not install a wheel that has
+    others.
+    """
     found = []
     for text in texts:
         try:
@@ -60,7 +62,7 @@ def _requirements(texts: Sequence[str]) -> list[Requirement]:
 
 
 def _marker_environment(context: LinkContext) -> dict[str, str]:
-    """The values of PEP 508 markers on the target."""
+    """Return the values of PEP 508 markers on the target."""
     return {
         "implementation_name": "cpython",
         "implementation_version": f"{context.python}.0",
@@ -77,9 +79,10 @@ def _marker_environment(context: LinkContext) -> dict[str, str]:
 
 
 def _graph(parsed: Mapping[str, Sequence[Requirement]], environment: Mapping[str, str]) -> _Graph:
-    """The nodes that are reachable from the packages, each with what it needs.
+    """Return the nodes that are reachable from the packages, each with what it needs.
 
-    A need that is not a pip package of this environment, because conda provides it, is a node without needs.
+    A need that is not a pip package of this environment, because conda provides it, is a node
+    without needs.
     """
     graph: _Graph = {}
     todo: list[tuple[str, frozenset[str]]] = [(name, frozenset()) for name in sorted(parsed)]
@@ -106,7 +109,9 @@ def _node(name: str, extras: Collection[str]) -> str:
 
 
 def _rounds(graph: _Graph) -> Iterator[list[str]]:
-    """Removes the nodes without needs from a graph, again and again, and yields those of each round."""
+    """Remove the nodes without needs from a graph, again and again, and yields those of each
+    round.
+    """
     needed_by: dict[str, list[str]] = {}
     for node, needs in graph.items():
         for need in needs:

@@ -1,11 +1,12 @@
 """A deterministic tar writer: POSIX ustar, with pax records only for what ustar cannot express.
 
-pax records are needed for long names, names that are not ASCII, and files of 8 GiB or more. The owner is 0:0
-without names, all members have the same time, and members have the order of the entries. A parent directory
-that no entry lists is written once, with mode 0755, before its first child.
+pax records are needed for long names, names that are not ASCII, and files of 8 GiB or more. The
+owner is 0:0 without names, all members have the same time, and members have the order of the
+entries. A parent directory that no entry lists is written once, with mode 0755, before its first
+child.
 
-Headers are packed here, not with ``tarfile``, which takes four times as long. That matters for environments
-of 30,000 files. The tests read every kind of header back with ``tarfile``.
+Headers are packed here, not with ``tarfile``, which takes four times as long. That matters for
+environments of 30,000 files. The tests read every kind of header back with ``tarfile``.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _BUG = "this is a bug in builder; please report it"
 
 
 def padding(size: int) -> int:
-    """Returns how many zero bytes follow ``size`` bytes of content."""
+    """Return how many zero bytes follow ``size`` bytes of content."""
     return -size % BLOCK
 
 
 def header(entry: Entry, mtime: int) -> bytes:
-    """Returns the header of an entry: one ustar block, after a pax header where ustar is not enough.
+    """Return the header of an entry: one ustar block, after a pax header where ustar is not enough.
 
     Args:
         entry: the member.
@@ -64,7 +65,9 @@ def header(entry: Entry, mtime: int) -> bytes:
 
 
 def _name_fields(path: str, pax: dict[str, str]) -> tuple[bytes, bytes]:
-    """Returns ustar's prefix and name fields; adds the path to the pax records if they cannot hold it."""
+    """Return ustar's prefix and name fields; adds the path to the pax records if they cannot hold
+    it.
+    """
     short = _ascii(path)
     if short is not None and len(short) <= 100:
         return b"", short
@@ -80,7 +83,7 @@ def _ascii(text: str) -> bytes | None:
 
 
 def _split(name: bytes) -> tuple[bytes, bytes] | None:
-    """Returns ustar's prefix and name, split at a slash, or None if the name does not fit them."""
+    """Return ustar's prefix and name, split at a slash, or None if the name does not fit them."""
     if len(name) > 256:
         return None
     at = name.rfind(b"/", 0, 156)
@@ -91,11 +94,13 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
     return name[:at], name[at + 1 :]
 
 
-def _block(name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: bytes, prefix: bytes) -> bytes:
-    """Packs one header block. The checksum is that of the block with spaces in place of the checksum."""
-    template = (
-        b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b"
-    )
+def _block(
+    name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: bytes, prefix: bytes
+) -> bytes:
+    """Pack one header block. The checksum is that of the block with spaces in place of the
+    checksum.
+    """
+    template = b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b"
     block = template % (
         name.ljust(100, b"\0"),
         mode,
@@ -116,7 +121,7 @@ def _pax(records: dict[str, str], mtime: int) -> bytes:
 
 
 def _record(key: str, value: str) -> bytes:
-    """Returns a pax record, ``LENGTH key=value\\n``, where LENGTH counts its own digits too."""
+    """Return a pax record, ``LENGTH key=value\\n``, where LENGTH counts its own digits too."""
     body = f" {key}={value}\n".encode()
     length = len(body) + 1
     while len(str(length)) + len(body) != length:
@@ -125,13 +130,13 @@ def _record(key: str, value: str) -> bytes:
 
 
 def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Returns the entries with missing parent directories inserted before their first child.
+    """Return the entries with missing parent directories inserted before their first child.
 
     A directory that is listed twice is written once.
 
     Raises:
-        LayerError: a path is unsafe or appears twice, a file is where a directory is needed, or a hard link
-            repeats something that does not precede it in this layer.
+        LayerError: a path is unsafe or appears twice, a file is where a directory is needed, or a
+            hard link repeats something that does not precede it in this layer.
     """
     folders: set[str] = set()
     others: set[str] = set()
@@ -160,34 +165,43 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _missing(folder: str, known: set[str]) -> list[str]:
-    """Returns the folder and its ancestors that are not known, from the top down."""
+    """Return the folder and its ancestors that are not known, from the top down."""
     parts = folder.split("/")
     paths = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
     return [path for path in paths if path not in known]
 
 
 def _check_target(entry: Entry, others: set[str]) -> None:
-    """Raises LayerError if a link cannot be written; ``others`` are the files and links before it."""
+    """Raise LayerError if a link cannot be written; ``others`` are the files and links before
+    it.
+    """
     if entry.kind == "hardlink" and entry.target not in others:
         raise LayerError(
             f"the hard link /{entry.path} repeats /{entry.target}, which does not precede it in the layer",
             _BUG,
         )
     if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
-        raise LayerError(f"the symlink /{entry.path} has an impossible target {entry.target!r}", _HOSTILE)
+        raise LayerError(
+            f"the symlink /{entry.path} has an impossible target {entry.target!r}", _HOSTILE
+        )
 
 
 def _duplicate(path: str) -> LayerError:
     return LayerError(
-        f"/{path} appears twice in one layer", "check which packages, or which files: of the recipe, add it"
+        f"/{path} appears twice in one layer",
+        "check which packages, or which files: of the recipe, add it",
     )
 
 
 def check_path(path: str) -> None:
-    """Raises LayerError unless ``path`` is relative, normalized, UTF-8, short enough and without ``..``."""
+    """Raise LayerError unless ``path`` is relative, normalized, UTF-8, short enough and without
+    ``..``.
+    """
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
-    if len(path) > _SHORT and (path.count("/") >= bounds.MAX_DEPTH or len(path.encode()) > bounds.MAX_PATH):
+    if len(path) > _SHORT and (
+        path.count("/") >= bounds.MAX_DEPTH or len(path.encode()) > bounds.MAX_PATH
+    ):
         raise LayerError(
             f"the path {path[:100]!r}... has {len(path.encode())} bytes in {path.count('/') + 1} parts; "
             f"at most {bounds.MAX_PATH} bytes and {bounds.MAX_DEPTH} parts are allowed",

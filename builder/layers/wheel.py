@@ -3,10 +3,12 @@
 Nothing is unpacked.
 
 Scripts get the shebang of the image's interpreter, RECORD lists the installed files, INSTALLER is
-``builder``, REQUESTED marks packages that the environment file lists. There is no bytecode here (see
+``builder``, REQUESTED marks packages that the environment file lists. There is no bytecode here
+(see
 :mod:`builder.bytecode`), no time stamp and no path of the build host.
 
-The hashes in RECORD are copied from the wheel, not computed again, see :mod:`builder.layers.wheel_archive`.
+The hashes in RECORD are copied from the wheel, not computed again, see
+:mod:`builder.layers.wheel_archive`.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _ANY_SHEBANG = b"#!python"
 
 @dataclass(frozen=True, slots=True)
 class _WheelFile:
-    """A file that is installed: a member of the wheel, a script whose shebang is rewritten, or a new one."""
+    """A file that is installed: a member of the wheel, a script whose shebang is rewritten, or a
+    new one.
+    """
 
     path: str
     """Relative to the environment's prefix."""
@@ -73,14 +77,18 @@ def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
         layout = _Layout(wheel, fetched, context)
         root = layout.root
         entries = [IndexEntry(root + file.path, "file", file.size) for file in layout.files]
-        entries.append(IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size))
+        entries.append(
+            IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size)
+        )
         return PackageIndex(tuple(entries), requires=_requires(wheel))
 
 
 def _requires(wheel: WheelArchive) -> tuple[str, ...]:
     """Return the ``Requires-Dist`` texts of the wheel's METADATA."""
     raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
-    return tuple(str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", []))
+    return tuple(
+        str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", [])
+    )
 
 
 def wheel_entries(
@@ -149,7 +157,7 @@ class _Layout:
             raise wheel.fault(f"two members are installed to {repeated!r}")
 
     def _copied(self, entry_points: set[str]) -> list[_WheelFile]:
-        """Returns the members to install; ``entry_points`` are the paths of generated scripts."""
+        """Return the members to install; ``entry_points`` are the paths of generated scripts."""
         copied = []
         metadata = self._wheel.dist_info + "/"
         for name, member in self._wheel.members.items():
@@ -168,7 +176,7 @@ class _Layout:
         return copied
 
     def _place(self, name: str) -> tuple[str, bool]:
-        """Returns a member's path below the prefix, and whether it is a script."""
+        """Return a member's path below the prefix, and whether it is a script."""
         site = self._context.site_packages
         if not name.startswith(self._data):
             return f"{site}/{name}", False
@@ -184,7 +192,7 @@ class _Layout:
         return f"{site}/{rest}", False
 
     def _rewritten(self, member: zipfile.ZipInfo) -> bytes | None:
-        """Returns a script with the shebang of the image's interpreter (PEP 427).
+        """Return a script with the shebang of the image's interpreter (PEP 427).
 
         Returns None for a file that does not begin with ``#!python``.
         """
@@ -197,7 +205,7 @@ class _Layout:
         return _shebang(self._context.interpreter) + rest
 
     def _entry_points(self) -> list[_WheelFile]:
-        """Returns the scripts that ``entry_points.txt`` declares."""
+        """Return the scripts that ``entry_points.txt`` declares."""
         if f"{self._wheel.dist_info}/entry_points.txt" not in self._wheel.members:
             return []
         scripts = {}
@@ -219,7 +227,7 @@ class _Layout:
         return list(scripts.values())
 
     def record(self) -> bytes:
-        """Returns RECORD for the installed files, in the archive's order.
+        """Return RECORD for the installed files, in the archive's order.
 
         Unchanged files have the hashes of the wheel's RECORD.
         """
@@ -238,7 +246,7 @@ class _Layout:
         return out.getvalue().encode()
 
     def _hashes(self) -> dict[str, str]:
-        """Returns the hashes in the wheel's own RECORD, by member."""
+        """Return the hashes in the wheel's own RECORD, by member."""
         try:
             text = self._wheel.read(self._wheel.metadata("RECORD"), bounds.MAX_LISTING).decode()
             rows = list(csv.reader(io.StringIO(text)))
@@ -247,19 +255,19 @@ class _Layout:
         return {row[0]: row[1] for row in rows if len(row) == 3}
 
     def _record_path(self, path: str) -> str:
-        """Returns a path below the prefix as RECORD has it: relative to site-packages."""
+        """Return a path below the prefix as RECORD has it: relative to site-packages."""
         site = self._context.site_packages + "/"
         return path[len(site) :] if path.startswith(site) else "../" * site.count("/") + path
 
 
 def _shebang(interpreter: str) -> bytes:
-    """Returns the first line (or lines) of a script, as installer writes it for entry points."""
+    """Return the first line (or lines) of a script, as installer writes it for entry points."""
     _, wrapper = Script("x", "x", "x", "console").generate(interpreter, "posix")
     return wrapper[: wrapper.index(b"# -*- coding")]
 
 
 def _hash(chunks: Iterable[bytes]) -> str:
-    """Returns the hash of a content as RECORD has it."""
+    """Return the hash of a content as RECORD has it."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)

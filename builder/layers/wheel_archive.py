@@ -2,8 +2,8 @@
 
 Checks its members, and unpacks nothing.
 
-The archive's sha256 is locked and was checked when the wheel was fetched. The CRC of each member is checked
-when its layer is written.
+The archive's sha256 is locked and was checked when the wheel was fetched. The CRC of each member is
+checked when its layer is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _IN_ZIP64 = 0xFFFFFFFF
 
 
 def duplicate(names: Sequence[str]) -> str | None:
-    """Returns the first name that appears more than once, or None."""
+    """Return the first name that appears more than once, or None."""
     if len(set(names)) == len(names):
         return None
     return next(name for name, count in Counter(names).items() if count > 1)
@@ -76,11 +76,11 @@ class WheelArchive:
         self._opened.close()
 
     def fault(self, what: str) -> LayerError:
-        """Returns the error for a wheel that cannot be installed."""
+        """Return the error for a wheel that cannot be installed."""
         return fault(self._fetched.package, what)
 
     def metadata(self, name: str) -> zipfile.ZipInfo:
-        """Returns a member of the ``.dist-info`` folder.
+        """Return a member of the ``.dist-info`` folder.
 
         Raises:
             LayerError: the wheel does not have it.
@@ -91,17 +91,19 @@ class WheelArchive:
         return self.members[member]
 
     def read(self, member: zipfile.ZipInfo, most: int) -> bytes:
-        """Returns a member's content.
+        """Return a member's content.
 
         Raises:
             LayerError: the member is damaged, or has more than ``most`` bytes.
         """
         if member.file_size > most:
-            raise self.fault(f"{member.filename!r} has {member.file_size} bytes; at most {most} are allowed")
+            raise self.fault(
+                f"{member.filename!r} has {member.file_size} bytes; at most {most} are allowed"
+            )
         return b"".join(self.chunks(member))
 
     def start(self, member: zipfile.ZipInfo, size: int) -> bytes:
-        """Returns the first ``size`` bytes of a member.
+        """Return the first ``size`` bytes of a member.
 
         Raises:
             LayerError: the member is damaged.
@@ -109,7 +111,7 @@ class WheelArchive:
         return next(self.chunks(member, size), b"")
 
     def chunks(self, member: zipfile.ZipInfo, size: int = CHUNK) -> Iterator[bytes]:
-        """Yields the content of a member: no more than its declared size. zipfile checks the CRC.
+        """Yield the content of a member: no more than its declared size. zipfile checks the CRC.
 
         Raises:
             LayerError: the member is damaged.
@@ -122,7 +124,7 @@ class WheelArchive:
             raise self.fault(f"{member.filename!r} cannot be read: {e}") from None
 
     def content(self, member: zipfile.ZipInfo) -> tuple[Content, int]:
-        """Returns a member's content, as a reference into the archive, and its size in bytes.
+        """Return a member's content, as a reference into the archive, and its size in bytes.
 
         Raises:
             LayerError: the member is damaged.
@@ -133,9 +135,10 @@ class WheelArchive:
         return Range(self._path, offset, crc32=member.CRC), member.file_size
 
     def _offset(self, member: zipfile.ZipInfo) -> int:
-        """Returns where a member's bytes begin.
+        """Return where a member's bytes begin.
 
-        Its local header must be that of the same member, and must come with its content before the next
+        Its local header must be that of the same member, and must come with its content before the
+        next
         member: else a small archive could hold the same bytes many times.
         """
         name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
@@ -145,12 +148,16 @@ class WheelArchive:
         block = os.pread(self._file.fileno(), _LOCAL_HEADER + len(name), member.header_offset)
         if block[:4] != b"PK\x03\x04" or block[_LOCAL_HEADER:] != name:
             raise self.fault(f"{member.filename!r} has no separate local header")
-        flags, method, crc, packed, size, length, extra = struct.unpack("<6xHH4xIIIHH", block[:_LOCAL_HEADER])
+        flags, method, crc, packed, size, length, extra = struct.unpack(
+            "<6xHH4xIIIHH", block[:_LOCAL_HEADER]
+        )
         offset = member.header_offset + _LOCAL_HEADER + int(length) + int(extra)
         if length != len(name) or offset + member.compress_size > end:
             raise self.fault(f"{member.filename!r} overlaps the next member")
         here, there = (crc, packed, size), (member.CRC, member.compress_size, member.file_size)
-        differs = here != there and any(x not in (y, _IN_ZIP64) for x, y in zip(here, there, strict=True))
+        differs = here != there and any(
+            x not in (y, _IN_ZIP64) for x, y in zip(here, there, strict=True)
+        )
         if method != member.compress_type or (differs and not flags & _DATA_DESCRIPTOR):
             raise self.fault(f"{member.filename!r} is described in two different ways")
         return offset
@@ -166,7 +173,9 @@ class WheelArchive:
         infos = [i for i in every if not i.is_dir()]
         total, most = sum(i.file_size for i in infos), bounds.most_unpacked(self._size)
         if total > most:
-            raise self.fault(f"it unpacks to {total} bytes; at most {most} are allowed for its size")
+            raise self.fault(
+                f"it unpacks to {total} bytes; at most {most} are allowed for its size"
+            )
         repeated = duplicate([i.filename for i in infos])
         if repeated is not None:
             raise self.fault(f"{repeated!r} appears twice")
@@ -208,7 +217,9 @@ class WheelArchive:
         return found[0]
 
     def _check_version(self) -> None:
-        header = BytesHeaderParser().parsebytes(self.read(self.metadata("WHEEL"), bounds.MAX_METADATA))
+        header = BytesHeaderParser().parsebytes(
+            self.read(self.metadata("WHEEL"), bounds.MAX_METADATA)
+        )
         version = str(header.get("Wheel-Version", ""))
         if version.strip().partition(".")[0] != "1":
             raise self.fault(f"Wheel-Version {version!r} is not supported, only 1.x")

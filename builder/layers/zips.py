@@ -30,7 +30,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def fault(package: LockedPackage, what: str) -> LayerError:
-    """Returns the error for a package that cannot be installed."""
+    """Return the error for a package that cannot be installed."""
     return LayerError(
         f"{package.filename}: {one_line(what)}",
         "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version",
@@ -52,7 +52,7 @@ class ZipSource(io.FileIO):
 
 
 def check_method(info: zipfile.ZipInfo) -> None:
-    """Raises BadZipFile if a member is compressed by a method that packages do not use.
+    """Raise BadZipFile if a member is compressed by a method that packages do not use.
 
     zipfile inflates other methods (bzip2, lzma) without a bound on memory.
     """

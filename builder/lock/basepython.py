@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 #: Bases by the version of their Python: those that builder makes, and images of Docker Hub.
 _BASES = {"3.13.5": "debian:trixie", "3.11.2": "debian:bookworm"}
-_BASES |= {f"3.{minor}.99": f"docker://docker.io/library/python:3.{minor}-slim" for minor in range(9, 15)}
+_BASES |= {
+    f"3.{minor}.99": f"docker://docker.io/library/python:3.{minor}-slim" for minor in range(9, 15)
+}
 #: Files in which the user chooses a Python. A project file or a lock requires one.
 _CHOICE = re.compile(r"\.(ya?ml|python-version)(:\d+)?$")
 #: conda packages that an environment may name. pip's is not installed: what needs it is built elsewhere.
@@ -26,7 +28,7 @@ _ALLOWED = frozenset({"python", "pip"})
 
 
 def check_base_python(recipe: Recipe) -> None:
-    """Checks what ``python: base`` cannot be combined with.
+    """Check what ``python: base`` cannot be combined with.
 
     Raises:
         ConfigError: the recipe uses a lock of conda-lock, which has a Python.
@@ -39,12 +41,13 @@ def check_base_python(recipe: Recipe) -> None:
 
 
 def has_base_python(lock: Lock, base: LockedBase | None) -> bool:
-    """Whether a lock has the Python of the base, if the target uses that one; else True."""
+    """Return whether a lock has the Python of the base, if the target uses that one; else True."""
     return base is None or base.python is None or base.python in lock.packages
 
 
 def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPackage:
-    """The only conda package of an environment that uses the base's Python, which this is checked for.
+    """Return the only conda package of an environment that uses the base's Python, which this is
+    checked for.
 
     Raises:
         SolveError: the environment names other conda packages, or another version of Python.
@@ -68,20 +71,26 @@ def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPack
 
 
 def python_hint(request: SolveRequest, versions: Sequence[str]) -> str:
-    """Return what to write where the environment accepts none of these versions of Python: one that the
-    project accepts, or another base.
+    """Return what to write where the environment accepts none of these versions of Python: one that
+    the project accepts, or another base.
     """
     recipe, conda = request.recipe, request.environment.conda
     specs = [spec for spec in conda if spec.name == "python"]
     chosen = [spec for spec in specs if _CHOICE.search(spec.where)]
     version = _accepted([spec for spec in specs if spec not in chosen], versions)
-    hints = [f"name Python {version.rpartition('.')[0]} in {spec.where}" for spec in chosen if version]
+    hints = [
+        f"name Python {version.rpartition('.')[0]} in {spec.where}" for spec in chosen if version
+    ]
     if any(spec.name not in _ALLOWED for spec in conda):
         return "; or ".join([*hints, "name a channel that has another Python"])
-    base = _BASES.get(_accepted(specs, list(_BASES)), "docker://docker.io/library/python:VERSION-slim")
+    base = _BASES.get(
+        _accepted(specs, list(_BASES)), "docker://docker.io/library/python:VERSION-slim"
+    )
     lines = f"base: {base}, python: base"
     if base.startswith("debian:"):
-        lines += f", base_packages: [{', '.join(dict.fromkeys([*recipe.base_packages, 'python3']))}]"
+        lines += (
+            f", base_packages: [{', '.join(dict.fromkeys([*recipe.base_packages, 'python3']))}]"
+        )
     return "; or ".join([*hints, f"take the Python of another base, in {recipe.source}: {lines}"])
 
 
@@ -94,7 +103,7 @@ def _accepted(specs: Sequence[Spec], versions: Sequence[str]) -> str:
 
 
 def refuse_conda_packages(recipe: Recipe, packages: Sequence[LockedPackage], where: str) -> None:
-    """Raises SolveError if an imported lock of a target with ``python: base`` has conda packages."""
+    """Raise SolveError if an imported lock of a target with ``python: base`` has conda packages."""
     names = [package.name for package in packages if package.manager == "conda"]
     if recipe.uses_base_python and names:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -19,7 +19,9 @@ class LockChange:
     manager: Manager
     platform: str
     old: str | None
-    """The version; with the build or the hash, if the versions are the same. None: the package is new."""
+    """The version; with the build or the hash, if the versions are the same. None: the package is
+    new.
+    """
     new: str | None
     """The same of the newer lock. None: the package is gone."""
 
@@ -49,11 +51,11 @@ class LockChanges:
         return bool(self.packages) or self.base_moved
 
     def count(self, kind: Kind) -> int:
-        """How many packages were added, removed or changed."""
+        """Return how many packages were added, removed or changed."""
         return sum(change.kind == kind for change in self.packages)
 
     def to_json(self) -> dict[str, Any]:
-        """The changes for ``--json``; ``base`` is null if the base image is the same."""
+        """Return the changes for ``--json``; ``base`` is null if the base image is the same."""
         fields = ("name", "manager", "platform", "old", "new")
         return {
             "packages": [{name: getattr(c, name) for name in fields} for c in self.packages],
@@ -68,7 +70,7 @@ def _base_json(base: LockedBase | None) -> dict[str, str] | None:
 
 
 def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
-    """Returns what differs between two locks.
+    """Return what differs between two locks.
 
     Args:
         old: the earlier lock; None: there was none, so all packages are new.
@@ -91,7 +93,7 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
 
 
 def _packages(lock: Lock) -> list[LockedPackage]:
-    """All packages; those of the OS belong to the lock's platform."""
+    """Return all packages; those of the OS belong to the lock's platform."""
     platform = lock.platforms[0] if lock.platforms else ""
     return [*lock.packages, *(package.locked(platform) for package in os_packages(lock) or ())]
 
@@ -101,7 +103,9 @@ def _key(package: LockedPackage) -> tuple[str, str, str]:
 
 
 def _texts(a: LockedPackage | None, b: LockedPackage | None) -> tuple[str | None, str | None]:
-    """The two versions, with the build or a part of the hash where the versions are equal."""
+    """Return the two versions, with the build or a part of the hash where the versions are
+    equal.
+    """
     if a is None or b is None:
         return a.version if a else None, b.version if b else None
     if a.version != b.version:

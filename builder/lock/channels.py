@@ -54,12 +54,14 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
 
 
 def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
-    """Which channels do not answer, and why."""
+    """Return which channels do not answer, and why."""
     return "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
 
 
-def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tuple[SolverChannel, str]]]:
-    """The channels of an environment that answer, and those that do not, with the reasons.
+def probe_channels(
+    request: SolveRequest,
+) -> tuple[list[SolverChannel], list[tuple[SolverChannel, str]]]:
+    """Return the channels of an environment that answer, and those that do not, with the reasons.
 
     Raises:
         ConfigError: no channels, or a channel's name is not valid.
@@ -67,18 +69,21 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tup
     named = channels(request.recipe, request.environment)
     if not named:
         raise ConfigError(
-            f"{request.environment.path}: names no channels", "add 'channels: [conda-forge, nodefaults]'"
+            f"{request.environment.path}: names no channels",
+            "add 'channels: [conda-forge, nodefaults]'",
         )
     listed = [channel for name in named for channel in solver_channels(name, request)]
     found = _with_spec_channels(listed, request)
     with ThreadPoolExecutor(len(found)) as pool:
-        problems = list(pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found))
+        problems = list(
+            pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found)
+        )
     results = list(zip(found, problems, strict=True))
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 
 def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
-    """The channels that a name or URL stands for: one, or several for ``defaults``.
+    """Return the channels that a name or URL stands for: one, or several for ``defaults``.
 
     Raises:
         ConfigError: it is not valid, or a variable in it is not set.
@@ -90,10 +95,10 @@ def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
 
 
 def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> list[SolverChannel]:
-    """Which of the channels that are read a spec's channel is; several for ``defaults``.
+    """Return which of the channels that are read a spec's channel is; several for ``defaults``.
 
-    py-rattler compares a spec's channel with the URL from which an index was read, behind a mirror with the
-    mirror's. So a name is resolved here, like the names below ``channels:``.
+    py-rattler compares a spec's channel with the URL from which an index was read, behind a mirror
+    with the mirror's. So a name is resolved here, like the names below ``channels:``.
 
     As in conda, a name also stands for a channel that is listed by a URL which ends with that name.
 
@@ -108,8 +113,10 @@ def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> l
     return found
 
 
-def _with_spec_channels(listed: Sequence[SolverChannel], request: SolveRequest) -> list[SolverChannel]:
-    """The listed channels, and below them those that only specs name, as conda adds them.
+def _with_spec_channels(
+    listed: Sequence[SolverChannel], request: SolveRequest
+) -> list[SolverChannel]:
+    """Return the listed channels, and below them those that only specs name, as conda adds them.
 
     Raises:
         ConfigError: a spec's channel is not the name of a channel.
@@ -120,7 +127,9 @@ def _with_spec_channels(listed: Sequence[SolverChannel], request: SolveRequest) 
         if named and not meant(named, found, request):
             found += solver_channels(named, request)
             name = redact(named)
-            request.reporter.note(f"{spec.where}: channel {name} is not below channels: it is added last")
+            request.reporter.note(
+                f"{spec.where}: channel {name} is not below channels: it is added last"
+            )
     return found
 
 
@@ -141,7 +150,7 @@ def _channel(name: str, url: str, request: SolveRequest) -> SolverChannel:
 
 
 def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
-    """Why a channel cannot be used now; empty if it can."""
+    """Return why a channel cannot be used now; empty if it can."""
     if channel.actual.startswith("file:"):
         folder = Path(unquote(urlsplit(channel.actual).path))
         indexes = [folder / subdir / "repodata.json" for subdir in (platform, "noarch")]
@@ -162,7 +171,7 @@ def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
 
 
 async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) -> bool:
-    """Whether rattler can read the channel from its cache, without the network."""
+    """Return whether rattler can read the channel from its cache, without the network."""
     from rattler import Channel
 
     try:
@@ -180,5 +189,6 @@ def gateway(settings: Settings) -> Any:
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
     return Gateway(
-        cache_dir=CacheFolders(settings.cache).repodata, default_config=SourceConfig(cache_action=action)
+        cache_dir=CacheFolders(settings.cache).repodata,
+        default_config=SourceConfig(cache_action=action),
     )

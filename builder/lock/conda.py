@@ -22,11 +22,13 @@ _TIME_LIMIT = timedelta(minutes=10)
 
 
 def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """The conda packages of an environment, and the names of the channels that they come from.
+    """Return the conda packages of an environment, and the names of the channels that they come
+    from.
 
     Raises:
         ConfigError: a spec is not valid, or there are no channels.
-        SolveError: no set of packages satisfies the specs; the message contains the solver's reason.
+        SolveError: no set of packages satisfies the specs; the message contains the solver's
+            reason.
         FetchError: a channel does not answer.
     """
     check_specs(request.environment)
@@ -42,7 +44,7 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
 
 
 def check_specs(environment: Environment) -> None:
-    """Raises ConfigError for the first conda spec that py-rattler cannot read."""
+    """Raise ConfigError for the first conda spec that py-rattler cannot read."""
     for spec in environment.conda:
         parsed_spec(spec)
 
@@ -61,7 +63,7 @@ class _Solve:
         self._platforms: Any = [request.recipe.platform, "noarch"]
 
     async def run(self) -> list[Any]:
-        """The records of all packages of the environment."""
+        """Return the records of all packages of the environment."""
         request = self._request
         self._specs = self._all_specs()
         if not request.previous:
@@ -73,15 +75,18 @@ class _Solve:
         # these versions fixed, in which every other package stays as close as possible to the previous lock.
         free = await self._solve()
         updated = [record for record in free if record.name.normalized in request.update]
-        fixed = [f"{record.name.normalized} =={record.version} {record.build}" for record in updated]
+        fixed = [
+            f"{record.name.normalized} =={record.version} {record.build}" for record in updated
+        ]
         return await self._solve(locked, fixed)
 
     def _all_specs(self) -> list[str]:
-        """The specs in rattler's own form, and in addition the bare name of each one without a channel.
+        """Return the specs in rattler's own form, and in addition the bare name of each one without
+        a channel.
 
-        rattler fetches only the records that match a spec. Without the bare name, a channel whose versions
-        are all outside the constraint would count as one that does not have the package, and the next channel
-        would be used: against strict channel priority.
+        rattler fetches only the records that match a spec. Without the bare name, a channel whose
+        versions are all outside the constraint would count as one that does not have the package,
+        and the next channel would be used: against strict channel priority.
         """
         specs = []
         for spec in self._request.environment.conda:
@@ -94,7 +99,9 @@ class _Solve:
         return list(dict.fromkeys(specs))
 
     async def _locked_records(self) -> list[Any]:
-        """The channels' records of the previous lock's packages, without those to be updated."""
+        """Return the channels' records of the previous lock's packages, without those to be
+        updated.
+        """
         request = self._request
         names = sorted({p.name for p in request.previous if p.name not in request.update})
         known = await self._gateway.query(self._channels, self._platforms, names, recursive=False)
@@ -102,7 +109,9 @@ class _Solve:
         records = [record for group in known for record in group]
         return [r for r in records if _hex(r.sha256) in hashes or _hex(r.md5) in hashes]
 
-    async def _solve(self, locked: Sequence[Any] = (), constraints: Sequence[str] = ()) -> list[Any]:
+    async def _solve(
+        self, locked: Sequence[Any] = (), constraints: Sequence[str] = ()
+    ) -> list[Any]:
         from rattler import ChannelPriority, solve
 
         return await solve(
@@ -120,14 +129,16 @@ class _Solve:
 
 
 def _virtual(request: SolveRequest) -> list[Any]:
-    """The target's virtual packages for rattler."""
+    """Return the target's virtual packages for rattler."""
     from rattler import BuildString, GenericVirtualPackage, PackageName, Version
 
     found = []
     for name, value in virtual_packages(request.recipe).items():
         version, _, build = value.partition("=")
         try:
-            package = GenericVirtualPackage(PackageName(name), Version(version), BuildString(build or "0"))
+            package = GenericVirtualPackage(
+                PackageName(name), Version(version), BuildString(build or "0")
+            )
         except Exception as e:  # rattler's errors share no base class
             raise ConfigError(
                 f"{request.recipe.source}: virtual_packages.{name}: {value!r} is not a version: {e}",
@@ -137,14 +148,18 @@ def _virtual(request: SolveRequest) -> list[Any]:
     return found
 
 
-def _explained(error: Exception, request: SolveRequest, channels: Sequence[SolverChannel]) -> BuilderError:
+def _explained(
+    error: Exception, request: SolveRequest, channels: Sequence[SolverChannel]
+) -> BuilderError:
     """rattler's error as one of builder's, with what the user can change."""
     from rattler.exceptions import SolverError
 
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     if not isinstance(error, SolverError):
         names = ", ".join(channel.name for channel in channels)
-        return FetchError(f"channels {names}: {text}", "check the network and the channels, then run again")
+        return FetchError(
+            f"channels {names}: {text}", "check the network and the channels, then run again"
+        )
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(
         f"{line_of_missing(reason, request)}: no set of packages satisfies the environment "
@@ -154,7 +169,7 @@ def _explained(error: Exception, request: SolveRequest, channels: Sequence[Solve
 
 
 def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> LockedPackage:
-    """A rattler record as a package of the lock, with its public URL."""
+    """Return a rattler record as a package of the lock, with its public URL."""
     url = record.url
     for channel in channels:
         if url.startswith(channel.actual):
@@ -181,8 +196,8 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
 def conda_dependencies(depends: Sequence[str]) -> Mapping[str, str]:
     """Conda's list of dependencies as a mapping of names to version specs.
 
-    Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.* *_cp311``),
-    which cannot be joined, the first one stays.
+    Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.*
+    *_cp311``), which cannot be joined, the first one stays.
     """
     found: dict[str, str] = {}
     for text in depends:

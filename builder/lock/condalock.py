@@ -1,9 +1,9 @@
-"""Solves an environment with conda-lock, which runs conda, mamba or micromamba (``builder lock --solver``).
+"""Solves an environment with conda-lock, which runs conda, mamba or micromamba (``builder lock
+--solver``).
 
-conda-lock runs as a program of its own: it takes half a second to import, and replaces parts of other
-modules.
-It receives what builder's own solvers receive: the channels that answer (or their mirrors), the target's
-virtual packages, and builder's names of PyPI projects.
+conda-lock runs as a program of its own: it takes half a second to import, and replaces parts of
+other modules. It receives what builder's own solvers receive: the channels that answer (or their
+mirrors), the target's virtual packages, and builder's names of PyPI projects.
 """
 
 from __future__ import annotations
@@ -46,13 +46,15 @@ _SHOWN_LINES = 30
 
 
 def conda_lock_target(request: LockRequest) -> Lock:
-    """The lock of a target whose environment conda-lock solves. Writes nothing.
+    """Return the lock of a target whose environment conda-lock solves. Writes nothing.
 
     ``previous`` and ``wheel_builder`` are not used.
 
     Raises:
-        UsageError: conda-lock cannot do this: ``update`` or a date is set, or a channel's URL has a variable.
-        SolveError: no program that solves is installed, or it found no solution; the message has its output.
+        UsageError: conda-lock cannot do this: ``update`` or a date is set, or a channel's URL has a
+            variable.
+        SolveError: no program that solves is installed, or it found no solution; the message has
+            its output.
         FetchError: a channel does not answer, or there is no result in time.
     """
     recipe = request.recipe
@@ -62,7 +64,8 @@ def conda_lock_target(request: LockRequest) -> Lock:
     if environment.sources:
         source = environment.sources[0]
         raise UsageError(
-            f"{source.where}: conda-lock cannot lock {redact(source.text)}", "leave out --solver conda-lock"
+            f"{source.where}: conda-lock cannot lock {redact(source.text)}",
+            "leave out --solver conda-lock",
         )
     to_solve = SolveRequest(recipe, environment, request.settings, reporter=request.reporter)
     channels = reachable_channels(to_solve)
@@ -75,7 +78,7 @@ def conda_lock_target(request: LockRequest) -> Lock:
 
 
 def _check_options(request: LockRequest) -> None:
-    """Refuses what only builder's own solvers do."""
+    """Refuse what only builder's own solvers do."""
     recipe = request.recipe
     dated = request.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer
     if request.update or dated:
@@ -86,14 +89,16 @@ def _check_options(request: LockRequest) -> None:
 
 
 def _program() -> Path:
-    """The program that solves; builder never downloads one."""
+    """Return the program that solves; builder never downloads one."""
     if find_spec("conda_lock") is None:
         raise SolveError(
             "--solver conda-lock: conda-lock is not installed beside builder",
             "install it: pip install 'conda-lock>=4,<5', or leave out --solver conda-lock",
         )
     found = [shutil.which(name) for name in PROGRAMS]
-    found += [path for name in _VARIABLES if (path := os.environ.get(name)) and os.access(path, os.X_OK)]
+    found += [
+        path for name in _VARIABLES if (path := os.environ.get(name)) and os.access(path, os.X_OK)
+    ]
     for path in found:
         if path:
             return Path(path).absolute()
@@ -104,7 +109,7 @@ def _program() -> Path:
 
 
 def _check_channels(channels: Sequence[SolverChannel]) -> None:
-    """Refuses channels whose password conda-lock would pass to conda on its command line."""
+    """Refuse channels whose password conda-lock would pass to conda on its command line."""
     for channel in channels:
         if "$" in channel.name or redact(channel.actual) != channel.actual:
             raise UsageError(
@@ -116,7 +121,7 @@ def _check_channels(channels: Sequence[SolverChannel]) -> None:
 def _solve(
     request: SolveRequest, channels: Sequence[SolverChannel], program: Path
 ) -> tuple[LockedPackage, ...]:
-    """The packages of the lock that conda-lock writes."""
+    """Return the packages of the lock that conda-lock writes."""
     recipe, tmpdir = request.recipe, request.settings.tmpdir
     tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
@@ -126,14 +131,21 @@ def _solve(
         try:
             lock = read_lock(work / "conda-lock.yml")
         except LockError as e:
-            raise SolveError(f"conda-lock made no valid lock: {e.message}", "leave out --solver") from None
+            raise SolveError(
+                f"conda-lock made no valid lock: {e.message}", "leave out --solver"
+            ) from None
     return tuple(replace(p, category=MAIN) for p in lock.packages if p.platform == recipe.platform)
 
 
 def _command(platform: str, program: Path) -> list[str]:
     command = [sys.executable, "-m", "conda_lock", "lock", "--conda", str(program)]
     command += ["--file", "environment.yml", "--platform", platform, "--lockfile", "conda-lock.yml"]
-    command += ["--virtual-package-spec", "virtual.yml", "--pypi_to_conda_lookup_file", "names.json"]
+    command += [
+        "--virtual-package-spec",
+        "virtual.yml",
+        "--pypi_to_conda_lookup_file",
+        "names.json",
+    ]
     return [*command, "--log-level", "WARNING"]
 
 
@@ -142,11 +154,18 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("BUILDER_")}
     try:
         done = subprocess.run(
-            command, cwd=work, env=env, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
+            command,
+            cwd=work,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise FetchError(
-            f"{path}: conda-lock found no solution within {_TIME_LIMIT_S} s", "leave out --solver conda-lock"
+            f"{path}: conda-lock found no solution within {_TIME_LIMIT_S} s",
+            "leave out --solver conda-lock",
         ) from None
     if done.returncode:
         # conda-lock prints conda's reason, the command and its output, and then a traceback of its own
@@ -159,7 +178,7 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
 
 
 def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverChannel]) -> None:
-    """Writes what builder read and knows, in files for conda-lock."""
+    """Write what builder read and knows, in files for conda-lock."""
     recipe, own, pip = request.recipe, request.environment, request.recipe.pip
     dependencies: list[Any] = [spec.text for spec in own.conda]
     if own.pip:
@@ -185,8 +204,10 @@ def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverCh
         path.write_text(json.dumps(data))  # which is YAML too
 
 
-def _locked(package: LockedPackage, channels: Sequence[SolverChannel], settings: Settings) -> LockedPackage:
-    """The package with the URL that other machines know."""
+def _locked(
+    package: LockedPackage, channels: Sequence[SolverChannel], settings: Settings
+) -> LockedPackage:
+    """Return the package with the URL that other machines know."""
     url = package.url
     for channel in channels:
         if url.startswith(channel.actual):

@@ -1,7 +1,7 @@
 """One conda spec of an environment file.
 
-conda ignores two parts of a spec: a namespace (``bioconda:bcftools``, with one colon) and pip's extras
-(``uvicorn[standard]``). Whoever writes them means something else, so they are errors here.
+conda ignores two parts of a spec: a namespace (``bioconda:bcftools``, with one colon) and pip's
+extras (``uvicorn[standard]``). Whoever writes them means something else, so they are errors here.
 """
 
 from __future__ import annotations
@@ -27,21 +27,25 @@ _NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^
 
 
 def conda_spec_name(text: str) -> str:
-    """The name of a spec's package, in lower case; empty for a text that is not a spec."""
+    """Return the name of a spec's package, in lower case; empty for a text that is not a spec."""
     match = _SPEC.fullmatch(text)
     return match["name"].lower() if match and not _NO_SPEC.match(text) else ""
 
 
 def split_channel(text: str) -> tuple[str, str]:
-    """The channel of a spec, a name or a URL (empty if it names none), and the spec without it."""
+    """Return the channel of a spec, a name or a URL (empty if it names none), and the spec without
+    it.
+    """
     channel, _, rest = text.rpartition("::")
     return channel, rest
 
 
 def conda_spec_hint(text: str) -> str:
-    """What to write instead of a text that is not a conda spec."""
+    """Return what to write instead of a text that is not a conda spec."""
     shown = redact(text)
-    if _EXTRAS.match(text) or text.startswith(("-r", "-e", "--", "git+", "./", "https://", "http://")):
+    if _EXTRAS.match(text) or text.startswith(
+        ("-r", "-e", "--", "git+", "./", "https://", "http://")
+    ):
         return f"this is for pip: write it below the item '- pip:', as '- {shown}'"
     if text.startswith("pip - "):
         return "write '- pip:' with a colon, and its packages indented below it"
@@ -51,7 +55,7 @@ def conda_spec_hint(text: str) -> str:
 
 
 def parsed_spec(spec: Spec) -> Any:
-    """A spec without its channel, as rattler's MatchSpec."""
+    """Return a spec without its channel, as rattler's MatchSpec."""
     from rattler import MatchSpec
 
     try:

@@ -1,9 +1,10 @@
 """The date of a lock. It is the creation time of the images that are built from the lock.
 
 A date must not make two equal locks differ. So it comes from the sources if they have one: with
-``conda.exclude_newer`` it is the time before which all conda packages were published. Otherwise the day of
-locking is written into the lock once, and stays as long as a new solve returns the same lock. It is the day
-and not the second, so that two machines that lock on one day write the same bytes.
+``conda.exclude_newer`` it is the time before which all conda packages were published. Otherwise the
+day of locking is written into the lock once, and stays as long as a new solve returns the same
+lock. It is the day and not the second, so that two machines that lock on one day write the same
+bytes.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def replace_lock(lock: Lock, path: Path) -> Lock:
 
 
 def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:
-    """Returns the lock with its date.
+    """Return the lock with its date.
 
     Args:
         lock: a new one.
-        path: where it will be written. If the lock there is the same but for its date, that date is kept.
+        path: where it will be written. If the lock there is the same but for its date, that date is
+            kept.
         now: the time of locking; default: the current one.
     """
     now = now or datetime.now(UTC)
@@ -59,7 +61,7 @@ def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:
 
 
 def lock_date(custom: Mapping[str, str]) -> int | None:
-    """Returns the date of a lock in seconds since 1970; None if it has none (one of another tool).
+    """Return the date of a lock in seconds since 1970; None if it has none (one of another tool).
 
     Args:
         custom: the lock's metadata.
@@ -74,14 +76,15 @@ def lock_date(custom: Mapping[str, str]) -> int | None:
         seconds = _seconds(text)
         if seconds is None:
             raise LockError(
-                f"the lock's {key} {text[:40]!r} is not a time", "write 2026-11-01T00:00:00Z, or lock again"
+                f"the lock's {key} {text[:40]!r} is not a time",
+                "write 2026-11-01T00:00:00Z, or lock again",
             )
         return seconds
     return None
 
 
 def _seconds(text: str) -> int | None:
-    """Seconds since 1970; None for a text that is not a time from 1970 to 2106."""
+    """Return seconds since 1970; None for a text that is not a time from 1970 to 2106."""
     try:
         time = datetime.fromisoformat(text)
         seconds = int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp())

@@ -1,8 +1,9 @@
-"""Reads conda environment files: channels, conda specs with ``# [linux]`` selectors, and the pip section.
+"""Reads conda environment files: channels, conda specs with ``# [linux]`` selectors, and the pip
+section.
 
-The selectors are those of conda-lock, and as in conda-lock a pip section implies the conda package ``pip``.
-conda-lock's own parser takes half a second to import and reports no line numbers, so builder has its own; the
-tests compare the two.
+The selectors are those of conda-lock, and as in conda-lock a pip section implies the conda package
+``pip``. conda-lock's own parser takes half a second to import and reports no line numbers, so
+builder has its own; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -36,7 +37,18 @@ _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
     "linux-aarch64": {"aarch64", "unix", "linux"},
 }
-_KNOWN_SELECTORS = {"linux64", "unix", "linux", "aarch64", "ppc64le", "osx64", "osx", "arm64", "win", "win64"}
+_KNOWN_SELECTORS = {
+    "linux64",
+    "unix",
+    "linux",
+    "aarch64",
+    "ppc64le",
+    "osx64",
+    "osx",
+    "arm64",
+    "win",
+    "win64",
+}
 #: Keys of an environment file that conda, mamba and conda-lock read.
 _KEYS = (
     "name",
@@ -52,7 +64,7 @@ _KEYS = (
 
 
 def read_environment(path: Path, platform: str, root: Path | None = None) -> Environment:
-    """Reads an environment file for one platform (``linux-64``).
+    """Read an environment file for one platform (``linux-64``).
 
     Args:
         path: the file.
@@ -60,8 +72,8 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
         root: the project folder, in which requirements files may be; None: the folder of the file.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, or contains something that cannot be locked. The
-            message names file and line.
+        ConfigError: the file is missing, is not YAML, or contains something that cannot be locked.
+            The message names file and line.
     """
     text = read_text(path, "environment file", "check 'environment:' in the recipe")
     refused = _of_other_tool(path, text)
@@ -84,7 +96,9 @@ def recipe_environment(recipe: Recipe) -> Environment:
     if not path.exists():
         return Environment(path, "", (), (), ())
     groups = () if recipe.lock else recipe.groups
-    found = read_any_environment(path, recipe.platform, recipe.root, groups, recipe.lock_environment)
+    found = read_any_environment(
+        path, recipe.platform, recipe.root, groups, recipe.lock_environment
+    )
     lacking = {name: value for name, value in found.variables if name not in recipe.env}
     if lacking:
         raise ConfigError(
@@ -95,7 +109,11 @@ def recipe_environment(recipe: Recipe) -> Environment:
 
 
 def read_any_environment(
-    path: Path, platform: str, root: Path, groups: Sequence[str] = (), environment: str | None = None
+    path: Path,
+    platform: str,
+    root: Path,
+    groups: Sequence[str] = (),
+    environment: str | None = None,
 ) -> Environment:
     """Return what an environment file of any kind asks for: conda's, or that of another tool.
 
@@ -111,25 +129,30 @@ def read_any_environment(
 
 
 def _of_other_tool(path: Path, text: str) -> ConfigError | None:
-    """The error for a file that another tool reads or writes; None if it is not known to be one."""
+    """Return the error for a file that another tool reads or writes; None if it is not known to be
+    one.
+    """
     found = other_file(path, text)
     if found is None or found.what == "an environment file":
         return None
     return ConfigError(
-        f"{path}: this is {found.what}, and 'environment:' names a conda environment file", found.hint
+        f"{path}: this is {found.what}, and 'environment:' names a conda environment file",
+        found.hint,
     )
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """The folders (absolute) and URLs with wheels that the environment file and the recipe name, and the
-    project's folder with wheels that builder built.
+    """Return the folders (absolute) and URLs with wheels that the environment file and the recipe
+    name, and the project's folder with wheels that builder built.
     """
     environment = recipe_environment(recipe)
     places = [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
     own = recipe.root / WHEELS_FOLDER
     if own.is_dir():  # a wheel of another target with the same name is in a folder below
-        places += [(str(folder), own) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()]
+        places += [
+            (str(folder), own) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()
+        ]
     return tuple(_absolute(link, folder) for link, folder in places)
 
 
@@ -141,7 +164,9 @@ def _absolute(link: str, folder: Path) -> str:
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
-    """The lines for a platform. The others become empty lines, so that line numbers stay the same."""
+    """Yield the lines for a platform. The others become empty lines, so that line numbers stay the
+    same.
+    """
     for number, line in enumerate(text.splitlines(), 1):
         if "#" not in line:
             yield line
@@ -178,7 +203,9 @@ class _EnvironmentReader:
         for key in map(str, data):
             self._check_key(key)
         if any("<<" in keys for keys in self._file.lines):
-            raise ConfigError(f"{self._file.path}: a key is <<", "write its KEY: VALUE lines instead")
+            raise ConfigError(
+                f"{self._file.path}: a key is <<", "write its KEY: VALUE lines instead"
+            )
         platforms = self._strings("platforms")
         if platforms and platform not in platforms:
             hint = f"add '- {platform}', or remove platforms:"
@@ -193,11 +220,15 @@ class _EnvironmentReader:
     def _variables(self) -> tuple[tuple[str, str], ...]:
         names = self._file.data.get("variables") or {}
         if not isinstance(names, dict):
-            raise self._error("variables: must be a table", "write NAME: VALUE lines below it", "variables")
+            raise self._error(
+                "variables: must be a table", "write NAME: VALUE lines below it", "variables"
+            )
         return tuple((str(name), self._text("variables", name)) for name in names)
 
     def _check_key(self, key: str) -> None:
-        """Refuses an unknown key if it is a known one with an error in it; conda ignores the others."""
+        """Refuse an unknown key if it is a known one with an error in it; conda ignores the
+        others.
+        """
         if key == "pip":
             raise self._error(
                 "pip: is not a key of an environment file",
@@ -242,7 +273,9 @@ class _EnvironmentReader:
         return [text for text, _ in self._items(self._file.data.get(key), key)]
 
     def _items(self, value: Any, *keys: Key) -> list[tuple[str, str]]:
-        """The texts of a list, each with ``FILE:LINE``; nothing for a missing or empty key."""
+        """Return the texts of a list, each with ``FILE:LINE``; nothing for a missing or empty
+        key.
+        """
         if value is not None and not isinstance(value, list):
             hint = f"write {keys[-1]}: [{redact(self._file.texts.get(keys, 'ITEM'))}]"
             raise self._error(f"{keys[-1]}: must be a list", hint, *keys)
@@ -250,7 +283,7 @@ class _EnvironmentReader:
         return [(self._text(*place), self._file.where(*place)) for place in places]
 
     def _text(self, *keys: Key) -> str:
-        """A scalar as it is written: 3.10 is no number."""
+        """Return a scalar as it is written: 3.10 is no number."""
         key = next(key for key in reversed(keys) if isinstance(key, str))
         text = self._file.texts.get(keys, "")
         if not text.strip():
@@ -263,7 +296,7 @@ class _EnvironmentReader:
 
 
 def _unique(specs: Sequence[Spec]) -> list[Spec]:
-    """The specs without repetitions, each at the position of its last occurrence.
+    """Return the specs without repetitions, each at the position of its last occurrence.
 
     A ``pip`` with a version replaces the plain ``pip`` that a pip section implies.
     """

@@ -1,4 +1,6 @@
-"""Lock files in conda-lock's format, version 1. The same lock is always written as the same bytes."""
+"""Lock files in conda-lock's format, version 1. The same lock is always written as the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from builder.config.explain import first_problem
 from builder.config.safeyaml import compose, load, read_bytes
@@ -50,11 +59,11 @@ _HEADER = """\
 
 
 def read_lock(path: Path) -> Lock:
-    """Reads a lock file of builder or of conda-lock 1 to 4 (format version 1).
+    """Read a lock file of builder or of conda-lock 1 to 4 (format version 1).
 
     Raises:
-        LockError: the file is missing or damaged, has another format, or a package without a hash. The
-            message names file, line and key.
+        LockError: the file is missing or damaged, has another format, or a package without a hash.
+            The message names file, line and key.
     """
     try:
         raw = read_bytes(path)
@@ -68,7 +77,9 @@ def read_lock(path: Path) -> Lock:
 
 
 def parse_lock(raw: bytes, path: Path) -> Lock:
-    """The lock in the bytes of a lock file; ``path`` is for messages only. Raises as :func:`read_lock`."""
+    """Return the lock in the bytes of a lock file; ``path`` is for messages only. Raises as
+    :func:`read_lock`.
+    """
     try:
         data = load(raw)
     except yaml.YAMLError as e:
@@ -82,7 +93,9 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
 
 
 def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
-    """The error for a file that another tool reads or writes; None if it is not known to be one."""
+    """Return the error for a file that another tool reads or writes; None if it is not known to be
+    one.
+    """
     found = other_file(path, raw[:_LOOKED_AT].decode(errors="replace"))
     if found is None or found.what == TOOLS["conda-lock"]:
         return None
@@ -128,15 +141,19 @@ class LockEntry(BaseModel):
     @classmethod
     def _has_one(cls, hashes: _Hashes, info: ValidationInfo) -> _Hashes:
         if info.data.get("manager") == "pip" and info.data.get("url", "").startswith("git+"):
-            return _Hashes()  # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+            return (
+                _Hashes()
+            )  # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
         if not hashes.sha256 and not hashes.md5:
             raise ValueError("no hash: without one a download cannot be verified")
         return hashes
 
     def locked(self) -> LockedPackage:
-        """The package as other rooms take it."""
+        """Return the package as other rooms take it."""
         values = self.model_dump(exclude={"hash", "dependencies"})
-        hashes: dict[str, Any] = {k: v.lower() if v else None for k, v in self.hash.model_dump().items()}
+        hashes: dict[str, Any] = {
+            k: v.lower() if v else None for k, v in self.hash.model_dump().items()
+        }
         needs = {name: spec or "" for name, spec in (self.dependencies or {}).items()}
         return LockedPackage(**values, **hashes, dependencies=needs)
 
@@ -190,7 +207,9 @@ class _LockReader:
         except ValueError as e:
             raise self._error(f"{SOURCES}: {e}", (*place, SOURCES)) from None
         if digest and not _DIGEST.fullmatch(digest):
-            raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", (*place, _BASE_DIGEST))
+            raise self._error(
+                f"{_BASE_DIGEST} is not sha256: and 64 hex digits", (*place, _BASE_DIGEST)
+            )
         return Lock(
             packages=with_sources(list(self._packages(file.package)), sources),
             platforms=tuple(meta.platforms),
@@ -203,7 +222,8 @@ class _LockReader:
         )
 
     def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:
-        """The packages, without virtual ones, as conda-lock filters them (conda-lock 1 wrote ``__osx``).
+        """Yield the packages, without virtual ones, as conda-lock filters them (conda-lock 1 wrote
+        ``__osx``).
 
         What is wrong with an entry for a platform that builder does not build for stops no build.
         """
@@ -222,7 +242,11 @@ class _LockReader:
             return model.model_validate(data)
         except ValidationError as e:
             keys, problem = first_problem(e)
-        name = f"package {data.get('name') if isinstance(data, dict) else place[-1]}: " if place else ""
+        name = (
+            f"package {data.get('name') if isinstance(data, dict) else place[-1]}: "
+            if place
+            else ""
+        )
         raise self._error(name + problem, (*place, *keys))
 
     def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
@@ -243,18 +267,24 @@ def is_package_url(url: str, *, is_conda: bool) -> bool:
 
 
 def _created_elsewhere(times: Any) -> str:
-    """When conda-lock made the lock (``time_metadata``, which it writes on request); empty if unknown."""
+    """When conda-lock made the lock (``time_metadata``, which it writes on request); empty if
+    unknown.
+    """
     text = str(times.get("created_at", "")) if isinstance(times, dict) else ""
     return text if _TIME.fullmatch(text) else ""
 
 
 def _channel(channel: Any) -> str:
-    """A channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}``, or the URL alone."""
+    """Return a channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}``, or the URL
+    alone.
+    """
     return str(channel.get("url", "")) if isinstance(channel, dict) else str(channel)
 
 
 def _line(raw: bytes, keys: _Keys) -> int | None:
-    """The line of a key, or of its nearest parent in the file. Slow, and used only for errors."""
+    """Return the line of a key, or of its nearest parent in the file. Slow, and used only for
+    errors.
+    """
     node: yaml.Node | None = compose(raw)
     line = None
     for key in keys:
@@ -272,7 +302,8 @@ def _line(raw: bytes, keys: _Keys) -> int | None:
 
 
 def write_lock(lock: Lock, path: Path) -> Lock:
-    """Writes a lock file that builder and conda-lock read. Returns the lock as read back, with its digest.
+    """Write a lock file that builder and conda-lock read. Returns the lock as read back, with its
+    digest.
 
     The same lock has the same bytes: they depend neither on time nor on machine or user.
 
@@ -286,7 +317,7 @@ def write_lock(lock: Lock, path: Path) -> Lock:
 
 
 def packages_in(path: Path) -> tuple[LockedPackage, ...]:
-    """The packages of a lock file; none if there is no file, or if it is damaged."""
+    """Return the packages of a lock file; none if there is no file, or if it is damaged."""
     try:
         return read_lock(path).packages if path.exists() else ()
     except LockError:
@@ -294,12 +325,14 @@ def packages_in(path: Path) -> tuple[LockedPackage, ...]:
 
 
 def digest_of(lock: Lock, path: Path) -> str:
-    """The digest that a lock would have as a file at the path: ``sha256:...``. Writes nothing."""
+    """Return the digest that a lock would have as a file at the path: ``sha256:...``. Writes
+    nothing.
+    """
     return f"sha256:{hashlib.sha256(_rendered(lock, path)).hexdigest()}"
 
 
 def _rendered(lock: Lock, path: Path) -> bytes:
-    """The bytes of a lock file."""
+    """Return the bytes of a lock file."""
     custom = dict(lock.custom)
     if lock.base:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
@@ -322,7 +355,9 @@ def _rendered(lock: Lock, path: Path) -> bytes:
 
 
 def _header(path: Path) -> str:
-    """The comment at the top, with the target's name from ``ENVIRONMENT.TARGET.lock.yml``."""
+    """Return the comment at the top, with the target's name from
+    ``ENVIRONMENT.TARGET.lock.yml``.
+    """
     target = ""
     if path.name.endswith(".lock.yml"):
         target = path.name.removesuffix(".lock.yml").rpartition(".")[2]

@@ -1,7 +1,7 @@
 """The groups of a lock: which packages go into the image, and which are left out.
 
-conda-lock writes a category beside each package. A package that ``main`` and ``dev`` need has one of the two,
-so a chosen group takes what its packages need, whatever the category of that is::
+conda-lock writes a category beside each package. A package that ``main`` and ``dev`` need has one
+of the two, so a chosen group takes what its packages need, whatever the category of that is::
 
     main: flask -> werkzeug        groups: [main]   flask, werkzeug
     dev:  werkzeug, pytest         left out         pytest
@@ -28,14 +28,16 @@ _OWN = "builder.conda"
 
 
 def is_own(lock: Lock) -> bool:
-    """Whether builder made the lock, and recorded what from."""
+    """Return whether builder made the lock, and recorded what from."""
     return _OWN in lock.custom
 
 
 def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
-    """The lock with the packages of the recipe's ``groups`` for its platform, all in the category ``main``.
+    """Return the lock with the packages of the recipe's ``groups`` for its platform, all in the
+    category ``main``.
 
-    Packages for other platforms stay as they are, and so does a lock of builder: it has only what was chosen.
+    Packages for other platforms stay as they are, and so does a lock of builder: it has only what
+        was chosen.
 
     Raises:
         LockError: the lock has no such group, or no package for the platform.
@@ -50,7 +52,8 @@ def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
 
 
 def left_out(recipe: Recipe, lock: Lock) -> str:
-    """One line about the packages that the recipe's ``groups`` leave out; empty if they leave out none.
+    """Return one line about the packages that the recipe's ``groups`` leave out; empty if they
+    leave out none.
 
     Raises:
         LockError: see :func:`chosen_groups`.
@@ -63,7 +66,7 @@ def left_out(recipe: Recipe, lock: Lock) -> str:
 
 
 def left_out_line(groups: Sequence[str], others: Iterable[str]) -> str:
-    """The line about groups that are left out.
+    """Return the line about groups that are left out.
 
     Args:
         groups: the chosen ones; empty: ``main``.
@@ -76,7 +79,7 @@ def left_out_line(groups: Sequence[str], others: Iterable[str]) -> str:
 
 
 def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tuple[str, ...]:
-    """The groups to take, after checks."""
+    """Return the groups to take, after checks."""
     known = {package.category for package in packages}
     if not known:
         others = sorted({package.platform for package in lock.packages})
@@ -101,7 +104,7 @@ def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tu
 
 
 def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> list[LockedPackage]:
-    """The packages of some groups, and all that they need, in the order of the lock."""
+    """Return the packages of some groups, and all that they need, in the order of the lock."""
     by_name: dict[str, list[LockedPackage]] = {}
     for package in packages:
         for name in _names(package.name):
@@ -120,16 +123,16 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
 
 
 def _names(name: str) -> set[str]:
-    """The names by which other packages name a package: conda's, and that of PyPI."""
+    """Return the names by which other packages name a package: conda's, and that of PyPI."""
     return {canonicalize_name(name), pypi_name(name)}
 
 
 def _distinct(packages: Iterable[LockedPackage]) -> list[LockedPackage]:
-    """The packages without repetitions: one of two groups is in the lock twice."""
+    """Return the packages without repetitions: one of two groups is in the lock twice."""
     return list({_key(package): package for package in packages}.values())
 
 
 def _key(package: LockedPackage) -> tuple[str, str]:
-    """What is the same package; conda's typing-extensions and typing_extensions are two."""
+    """Return what is the same package; conda's typing-extensions and typing_extensions are two."""
     is_pip = package.manager == "pip"
     return package.manager, canonicalize_name(package.name) if is_pip else package.name

@@ -1,4 +1,6 @@
-"""What to write when no set of packages satisfies an environment: from a solver's reason to lines to type."""
+"""What to write when no set of packages satisfies an environment: from a solver's reason to lines
+to type.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ PIP_NAMES = {
 
 
 def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChannel]) -> str:
-    """What to write when rattler found no solution.
+    """Return what to write when rattler found no solution.
 
     Args:
         reason: rattler's message.
@@ -102,8 +104,8 @@ def _missing(reason: str) -> list[tuple[str, str]]:
 
 
 def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[set[str], list[str]]:
-    """Return the names of all packages of the channels, and the versions of Python, the newest first; none
-    where they cannot be read now.
+    """Return the names of all packages of the channels, and the versions of Python, the newest
+    first; none where they cannot be read now.
     """
     from rattler import Channel
 
@@ -120,7 +122,7 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
 
 
 def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
-    """What to write instead of a package, or a version of it, that no channel has."""
+    """Return what to write instead of a package, or a version of it, that no channel has."""
     if name in names:
         exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
         return (
@@ -139,14 +141,18 @@ def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
 
 
 def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
-    """The line to write for each virtual package that the solver's reason names."""
+    """Return the line to write for each virtual package that the solver's reason names."""
     source = request.recipe.source
     declared = virtual_packages(request.recipe)
     needed = {name: version for name, version in sorted(_VIRTUAL.findall(reason))}
     hints = []
     for name, version in needed.items():
         line = f'virtual_packages: {{{name}: "{version or "12.4"}"}}'
-        has = f"the target has {name} {declared[name]}" if name in declared else f"{name} is not declared"
+        has = (
+            f"the target has {name} {declared[name]}"
+            if name in declared
+            else f"{name} is not declared"
+        )
         hints.append(f"{has}: if the target machine has it, add to {source}: {line}")
     return hints
 
@@ -155,7 +161,7 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 
 
 def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: Recipe) -> str:
-    """What to write when uv found no solution.
+    """Return what to write when uv found no solution.
 
     Args:
         text: uv's message.
@@ -194,7 +200,9 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
 
 
 def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
-    """Yield hints for names that an index does not have, and for those that stand for another package."""
+    """Yield hints for names that an index does not have, and for those that stand for another
+    package.
+    """
     missing = _NOT_FOUND.findall(text)
     for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
         if name in PIP_NAMES:
@@ -209,7 +217,9 @@ def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
 
 
 def _folder_of(name: str, root: Path) -> str:
-    """Return the package below a project whose folder has a name, but for case and hyphens; empty if none."""
+    """Return the package below a project whose folder has a name, but for case and hyphens; empty
+    if none.
+    """
     files = [*root.glob("*/setup.py"), *root.glob("*/*/setup.py")]
     folders = (file.parent.relative_to(root) for file in sorted(files))
     plain = name.replace("-", "").lower()
@@ -217,7 +227,9 @@ def _folder_of(name: str, root: Path) -> str:
 
 
 def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
-    """For builds of an index of their own that no index has; nothing where that index is named already."""
+    """For builds of an index of their own that no index has; nothing where that index is named
+    already.
+    """
     for name, tag in dict.fromkeys(_LOCAL_VERSION.findall(text)):
         url = f"https://download.pytorch.org/whl/{tag}" if name.lower() in _TORCH else "URL"
         if url not in indexes.urls:

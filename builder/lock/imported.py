@@ -1,6 +1,7 @@
 """From the lock of another tool to builder's own lock: the same packages, and what that lock lacks.
 
-A lock of pip packages has no Python, so it is solved from the conda channels; no lock pins a base image::
+A lock of pip packages has no Python, so it is solved from the conda channels; no lock pins a base
+image::
 
     uv.lock: flask 3.1.0, werkzeug 3.1.3   ->   flask 3.1.0, werkzeug 3.1.3     as in uv.lock
     requires-python: ">=3.11"                   python 3.11.9, openssl, ...     solved: python 3.11.*|3.12.*
@@ -49,13 +50,15 @@ _INSTALLERS = frozenset({"pip", "setuptools", "wheel"})
 
 
 def import_lock(request: LockRequest) -> Lock:
-    """The lock of a target, made from the lock of another tool that its recipe names. Writes nothing.
+    """Return the lock of a target, made from the lock of another tool that its recipe names. Writes
+    nothing.
 
-    All versions are those of the file: ``previous`` is not used, and ``exclude_newer`` concerns only what the
-    file lacks.
+    All versions are those of the file: ``previous`` is not used, and ``exclude_newer`` concerns
+    only what the file lacks.
 
     Raises:
-        LockError: the file is damaged, has nothing for this target, or lacks what the environment asks for.
+        LockError: the file is damaged, has nothing for this target, or lacks what the environment
+            asks for.
         UsageError: ``update`` names a package.
         SolveError: no Python satisfies the lock; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
@@ -81,7 +84,8 @@ def import_lock(request: LockRequest) -> Lock:
     foreign, added, found_in = _with_python(task)
     _check_urls(task, foreign)
     packages = [
-        replace(package, url=public_url(request.settings, package.url)) for package in foreign.packages
+        replace(package, url=public_url(request.settings, package.url))
+        for package in foreign.packages
     ]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
@@ -111,7 +115,7 @@ class _Task:
     """None: a package that is locked as source is an error."""
 
     def read(self, python: str | None) -> ForeignLock:
-        """The packages of the lock for a version of Python, of the recipe's groups."""
+        """Return the packages of the lock for a version of Python, of the recipe's groups."""
         recipe = self.request.recipe
         return read_foreign(
             self.path,
@@ -128,7 +132,7 @@ class _Task:
 
 
 def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[str, ...]]:
-    """The lock, the conda packages that it lacks, and their channels.
+    """Return the lock, the conda packages that it lacks, and their channels.
 
     A lock of pip packages gets a Python first, as its markers and wheels need one.
     """
@@ -143,14 +147,16 @@ def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[s
 
 
 def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """The conda packages of the environment file, and a Python that fits the lock.
+    """Return the conda packages of the environment file, and a Python that fits the lock.
 
     Raises:
         LockError: no version of Python fits.
         SolveError: the channels have none of those that fit.
     """
     versions = _versions(task, needed)
-    spec = Spec(f"python {'|'.join(f'{version}.*' for version in versions)}", "python", str(task.path))
+    spec = Spec(
+        f"python {'|'.join(f'{version}.*' for version in versions)}", "python", str(task.path)
+    )
     environment = task.request.environment
     conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
     pinned = pinned_python(task.path.parent)
@@ -166,7 +172,9 @@ def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[
 
 
 def _versions(task: _Task, needed: str) -> list[str]:
-    """The minor versions of Python for which the lock has all its packages, the oldest first."""
+    """Return the minor versions of Python for which the lock has all its packages, the oldest
+    first.
+    """
     try:
         allowed = SpecifierSet(needed)
     except InvalidSpecifier:
@@ -192,8 +200,11 @@ def _versions(task: _Task, needed: str) -> list[str]:
 # packages --------------------------------------------------------------------------------------------------
 
 
-def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
-    """The wheels of a requirements file, from the indexes, with one of the hashes of the file.
+def _resolved(
+    task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]
+) -> list[LockedPackage]:
+    """Return the wheels of a requirements file, from the indexes, with one of the hashes of the
+    file.
 
     Raises:
         LockError: the wheel that fits the target has another hash.
@@ -224,8 +235,11 @@ def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage])
     return packages
 
 
-def _built(task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
-    """The packages that the lock pins as source, with the wheels that are built from them in the image.
+def _built(
+    task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]
+) -> list[LockedPackage]:
+    """Return the packages that the lock pins as source, with the wheels that are built from them in
+    the image.
 
     Raises:
         LockError: a package is locked as source, and nothing can be built.
@@ -244,7 +258,7 @@ def _built(task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage])
 
 
 def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
-    """A source of the lock with a path relative to the project.
+    """Return a source of the lock with a path relative to the project.
 
     Raises:
         LockError: it is a path outside of the project, or no address or commit of git.
@@ -253,7 +267,10 @@ def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
     if source.kind == "git":
         _check_repository(source)
     elif not url.startswith(("http://", "https://")):
-        place, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
+        place, root = (
+            Path(os.path.normpath(task.path.parent / url)),
+            task.request.recipe.root.absolute(),
+        )
         if "://" in url or not place.is_relative_to(root):
             raise LockError(
                 f"{source.where}: {redact(url)} is outside of the project {root}",
@@ -265,7 +282,9 @@ def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
 
 
 def _check_repository(source: SourceSpec) -> None:
-    """Raises LockError unless git takes URL and revision for what they are: others begin like its options."""
+    """Raise LockError unless git takes URL and revision for what they are: others begin like its
+    options.
+    """
     host = source.url.partition("://")[2]
     if not source.url.startswith(GIT_URLS) or host.startswith("-"):
         raise LockError(
@@ -280,11 +299,12 @@ def _check_repository(source: SourceSpec) -> None:
 
 
 def _check_urls(task: _Task, foreign: ForeignLock) -> None:
-    """Looks at the URLs of what an index or builder itself fetches.
+    """Look at the URLs of what an index or builder itself fetches.
 
     Raises:
-        LockError: one has a variable that the project's own files do not name for it: the value may be
-            secret, and whoever wrote the file chose the host. Or it would be more than one line for uv.
+        LockError: one has a variable that the project's own files do not name for it: the value may
+            be secret, and whoever wrote the file chose the host. Or it would be more than one line
+            for uv.
     """
     texts = [(source.where, source.url) for source in foreign.sources]
     texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
@@ -305,7 +325,9 @@ def _check_urls(task: _Task, foreign: ForeignLock) -> None:
 def _refuse_duplicates(
     task: _Task, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
 ) -> None:
-    """Raises LockError if conda packages of the environment file are in a lock of pip packages too."""
+    """Raise LockError if conda packages of the environment file are in a lock of pip packages
+    too.
+    """
     names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
     for package in added:
         name = pypi_name(package.name)
@@ -323,7 +345,7 @@ def _refuse_duplicates(
 def _notes(
     foreign: ForeignLock, number: int, added: Sequence[LockedPackage], found_in: Sequence[str]
 ) -> Iterator[str]:
-    """What was imported and added; what is left out is reported with each build."""
+    """Yield what was imported and added; what is left out is reported with each build."""
     for option in foreign.index_options:  # which is not one of the project's
         yield f"{foreign.path.name} chooses where packages are from: {redact(option)}"
     yield f"{number} packages imported from {foreign.path.name}, {foreign.tool}"

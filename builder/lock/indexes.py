@@ -49,9 +49,10 @@ class Indexes:
         return (*self.pages, *self.find_links)
 
     def uv_toml(self, where: str) -> str:
-        """Returns the settings of uv, with the values of variables, which may be secret.
+        """Return the settings of uv, with the values of variables, which may be secret.
 
-        uv reads a value of this file as one URL, whatever characters it has. A requirements file would not
+        uv reads a value of this file as one URL, whatever characters it has. A requirements file
+        would not
         do: behind a line break there, ``-e FOLDER`` runs the build backend of that folder.
 
         Args:
@@ -67,26 +68,30 @@ class Indexes:
             "no-index": self.no_index,
         }
         lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items() if value
+            f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+            for key, value in values.items()
+            if value
         ]
         return "".join(lines)
 
 
 def find_indexes(request: SolveRequest) -> Indexes:
-    """Returns the indexes and find-links of the recipe, the environment and pip's configuration.
+    """Return the indexes and find-links of the recipe, the environment and pip's configuration.
 
     URLs of the environment and the recipe are replaced by their mirrors (``BUILDER_MIRRORS``).
 
     Raises:
         ConfigError: a find-links folder does not exist, or a variable in a URL is not set.
-        FetchError: an index of the environment or the recipe does not answer, and the recipe names no
-            fallback.
+        FetchError: an index of the environment or the recipe does not answer, and the recipe names
+            no fallback.
     """
     configuration = pip_configuration()
     recipe, environment = request.recipe.pip, request.environment
     links = _find_links(request, configuration)
     main = _mirrored(request, recipe.index_url or environment.index_url or "")
-    extra = [_mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]]
+    extra = [
+        _mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]
+    ]
     silent = _silent_indexes(request, [url for url in (main, *extra) if url])
     replaced = tuple(public_url(request.settings, url) for url in silent)
     if main in silent:
@@ -108,7 +113,9 @@ def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple
     recipe, environment = request.recipe, request.environment
     places = []
     for link in environment.find_links:
-        places.append(_mirrored(request, _as_url(link, environment.path.parent, str(environment.path))))
+        places.append(
+            _mirrored(request, _as_url(link, environment.path.parent, str(environment.path)))
+        )
     for link in recipe.pip.find_links:
         places.append(_mirrored(request, _as_url(link, recipe.root, str(recipe.source))))
     for link in configuration.find_links:
@@ -121,7 +128,7 @@ def _mirrored(request: SolveRequest, url: str) -> str:
 
 
 def _as_url(link: str, folder: Path, named_by: str) -> str:
-    """A find-links page or folder as a URL; a relative folder starts at ``folder``."""
+    """Return a find-links page or folder as a URL; a relative folder starts at ``folder``."""
     place = os.path.expandvars(link)
     if "://" in place:  # a variable may contain the whole URL
         return link
@@ -138,7 +145,7 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
 
 
 def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
-    """The indexes on the web that do not answer, and why.
+    """Return the indexes on the web that do not answer, and why.
 
     Raises:
         ConfigError: a variable in a URL is not set.
@@ -155,7 +162,7 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
 
 
 def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
-    """The indexes that do not answer, if the recipe allows to continue without them."""
+    """Return the indexes that do not answer, if the recipe allows to continue without them."""
     silent = probe_indexes(request, urls)
     for url, problem in silent.items():
         message = f"package index {redact(url)} does not answer ({problem})"

@@ -1,4 +1,6 @@
-"""What a lock is made from, as text in the lock's metadata, so that builder can report why it is stale."""
+"""What a lock is made from, as text in the lock's metadata, so that builder can report why it is
+stale.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,19 @@ _TITLES = {
 #: The key of the recipe's ``base_packages``.
 BASE_PACKAGES = "builder.base-packages"
 #: Keys that a lock has only where there is something to record.
-_OPTIONAL = ("sources-asked", "constraints", "pip-build", "imported", "groups", "lock-environment", "python")
+_OPTIONAL = (
+    "sources-asked",
+    "constraints",
+    "pip-build",
+    "imported",
+    "groups",
+    "lock-environment",
+    "python",
+)
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = tuple(
-    f"{_PREFIX}{key}" for key in ("conda", "channels", "virtual-packages", "exclude-newer", "python")
+    f"{_PREFIX}{key}"
+    for key in ("conda", "channels", "virtual-packages", "exclude-newer", "python")
 )
 
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
@@ -78,9 +89,11 @@ _KNOWN_BASE = re.compile(r"(?:docker://(?:[^@]*/)?)?(?:debian|ubuntu):([a-z]+|\d
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
-    """The target's virtual packages (name: ``VERSION`` or ``VERSION=BUILD``): the recipe's, else defaults.
+    """Return the target's virtual packages (name: ``VERSION`` or ``VERSION=BUILD``): the recipe's,
+    else defaults.
 
-    The default of ``__glibc`` is that of the base where the base's name tells it: ``debian:bookworm``.
+    The default of ``__glibc`` is that of the base where the base's name tells it:
+    ``debian:bookworm``.
     """
     values = {**_DEFAULTS, "__archspec": f"1={ARCHITECTURES[recipe.platform]}"}
     base = _KNOWN_BASE.match(recipe.base)
@@ -90,17 +103,19 @@ def virtual_packages(recipe: Recipe) -> dict[str, str]:
 
 
 def channels(recipe: Recipe, environment: Environment) -> tuple[str, ...]:
-    """The channels, highest priority first: the recipe's if it names any, else the environment's."""
+    """Return the channels, highest priority first: the recipe's if it names any, else the
+    environment's.
+    """
     named = (c for c in recipe.conda.channels if c != "nodefaults")
     return tuple(dict.fromkeys(named)) or environment.channels
 
 
 def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetime | None:
-    """The time (UTC) of an exclude-newer text; None for an empty one.
+    """Return the time (UTC) of an exclude-newer text; None for an empty one.
 
     Args:
-        text: a date (which includes that whole day), or a time, in ISO 8601, UTC unless it has a time zone;
-            or ``month``: the start of the current month in UTC.
+        text: a date (which includes that whole day), or a time, in ISO 8601, UTC unless it has a
+            time zone; or ``month``: the start of the current month in UTC.
         where: the option or file that contains it, for the message.
         now: the time of locking; default: the current one.
 
@@ -126,7 +141,7 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
-    """Everything that decides what is locked, as text, by keys of the lock's metadata.
+    """Return everything that decides what is locked, as text, by keys of the lock's metadata.
 
     The base image is not included: the lock has separate keys for it.
     """
@@ -154,7 +169,9 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
             for name, build in recipe.pip.build.items()
         },
     }
-    if recipe.imported_lock is not None:  # else groups and lock_environment decide what the file asks for
+    if (
+        recipe.imported_lock is not None
+    ):  # else groups and lock_environment decide what the file asks for
         values["imported"] = imported_file(recipe.imported_lock)
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
@@ -166,7 +183,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
 
 
 def imported_file(path: Path) -> dict[str, str]:
-    """The name and the SHA-256 of a lock of another tool.
+    """Return the name and the SHA-256 of a lock of another tool.
 
     Raises:
         LockError: the file cannot be read.
@@ -180,15 +197,15 @@ def imported_file(path: Path) -> dict[str, str]:
 
 
 def content_hash(custom: Mapping[str, str]) -> str:
-    """One SHA-256 (hex) over :func:`inputs`."""
+    """Return one SHA-256 (hex) over :func:`inputs`."""
     return hashlib.sha256(canonical_json(dict(custom))).hexdigest()
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
-    """Why a lock no longer matches its recipe and environment file; empty if it matches.
+    """Return why a lock no longer matches its recipe and environment file; empty if it matches.
 
-    A lock of another tool has no record of its inputs. For such a lock only the platform is checked, the
-    base if it pins one, and that it contains every package of the environment file.
+    A lock of another tool has no record of its inputs. For such a lock only the platform is
+    checked, the base if it pins one, and that it contains every package of the environment file.
 
     Raises:
         ConfigError: the environment file is wrong.
@@ -216,7 +233,7 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
 
 
 def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
-    """The local packages whose files differ from those that their wheels were built from."""
+    """Return the local packages whose files differ from those that their wheels were built from."""
     reasons = []
     for package in lock.for_platform(recipe.platform):
         source = package.source
@@ -233,10 +250,11 @@ def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
 
 
 def without_sha256(recipe: Recipe, lock: Lock) -> str:
-    """What is wrong with a lock whose packages have an MD5 alone; empty if all have a SHA-256.
+    """Return what is wrong with a lock whose packages have an MD5 alone; empty if all have a
+    SHA-256.
 
-    Two archives with one MD5 can be made in seconds, so an MD5 proves nothing about a package whose publisher
-    is not trusted.
+    Two archives with one MD5 can be made in seconds, so an MD5 proves nothing about a package whose
+    publisher is not trusted.
     """
     weak = [package.name for package in lock.for_platform(recipe.platform) if not package.sha256]
     if not weak:
@@ -246,19 +264,21 @@ def without_sha256(recipe: Recipe, lock: Lock) -> str:
 
 
 def require_sha256(recipe: Recipe, lock: Lock) -> None:
-    """Refuses a lock whose packages have an MD5 alone.
+    """Refuse a lock whose packages have an MD5 alone.
 
     Raises:
         LockError: packages of the recipe's platform have no SHA-256.
     """
     if problem := without_sha256(recipe, lock):
         raise LockError(
-            f"{recipe.lock_path}: {problem}", f"lock again with SHA-256 hashes: builder lock {recipe.name}"
+            f"{recipe.lock_path}: {problem}",
+            f"lock again with SHA-256 hashes: builder lock {recipe.name}",
         )
 
 
 def _difference(old: str, new: str) -> str:
-    """What differs between two texts of :func:`inputs`: added and removed items, or another order.
+    """Return what differs between two texts of :func:`inputs`: added and removed items, or another
+    order.
 
     The old text is from a lock, and may be anything.
     """
@@ -281,14 +301,16 @@ def _difference(old: str, new: str) -> str:
 
 
 def _items(value: Any) -> list[str] | None:
-    """A list, or a mapping as ``KEY VALUE`` texts; None for anything else."""
+    """Return a list, or a mapping as ``KEY VALUE`` texts; None for anything else."""
     if isinstance(value, dict):
         return [f"{key} {' '.join(v) if isinstance(v, list) else v}" for key, v in value.items()]
     return [str(item) for item in value] if isinstance(value, list) else None
 
 
 def missing(recipe: Recipe, lock: Lock) -> list[str]:
-    """The packages of the environment file that a lock of another tool lacks, with file and line."""
+    """Return the packages of the environment file that a lock of another tool lacks, with file and
+    line.
+    """
     packages = lock.for_platform(recipe.platform)
     names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
@@ -300,7 +322,11 @@ def missing(recipe: Recipe, lock: Lock) -> list[str]:
         for spec in environment.pip
         if applies(Requirement(spec.text).marker, recipe.platform, python or "3.11")
     ]
-    found = [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+    found = [
+        f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names
+    ]
     # conda-lock locks git repositories and archives, but no folder of the project
     sources = [spec for spec in environment.sources if spec.kind != "local" and spec.name]
-    return found + [f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names]
+    return found + [
+        f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names
+    ]

@@ -1,7 +1,8 @@
-"""Files of other tools as environment files: ``pyproject.toml``, ``pixi.toml`` and pip's requirements.
+"""Files of other tools as environment files: ``pyproject.toml``, ``pixi.toml`` and pip's
+requirements.
 
-What these files say is put into the words of an environment file, so that all kinds have the same rules and
-messages: conda specs, and lines of a pip section::
+What these files say is put into the words of an environment file, so that all kinds have the same
+rules and messages: conda specs, and lines of a pip section::
 
     pyproject.toml                             conda                 pip
     requires-python = ">=3.11"                 python >=3.11         .
@@ -9,8 +10,8 @@ messages: conda specs, and lines of a pip section::
     [tool.uv.sources]
     torch = {index = "pytorch"}                                      --extra-index-url https://...
 
-A project whose dependencies only its build backend knows (``setup.py``, ``[tool.poetry]``, ``dynamic``) is
-the line ``.``: its wheel is built in the image, and names them.
+A project whose dependencies only its build backend knows (``setup.py``, ``[tool.poetry]``,
+``dynamic``) is the line ``.``: its wheel is built in the image, and names them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PYTHON_VERSION_CHARS = 100
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether a file is one that :func:`read_manifest` reads, by its name."""
+    """Return whether a file is one that :func:`read_manifest` reads, by its name."""
     return path.name in ("pyproject.toml", "pixi.toml", _SETUP) or path.suffix in _REQUIREMENTS
 
 
@@ -57,19 +58,20 @@ def read_manifest(
     groups: Sequence[str] = (),
     environment: str | None = None,
 ) -> Environment:
-    """Reads a file of another tool as an environment file.
+    """Read a file of another tool as an environment file.
 
     Args:
-        path: ``pyproject.toml``, ``pixi.toml``, ``setup.py``, or a requirements file (``*.txt``, ``*.in``).
+        path: ``pyproject.toml``, ``pixi.toml``, ``setup.py``, or a requirements file (``*.txt``,
+            ``*.in``).
         platform: with conda's name.
         root: the project folder, in which requirements files may be; None: the folder of the file.
-        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` is what has no group. Empty:
-            ``main``.
+        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` is what has no group.
+            Empty: ``main``.
         environment: the environment of a pixi project; None: ``default``.
 
     Raises:
-        ConfigError: the file is not valid, has no such group or environment, or contains what cannot be
-            locked. The message names file and line.
+        ConfigError: the file is not valid, has no such group or environment, or contains what
+            cannot be locked. The message names file and line.
     """
     reader = _ManifestReader(path, PipSection(path, root or path.parent))
     if path.suffix in _REQUIREMENTS:
@@ -126,7 +128,9 @@ class _ManifestReader:
             self._section.add_index(text, f"{self.path}: index")
 
     def python(self, specifier: str, where: str) -> None:
-        """The version of Python: ``requires-python``, and the ``.python-version`` beside the file."""
+        """The version of Python: ``requires-python``, and the ``.python-version`` beside the
+        file.
+        """
         self.conda(f"python {conda_version(specifier)}".strip(), "python", where)
         version = pinned_python(self.path.parent)
         if version:
@@ -143,13 +147,19 @@ class _ManifestReader:
 
 
 def conda_version(specifier: str) -> str:
-    """A version specifier of PEP 440 as conda writes it; empty accepts any."""
-    parts = [part.replace(" ", "").replace("===", "==") for part in specifier.split(",") if part.strip(" *")]
+    """Return a version specifier of PEP 440 as conda writes it; empty accepts any."""
+    parts = [
+        part.replace(" ", "").replace("===", "==")
+        for part in specifier.split(",")
+        if part.strip(" *")
+    ]
     return ",".join(part.removeprefix("==") if part.endswith(".*") else part for part in parts)
 
 
 def pinned_python(folder: Path) -> str:
-    """The version in ``.python-version`` of a folder, such as ``3.11``; empty if there is none."""
+    """Return the version in ``.python-version`` of a folder, such as ``3.11``; empty if there is
+    none.
+    """
     path = folder / ".python-version"
     if not path.is_file():
         return ""
@@ -235,7 +245,9 @@ class _Project:
         except (InvalidRequirement, RecursionError):
             reader.pip(text, where)  # which says what is wrong
             return
-        if canonicalize_name(requirement.name) == canonicalize_name(str(self._project.get("name", ""))):
+        if canonicalize_name(requirement.name) == canonicalize_name(
+            str(self._project.get("name", ""))
+        ):
             for extra in sorted(requirement.extras):  # an extra of the project that names others
                 self.read_group(reader, extra)
             return
@@ -245,7 +257,9 @@ class _Project:
             entries = [{"path": self._member(requirement.name, where), "editable": True}]
         places = [place for entry in entries if (place := _place(requirement, entry))]
         for entry in entries:
-            named = [index for index in self._indexes if index.get("name") == entry.get("index", "")]
+            named = [
+                index for index in self._indexes if index.get("name") == entry.get("index", "")
+            ]
             for index in named:
                 reader.index(index.get("url"))
         for line in places or [text]:
@@ -260,7 +274,9 @@ class _Project:
         folder = self._file.path.absolute().parent
         for root in (folder, *folder.parents):
             patterns = strings(_workspace(root / "pyproject.toml").get("members"))
-            paths = chain.from_iterable(root.glob(f"./{pattern}/pyproject.toml") for pattern in patterns)
+            paths = chain.from_iterable(
+                root.glob(f"./{pattern}/pyproject.toml") for pattern in patterns
+            )
             for path in paths:
                 project = table(load_toml(path).data, "project")
                 if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
@@ -273,24 +289,34 @@ class _Project:
 
 def _workspace(pyproject: Path) -> dict[str, Any]:
     """Return uv's table for the workspace of which a file is the root; empty if it is none."""
-    return table(load_toml(pyproject).data, "tool", "uv", "workspace") if pyproject.is_file() else {}
+    return (
+        table(load_toml(pyproject).data, "tool", "uv", "workspace") if pyproject.is_file() else {}
+    )
 
 
 def builds_package(file: TomlFile) -> bool:
-    """Return whether a ``pyproject.toml`` describes a package that uv, poetry and pip install too."""
+    """Return whether a ``pyproject.toml`` describes a package that uv, poetry and pip install
+    too.
+    """
     tool = table(file.data, "tool")
-    is_left_out = False in (table(tool, "uv").get("package"), table(tool, "poetry").get("package-mode"))
+    is_left_out = False in (
+        table(tool, "uv").get("package"),
+        table(tool, "poetry").get("package-mode"),
+    )
     return bool(file.data.get("build-system")) and not is_left_out
 
 
 def other_index(url: Any) -> str:
-    """A package index without its last slash; empty for none, and for PyPI, which needs no option."""
+    """Return a package index without its last slash; empty for none, and for PyPI, which needs no
+    option.
+    """
     text = str(url or "").rstrip("/")
     return "" if text == PYPI else text
 
 
 def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
-    """The requirements of a dependency group, with the groups that it includes (PEP 735), each once.
+    """Return the requirements of a dependency group, with the groups that it includes (PEP 735),
+    each once.
 
     Args:
         groups: the table ``[dependency-groups]``.
@@ -314,7 +340,9 @@ def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _place(requirement: Requirement, source: Mapping[str, Any]) -> str:
-    """The line of a pip section for an entry of ``[tool.uv.sources]``; empty for one of an index."""
+    """Return the line of a pip section for an entry of ``[tool.uv.sources]``; empty for one of an
+    index.
+    """
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     marker = source.get("marker") or requirement.marker
     tail = f" ; {marker}" if marker else ""
@@ -363,7 +391,7 @@ class _Pixi:
                     self._project.read_group(reader, feature)
 
     def _environment(self, name: str) -> tuple[list[str], bool]:
-        """The features of an environment, and whether it has the default one too."""
+        """Return the features of an environment, and whether it has the default one too."""
         environments = table(self._pixi.get("environments"))
         if name not in environments:
             if name == "default":
@@ -375,7 +403,7 @@ class _Pixi:
         return features, not table(entry).get("no-default-feature", False)
 
     def _parts(self, one: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """A table, and its parts for the platform."""
+        """Yield a table, and its parts for the platform."""
         yield one
         for target in self._targets:
             yield table(table(one.get("target")).get(target))
@@ -396,7 +424,9 @@ def _channel(value: Any) -> str:
 
 
 def pixi_spec(name: str, value: Any) -> str:
-    """A conda spec from pixi's ``"VERSION"`` or ``{version = ..., build = ..., channel = ...}``."""
+    """Return a conda spec from pixi's ``"VERSION"`` or ``{version = ..., build = ..., channel =
+    ...}``.
+    """
     entry = value if isinstance(value, dict) else {"version": value}
     version, build = (str(entry.get(key, "*")) for key in ("version", "build"))
     channel = f"{entry['channel']}::" if entry.get("channel") else ""
@@ -405,7 +435,7 @@ def pixi_spec(name: str, value: Any) -> str:
 
 
 def _pypi_line(name: str, entry: Mapping[str, Any]) -> str:
-    """The line of a pip section for an entry of ``[pypi-dependencies]``."""
+    """Return the line of a pip section for an entry of ``[pypi-dependencies]``."""
     extras = strings(entry.get("extras"))
     bare = name + (f"[{','.join(extras)}]" if extras else "")
     try:

@@ -11,7 +11,9 @@ ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:
-    """The values of environment markers (PEP 508) for the target's Python; never those of this machine."""
+    """Return the values of environment markers (PEP 508) for the target's Python; never those of
+    this machine.
+    """
     numbers = re.findall(r"\d+", python)
     minor = ".".join(numbers[:2])
     full = python if len(numbers) > 2 else f"{minor}.0"
@@ -31,5 +33,5 @@ def marker_environment(platform: str, python: str) -> dict[str, str]:
 
 
 def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
-    """Whether a requirement with this marker is for the target's Python."""
+    """Return whether a requirement with this marker is for the target's Python."""
     return not marker or Marker(str(marker)).evaluate(marker_environment(platform, python))

@@ -1,7 +1,7 @@
 """Which PyPI project a conda package is.
 
-The answer comes from the mapping that conda-lock uses too. Where it is not available, a built-in table of
-common packages serves instead.
+The answer comes from the mapping that conda-lock uses too. Where it is not available, a built-in
+table of common packages serves instead.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAX_AGE_S = 2 * 24 * 3600
 
 
 def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
-    """The PyPI name of a conda package, normalised as in PEP 503."""
+    """Return the PyPI name of a conda package, normalised as in PEP 503."""
     return canonicalize_name(mapping.get(conda_name) or BUILTIN.get(conda_name) or conda_name)
 
 
@@ -82,7 +82,9 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
 
 
 def _download() -> Mapping[str, str] | None:
-    """The mapping, or None if it is not available or not as expected: it only improves the result."""
+    """Return the mapping, or None if it is not available or not as expected: it only improves the
+    result.
+    """
     import httpx
 
     from builder.net.http import tls_context

@@ -25,7 +25,9 @@ _LOCK_AGAIN = "lock again: builder lock"
 
 @dataclass(frozen=True, slots=True)
 class OsPackage:
-    """One ``.deb`` file. No value may be more than a part of a file name, an address or a command."""
+    """One ``.deb`` file. No value may be more than a part of a file name, an address or a
+    command.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,200}$")]
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+~:-]{0,200}$")]
@@ -40,7 +42,9 @@ class OsPackage:
 
     @property
     def filename(self) -> str:
-        """The file's name as apt has it: ``NAME_VERSION_ARCHITECTURE.deb``, with ``%3a`` for a colon."""
+        """The file's name as apt has it: ``NAME_VERSION_ARCHITECTURE.deb``, with ``%3a`` for a
+        colon.
+        """
         return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
 
     @property
@@ -51,7 +55,7 @@ class OsPackage:
         return f"pkg:deb/{vendor}/{quote(self.name, safe='.-')}@{version}?arch={self.architecture}"
 
     def locked(self, platform: str) -> LockedPackage:
-        """The package as downloads and comparisons of locks take it."""
+        """Return the package as downloads and comparisons of locks take it."""
         name = self.name
         if self.architecture not in ("all", "amd64", "arm64"):
             name = f"{name}:{self.architecture}"
@@ -62,7 +66,8 @@ _PACKAGE = TypeAdapter(OsPackage)
 
 
 def os_packages(lock: Lock) -> tuple[OsPackage, ...] | None:
-    """The OS packages of a lock; None if it does not say, because another tool made it or there are none.
+    """Return the OS packages of a lock; None if it does not say, because another tool made it or
+    there are none.
 
     Raises:
         LockError: the value is damaged.
@@ -77,7 +82,7 @@ def os_packages(lock: Lock) -> tuple[OsPackage, ...] | None:
 
 
 def os_packages_text(packages: Sequence[OsPackage]) -> str:
-    """The value of :data:`OS_PACKAGES`."""
+    """Return the value of :data:`OS_PACKAGES`."""
     ordered = sorted(packages, key=lambda p: (p.name, p.architecture, p.version))
     return canonical_json([asdict(package) for package in ordered]).decode()
 
@@ -97,7 +102,7 @@ def _distinct(packages: Iterable[OsPackage]) -> tuple[OsPackage, ...]:
 
 
 def package_of(item: Any) -> OsPackage:
-    """The package of which a lock, or the base's apt, has these values.
+    """Return the package of which a lock, or the base's apt, has these values.
 
     Raises:
         ValueError: a value is missing, or may not be part of a file name, an address or a command.

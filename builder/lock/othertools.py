@@ -1,4 +1,6 @@
-"""Files of other tools: which format they have, and what to type when one is given in the wrong place."""
+"""Files of other tools: which format they have, and what to type when one is given in the wrong
+place.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,13 @@ _CONTENT: tuple[tuple[Format, tuple[str, ...]], ...] = (
     ("conda-lock", (r"^package:", r"^metadata:", r"^version:\s*\d")),
 )
 _REQUIREMENTS = (".txt", ".in", ".pip")
-_PIN = re.compile(r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)", re.MULTILINE)
+_PIN = re.compile(
+    r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)", re.MULTILINE
+)
 _AS_LOCK = "name it as the lock in the recipe: lock: {name}; then builder lock imports it"
-_AS_ENVIRONMENT = "name it as the environment, environment: {name}, remove 'lock:', and run builder lock"
+_AS_ENVIRONMENT = (
+    "name it as the environment, environment: {name}, remove 'lock:', and run builder lock"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +83,16 @@ def other_file(path: Path, text: str) -> OtherFile | None:
     if found := lock_format(path, text):
         return OtherFile(TOOLS[found], _AS_LOCK.format(name=name))
     if re.search(r"^build_dependencies:", text, re.MULTILINE):
-        return OtherFile("mlflow's python_env.yaml", "name the file beside it: environment: requirements.txt")
+        return OtherFile(
+            "mlflow's python_env.yaml", "name the file beside it: environment: requirements.txt"
+        )
     if re.search(r"^dependencies:", text, re.MULTILINE):
         return OtherFile("an environment file", as_environment)
     return None
 
 
 def export_command(path: Path) -> str:
-    """Return the command that exports a lock of poetry, pdm or pipenv to a format that builder reads."""
+    """Return the command that exports a lock of poetry, pdm or pipenv to a format that builder
+    reads.
+    """
     return _EXPORTS[path.name][1] if path.name in _EXPORTS else ""

@@ -1,8 +1,8 @@
-"""Solves the pip part of a lock with uv, on top of the conda packages. Wheels only: uv builds and runs
-nothing. Packages without a wheel are built before, see sourcesolve.py.
+"""Solves the pip part of a lock with uv, on top of the conda packages. Wheels only: uv builds and
+runs nothing. Packages without a wheel are built before, see sourcesolve.py.
 
-uv must not choose a package that conda provides already. So each conda package of Python becomes a *stub*, a
-wheel with metadata only, and a constraint that pins its version to the stub::
+uv must not choose a package that conda provides already. So each conda package of Python becomes a
+*stub*, a wheel with metadata only, and a constraint that pins its version to the stub::
 
     conda provides numpy 1.26.4, the pip section asks for "model", which needs numpy>=1.20
 
@@ -52,10 +52,12 @@ def solve_pip(
     installed: Sequence[LockedPackage] = (),
     builder: WheelBuilder | None = None,
 ) -> list[LockedPackage]:
-    """The wheels that the environment's pip section needs, without any package that conda provides.
+    """Return the wheels that the environment's pip section needs, without any package that conda
+    provides.
 
     Args:
-        request: the environment and the target; ``previous`` and ``update`` are those of pip packages.
+        request: the environment and the target; ``previous`` and ``update`` are those of pip
+            packages.
         conda: the solved conda packages.
         installed: pip packages that are there already; they count as those of conda do.
         builder: builds wheels of source packages; None: these are errors.
@@ -63,7 +65,8 @@ def solve_pip(
     Raises:
         ConfigError: a find-links folder does not exist, or a variable in a URL is not set.
         SolveError: no set of wheels satisfies the pip section; the message contains uv's reason.
-        FetchError: an index does not answer, and the recipe names no fallback, or one of another kind.
+        FetchError: an index does not answer, and the recipe names no fallback, or one of another
+            kind.
         WheelError: a wheel cannot be built from its source.
     """
     python = next((package for package in conda if package.name == "python"), None)
@@ -72,7 +75,9 @@ def solve_pip(
             f"{request.environment.path}: there is a pip section, but no python among the conda packages",
             "add 'python=3.11' to dependencies:",
         )
-    provided: dict[str, str] = {canonicalize_name(package.name): package.version for package in installed}
+    provided: dict[str, str] = {
+        canonicalize_name(package.name): package.version for package in installed
+    }
     provided |= _provided(conda, request.settings)
     _warn_about_extras(request, provided)
     indexes = find_indexes(request)
@@ -90,7 +95,9 @@ def solve_pip(
             return taken
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
-            return [sourced.package(package["name"]) or chooser.locked(package) for package in solved]
+            return [
+                sourced.package(package["name"]) or chooser.locked(package) for package in solved
+            ]
 
         return locked(sourced.solve(solve, locked))
 
@@ -133,7 +140,8 @@ def _solve(
 
 
 def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> None:
-    """Writes requirements for uv. uv would take ``-e FOLDER`` too, and replace variables by their values.
+    """Write requirements for uv. uv would take ``-e FOLDER`` too, and replace variables by their
+    values.
 
     Raises:
         ConfigError: a line is not one requirement, or has a variable.
@@ -142,7 +150,9 @@ def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> Non
         try:
             Requirement(line(text))
             if "$" in text:
-                raise ValueError("variables are for URLs of indexes; credentials belong into ~/.netrc")
+                raise ValueError(
+                    "variables are for URLs of indexes; credentials belong into ~/.netrc"
+                )
         except (ValueError, RecursionError) as e:
             raise ConfigError(
                 f"{named_by}: uv cannot take {redact(text)!r}: {str(e).splitlines()[0]}",
@@ -152,7 +162,7 @@ def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> Non
 
 
 def _preferences(previous: Sequence[LockedPackage]) -> str:
-    """A ``pylock.toml`` with the versions of an earlier lock, which uv prefers."""
+    """Return a ``pylock.toml`` with the versions of an earlier lock, which uv prefers."""
     lines = ['lock-version = "1.0"', 'created-by = "builder"']
     for package in previous:
         lines += [
@@ -184,7 +194,7 @@ def _provided(conda: Sequence[LockedPackage], settings: Settings) -> dict[str, s
 
 
 def _pep440(version: str) -> str:
-    """A conda version as a version of PEP 440; where that is impossible, its numbers."""
+    """Return a conda version as a version of PEP 440; where that is impossible, its numbers."""
     try:
         return str(Version(version))
     except InvalidVersion:
@@ -205,6 +215,11 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
 
 
 def _stubs(folder: Path, provided: Mapping[str, str]) -> list[str]:
-    """Writes the stubs of what conda provides into a new folder; returns the constraints that name them."""
+    """Write the stubs of what conda provides into a new folder; returns the constraints that name
+    them.
+    """
     folder.mkdir()
-    return [f"{name} @ {write_stub(folder, name, version).as_uri()}" for name, version in provided.items()]
+    return [
+        f"{name} @ {write_stub(folder, name, version).as_uri()}"
+        for name, version in provided.items()
+    ]

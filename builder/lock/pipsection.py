@@ -1,4 +1,6 @@
-"""Reads the pip section of an environment file, and the files that it names with ``-r`` and ``-c``."""
+"""Reads the pip section of an environment file, and the files that it names with ``-r`` and
+``-c``.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +86,10 @@ class PipSection:
     no_binary: list[str] = field(default_factory=list)
     only_binary: list[str] = field(default_factory=list)
 
-    def read(self, text: str, where: str, chain: tuple[Path, ...] = (), *, limits: bool = False) -> None:
-        """Reads a requirement or an option.
+    def read(
+        self, text: str, where: str, chain: tuple[Path, ...] = (), *, limits: bool = False
+    ) -> None:
+        """Read a requirement or an option.
 
         Args:
             text: as written.
@@ -102,8 +106,10 @@ class PipSection:
             return
         self._add(self._requirement(text, self._place(where, chain)), where, limits)
 
-    def environment(self, channels: Sequence[str], conda: Sequence[Spec], name: str = "") -> Environment:
-        """The environment of the section and of the conda packages beside it."""
+    def environment(
+        self, channels: Sequence[str], conda: Sequence[Spec], name: str = ""
+    ) -> Environment:
+        """Return the environment of the section and of the conda packages beside it."""
         return Environment(
             self.path,
             name,
@@ -120,7 +126,7 @@ class PipSection:
         )
 
     def add_index(self, url: str, where: str) -> None:
-        """Adds an extra index. Raises ConfigError if it is not one line."""
+        """Add an extra index. Raises ConfigError if it is not one line."""
         self.extra_indexes.append(plain_value(url, where))
 
     def _add(self, found: Spec | SourceSpec, where: str, limits: bool) -> None:
@@ -161,7 +167,9 @@ class PipSection:
         elif kind == "extra":
             self.extra_indexes.append(value)
         elif kind == "links":
-            self.links.append(link_from(value, chain[-1].parent, self.path.parent) if chain else value)
+            self.links.append(
+                link_from(value, chain[-1].parent, self.path.parent) if chain else value
+            )
         elif kind == "no-binary":
             _choose(value, self.no_binary)
         elif kind == "only-binary":
@@ -209,7 +217,10 @@ class PipSection:
             return read_location(text, place)
         try:
             requirement = Requirement(text)
-        except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
+        except (
+            InvalidRequirement,
+            RecursionError,
+        ) as e:  # packaging's parser of markers is recursive
             problem = redact(str(e).splitlines()[0])
             raise ConfigError(
                 f"{place.where}: {redact(text)!r} is not a pip requirement: {problem}",
@@ -219,12 +230,16 @@ class PipSection:
             return read_named(requirement, text, place)
         return Spec(text, canonicalize_name(requirement.name), place.where)
 
-    def _read_file(self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
-        """Reads the file that ``-r`` or ``-c`` names."""
+    def _read_file(
+        self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool
+    ) -> None:
+        """Read the file that ``-r`` or ``-c`` names."""
         what = "a constraints file" if limits else "a requirements file"
         shown = f"{where}: {option} {redact(name)}"
         if "://" in name:
-            raise ConfigError(f"{shown}: {what} has to be on this machine", _download_hint(option, name))
+            raise ConfigError(
+                f"{shown}: {what} has to be on this machine", _download_hint(option, name)
+            )
         folder = chain[-1].parent if chain else self.path.parent
         path = Path(os.path.normpath(folder / name))
         if path in chain:
@@ -246,9 +261,10 @@ class PipSection:
 
 
 def plain_value(text: str, where: str) -> str:
-    """Returns a value of an environment file without blanks around it, and with blanks for tabs.
+    """Return a value of an environment file without blanks around it, and with blanks for tabs.
 
-    YAML and TOML have line breaks in texts, and other programs read what is behind one as a line of its own.
+    YAML and TOML have line breaks in texts, and other programs read what is behind one as a line of
+    its own.
 
     Args:
         text: the value.
@@ -265,13 +281,16 @@ def plain_value(text: str, where: str) -> str:
 
 
 def link_from(link: str, folder: Path, base: Path) -> str:
-    """A link of ``--find-links`` in a file of ``folder``, as a file of the folder ``base`` writes it."""
+    """Return a link of ``--find-links`` in a file of ``folder``, as a file of the folder ``base``
+    writes it.
+    """
     is_relative = "://" not in link and not link.startswith(("/", "~", "$"))
     return os.path.relpath(folder / link, base) if is_relative else link
 
 
 def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The entries of a requirements file, without comments, and the lines at which they start.
+    """Yield the entries of a requirements file, without comments, and the lines at which they
+    start.
 
     A ``\\`` at the end of a line continues it, but not at the end of a comment.
     """
@@ -292,7 +311,7 @@ def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split_option(text: str, where: str) -> tuple[str, str]:
-    """Returns the name of an option and its value (empty: there is none).
+    """Return the name of an option and its value (empty: there is none).
 
     Args:
         text: the option as written: ``-r FILE``, ``-rFILE``, ``--name VALUE`` or ``--name=VALUE``.
@@ -304,54 +323,68 @@ def split_option(text: str, where: str) -> tuple[str, str]:
     if glued := _GLUED.fullmatch(text):
         text = f"{glued[1]} {glued[2]}"
     try:
-        words = shlex.split(text.replace("=", " ", 1) if text.startswith("--") else text, comments=True)
+        words = shlex.split(
+            text.replace("=", " ", 1) if text.startswith("--") else text, comments=True
+        )
     except ValueError as e:
         raise ConfigError(f"{where}: {redact(text)!r}: {e}", "check the quotation marks") from None
     if len(words) > 2:
         hints = [_OPTION_HINTS.get(words[2], "write one option with one value per line")]
         if _OPTIONS.get(words[0]) in ("file", "constraints") and "://" in words[1]:
             hints.append(_download_hint(words[0], words[1]))
-        raise ConfigError(f"{where}: {redact(text)}: {words[2]} is not supported here", "; ".join(hints))
+        raise ConfigError(
+            f"{where}: {redact(text)}: {words[2]} is not supported here", "; ".join(hints)
+        )
     return words[0], words[1] if len(words) == 2 else ""
 
 
 def _download_hint(option: str, url: str) -> str:
-    """Return what to write instead of the URL of a requirements file, which may change at any time."""
+    """Return what to write instead of the URL of a requirements file, which may change at any
+    time.
+    """
     name = url.partition("?")[0].rpartition("/")[2] or "requirements.txt"
     return f"download the file beside the one that names it, commit it, and write {option} {name}"
 
 
 def _plain(text: str) -> str:
-    """A text with single spaces."""
+    """Return a text with single spaces."""
     return " ".join(text.split())
 
 
 def _choose(value: str, names: list[str]) -> None:
-    """Adds the names of ``--no-binary`` or ``--only-binary``; ``:none:`` removes those before it."""
+    """Add the names of ``--no-binary`` or ``--only-binary``; ``:none:`` removes those before it."""
     for word in value.split(","):
         if word.strip() == ":none:":
             names.clear()
         elif word.strip():
-            names.append(word.strip() if word.strip() == ":all:" else canonicalize_name(word.strip()))
+            names.append(
+                word.strip() if word.strip() == ":all:" else canonicalize_name(word.strip())
+            )
 
 
 def _hash(value: str, where: str) -> str:
     text = value.strip("'\"").lower()
     if not _ANY_HASH.fullmatch(text):
-        raise ConfigError(f"{where}: --hash={value} is not a hash", "write --hash=sha256: and 64 hex digits")
+        raise ConfigError(
+            f"{where}: --hash={value} is not a hash", "write --hash=sha256: and 64 hex digits"
+        )
     return text
 
 
 def _requirement_hint(text: str) -> str:
-    """What to write instead of a text that is not a requirement."""
+    """Return what to write instead of a text that is not a requirement."""
     single = re.fullmatch(r"([A-Za-z][\w.-]*)\s*=\s*([\w.*+!-]+)", text)
     if single:  # conda's form
         version = single[2]
         is_part = version.count(".") < 2 and not version.endswith("*")
-        return f"pip compares with two equals signs: {single[1]}=={version}{'.*' if is_part else ''}"
+        return (
+            f"pip compares with two equals signs: {single[1]}=={version}{'.*' if is_part else ''}"
+        )
     return "write NAME, NAME==VERSION, NAME @ URL, git+https://HOST/REPOSITORY@REVISION or ./FOLDER"
 
 
 def _is_wheel_on_web(url: str) -> bool:
-    """Whether a URL is that of a wheel on the web, which is locked as it is; others are built first."""
+    """Return whether a URL is that of a wheel on the web, which is locked as it is; others are
+    built first.
+    """
     return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

@@ -11,7 +11,9 @@ PROBE_TIMEOUT = 5.0
 
 
 def probe(url: str, refused: int = 400) -> str:
-    """Return why a URL cannot be used now; empty if it can: its HTTP status is below ``refused``."""
+    """Return why a URL cannot be used now; empty if it can: its HTTP status is below
+    ``refused``.
+    """
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:

@@ -27,16 +27,16 @@ class LockRequest:
     settings: Settings
     """Cache, mirrors, and whether to work offline."""
     base: LockedBase | None = None
-    """The base image that the lock pins; None if it is resolved later. If it has ``python``, this replaces
-    the conda packages."""
+    """The base image that the lock pins; None if it is resolved later. If it has ``python``, this
+    replaces the conda packages."""
     previous: Lock | None = None
     """An earlier lock; its packages stay where the sources allow."""
     update: Sequence[str] = ()
-    """Names of conda or pip packages in ``previous`` that are updated to the newest version; others change
-    only if they have to."""
+    """Names of conda or pip packages in ``previous`` that are updated to the newest version; others
+    change only if they have to."""
     exclude_newer: str | None = None
-    """A date or time (ISO 8601), or ``month``, that replaces the recipe's own for conda and pip packages:
-    packages published later are ignored."""
+    """A date or time (ISO 8601), or ``month``, that replaces the recipe's own for conda and pip
+    packages: packages published later are ignored."""
     wheel_builder: WheelBuilder | None = None
     """Builds the wheels of source packages; None: these are errors."""
     reporter: Reporter = QUIET
@@ -78,10 +78,13 @@ class BuiltWheel:
 
 
 class WheelBuilder(Protocol):
-    """Builds wheels from sources in the image of a target; :mod:`builder.wheels` has the implementation."""
+    """Builds wheels from sources in the image of a target; :mod:`builder.wheels` has the
+    implementation.
+    """
 
     def name_of(self, source: SourceSpec) -> str | None:
-        """The normalised name that a folder of the project declares; None if it declares none.
+        """Return the normalised name that a folder of the project declares; None if it declares
+        none.
 
         None also for a source that is not on this machine. Raises nothing.
         """
@@ -92,12 +95,13 @@ class WheelBuilder(Protocol):
         packages: Sequence[LockedPackage],
         previous: LockedPackage | None = None,
     ) -> BuiltWheel:
-        """Returns the wheel of a source, built or from the cache.
+        """Return the wheel of a source, built or from the cache.
 
         Args:
             source: what the wheel is built from.
             packages: the packages of the image; which of them the build sees depends on the recipe.
-            previous: the package of an earlier lock: its wheel is used again if its source has not changed.
+            previous: the package of an earlier lock: its wheel is used again if its source has not
+                changed.
 
         Raises:
             WheelError: the build failed, or the wheel that it made is not usable.

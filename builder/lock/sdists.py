@@ -1,4 +1,6 @@
-"""The source distributions of a package on the indexes of a target, where it has no usable wheel."""
+"""The source distributions of a package on the indexes of a target, where it has no usable
+wheel.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ class Sdist:
 
 
 def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes) -> list[Sdist]:
-    """The source distributions of a package for a Python version, the newest first, one for each version.
+    """Return the source distributions of a package for a Python version, the newest first, one for
+    each version.
 
     Args:
         name: the package, normalised.
@@ -67,13 +70,18 @@ def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes)
 
 
 def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes) -> set[Version]:
-    """Return the versions of a package that have a wheel for the target. For arguments and errors see
+    """Return the versions of a package that have a wheel for the target. For arguments and errors
+    see
     :func:`find_sdists`.
     """
     ranks = tag_ranks(request.recipe, python)
     files = () if request.settings.offline else _all_files(name, request, indexes)
     names = [str(file.get("filename")) for file in files if _is_offered(file, python)]
-    wheels = [parse_wheel_filename(name) for name in names if best_wheel([{"name": name}], ranks) is not None]
+    wheels = [
+        parse_wheel_filename(name)
+        for name in names
+        if best_wheel([{"name": name}], ranks) is not None
+    ]
     return {version for project, version, *_ in wheels if project == name}
 
 
@@ -85,11 +93,13 @@ def _all_files(name: str, request: SolveRequest, indexes: Indexes) -> Iterator[d
 
 
 def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[dict[str, Any]]:
-    """The files of a page or folder, as PEP 691 describes them, with absolute URLs."""
+    """Yield the files of a page or folder, as PEP 691 describes them, with absolute URLs."""
     folder = as_path(page)
     if folder is not None:
         paths = sorted(folder.iterdir()) if folder.is_dir() else ()
-        yield from ({"filename": path.name, "url": path.as_uri()} for path in paths if path.is_file())
+        yield from (
+            {"filename": path.name, "url": path.as_uri()} for path in paths if path.is_file()
+        )
         return
     address = expanded(page, str(request.environment.path))
     try:
@@ -154,7 +164,9 @@ class _Links(HTMLParser):
 def _sdist(
     file: dict[str, Any], name: str, request: SolveRequest, python: str, sources: Sequence[str]
 ) -> Sdist | None:
-    """A file as a source distribution of the package; None if it is another, or may not be used."""
+    """Return a file as a source distribution of the package; None if it is another, or may not be
+    used.
+    """
     try:
         found, version = parse_sdist_filename(str(file.get("filename", "")))
     except InvalidSdistFilename:
@@ -162,7 +174,9 @@ def _sdist(
     if found != name or not _is_offered(file, python):
         return None
     place = as_path(file["url"])
-    url = _in_project(place, request.recipe.root) if place else _public(file["url"], request, sources)
+    url = (
+        _in_project(place, request.recipe.root) if place else _public(file["url"], request, sources)
+    )
     if not url or (place is None and _is_too_new(file.get("upload-time"), request.newest)):
         return None
     hashes = file.get("hashes")
@@ -180,7 +194,7 @@ def _is_offered(file: dict[str, Any], python: str) -> bool:
 
 
 def _is_too_new(uploaded: Any, newest: datetime | None) -> bool:
-    """Whether a file was uploaded after a time; as for uv, also if it is not known when."""
+    """Return whether a file was uploaded after a time; as for uv, also if it is not known when."""
     if newest is None:
         return False
     try:
@@ -195,6 +209,8 @@ def _public(url: str, request: SolveRequest, sources: Sequence[str]) -> str:
 
 
 def _in_project(path: Path, root: Path) -> str:
-    """The path of a file of the project as a lock has it; empty for other files, which no lock can name."""
+    """Return the path of a file of the project as a lock has it; empty for other files, which no
+    lock can name.
+    """
     relative = os.path.relpath(path.resolve(), root.resolve())
     return "" if relative.startswith("..") else Path(relative).as_posix()

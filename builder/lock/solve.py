@@ -1,4 +1,6 @@
-"""From a recipe and its environment file to a lock: the conda packages first, the pip packages on top."""
+"""From a recipe and its environment file to a lock: the conda packages first, the pip packages on
+top.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class Cutoffs:
 
     @classmethod
     def of(cls, recipe: Recipe, exclude_newer: str | None) -> Cutoffs:
-        """The recipe's dates, or the one that replaces them.
+        """Return the recipe's dates, or the one that replaces them.
 
         Raises:
             ConfigError: a text is not a date.
@@ -59,12 +61,13 @@ class Cutoffs:
 
 
 def lock_target(request: LockRequest) -> Lock:
-    """The lock of a target whose environment is solved. Writes nothing.
+    """Return the lock of a target whose environment is solved. Writes nothing.
 
     Raises:
         ConfigError: the environment file, a spec or a date is wrong.
         UsageError: ``update`` contains a name that the previous lock does not have.
-        SolveError: no set of packages satisfies the environment; the message contains the solver's reason.
+        SolveError: no set of packages satisfies the environment; the message contains the solver's
+            reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
         WheelError: a wheel cannot be built from its source.
     """
@@ -82,7 +85,9 @@ def lock_target(request: LockRequest) -> Lock:
         conda, found_in = old_conda, previous.channels
         request.reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
-        conda_request = replace(to_solve, newest=cutoffs.conda, previous=old_conda, update=update_conda)
+        conda_request = replace(
+            to_solve, newest=cutoffs.conda, previous=old_conda, update=update_conda
+        )
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
@@ -120,22 +125,27 @@ def finish_lock(
 
 
 def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
-    """The request with repositories at the commits of an earlier lock, except for packages to update."""
+    """Return the request with repositories at the commits of an earlier lock, except for packages
+    to update.
+    """
     asked = previous.custom.get("builder.sources-asked", "[]") if previous else "[]"
     environment = request.environment
     sources = pinned_repositories(environment.sources, asked, request.previous, request.update)
     return replace(request, environment=replace(environment, sources=sources))
 
 
-def _of_managers(lock: Lock | None, platform: str) -> tuple[list[LockedPackage], list[LockedPackage]]:
-    """The conda packages of an earlier lock, and its pip packages."""
+def _of_managers(
+    lock: Lock | None, platform: str
+) -> tuple[list[LockedPackage], list[LockedPackage]]:
+    """Return the conda packages of an earlier lock, and its pip packages."""
     packages = lock.for_platform(platform) if lock else ()
     conda = [package for package in packages if package.manager == "conda"]
     return conda, [package for package in packages if package.manager == "pip"]
 
 
 def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
-    """Checks an environment file, its conda specs and the dates of a target, without network and solver.
+    """Check an environment file, its conda specs and the dates of a target, without network and
+    solver.
 
     Raises:
         ConfigError: the file or a date is wrong, or the file names no channels.
@@ -151,14 +161,20 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
-        raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
+        raise ConfigError(
+            f"{environment.path}: names no channels", "add the line channels: [conda-forge]"
+        )
     from builder.lock.conda import check_specs
 
     check_specs(environment)
 
 
-def _is_solved(previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None) -> bool:
-    """Whether an earlier lock has the conda packages for the same sources and the same date."""
+def _is_solved(
+    previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None
+) -> bool:
+    """Return whether an earlier lock has the conda packages for the same sources and the same
+    date.
+    """
     if previous.custom.get(SOLVED_BEFORE, "") != date or not has_base_python(previous, base):
         return False
     return all(custom.get(key) == previous.custom.get(key) for key in CONDA_INPUTS)
@@ -187,7 +203,9 @@ def solve_pip_packages(
     with working(request.reporter, "solving pip packages"):
         packages = solve_pip(request, conda, builder=builder)
     request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved")
-    own = [package.name for package in packages if package.source and package.source.kind == "local"]
+    own = [
+        package.name for package in packages if package.source and package.source.kind == "local"
+    ]
     if own and len(own) == len(packages) and not request.environment.lists_packages:
         request.reporter.warn(
             f"{', '.join(own)} names no dependencies: the image has its own code only. If it imports other "
@@ -198,9 +216,14 @@ def solve_pip_packages(
 
 
 def _split_update(
-    recipe: Recipe, names: Sequence[str], conda: Sequence[LockedPackage], pip: Sequence[LockedPackage]
+    recipe: Recipe,
+    names: Sequence[str],
+    conda: Sequence[LockedPackage],
+    pip: Sequence[LockedPackage],
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The names to update in the lock's own spelling: those of conda packages, and those of pip packages."""
+    """Return the names to update in the lock's own spelling: those of conda packages, and those of
+    pip packages.
+    """
     conda_names = {canonicalize_name(package.name): package.name for package in conda}
     pip_names = {canonicalize_name(package.name): package.name for package in pip}
     update_conda, update_pip = set(), set()

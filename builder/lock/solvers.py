@@ -16,12 +16,12 @@ Solver = Literal["rattler", "conda-lock"]
 
 
 def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
-    """Returns the function that makes the lock of a target.
+    """Return the function that makes the lock of a target.
 
     Args:
         recipe: the target.
-        solver: ``rattler``, with uv for pip packages, or ``conda-lock``. The lock of another tool is imported
-            in any case.
+        solver: ``rattler``, with uv for pip packages, or ``conda-lock``. The lock of another tool
+            is imported in any case.
 
     Raises:
         UsageError: conda-lock has nothing to solve.

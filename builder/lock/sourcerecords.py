@@ -30,17 +30,24 @@ GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
 
 
 def rendered_sources(packages: Iterable[LockedPackage]) -> str:
-    """The sources of packages as canonical JSON, without credentials; empty if there are none."""
+    """Return the sources of packages as canonical JSON, without credentials; empty if there are
+    none.
+    """
     found = {}
     for package in packages:
         if package.source is not None:
             values = {key: value for key, value in asdict(package.source).items() if value}
-            found[canonicalize_name(package.name)] = {**values, "url": locked_url(package.source.url)}
+            found[canonicalize_name(package.name)] = {
+                **values,
+                "url": locked_url(package.source.url),
+            }
     return canonical_json(found).decode() if found else ""
 
 
 def locked_url(url: str) -> str:
-    """The URL of a source as a lock stores it: without credentials. ssh needs the user's name (``git``)."""
+    """Return the URL of a source as a lock stores it: without credentials. ssh needs the user's
+    name (``git``).
+    """
     user = userinfo(url).removesuffix("@").partition(":")[0]
     if not url.startswith("ssh://") or not user:
         return redact(url)
@@ -48,9 +55,13 @@ def locked_url(url: str) -> str:
 
 
 def pinned_repositories(
-    sources: Sequence[SourceSpec], asked: str, packages: Iterable[LockedPackage], update: Collection[str]
+    sources: Sequence[SourceSpec],
+    asked: str,
+    packages: Iterable[LockedPackage],
+    update: Collection[str],
 ) -> tuple[SourceSpec, ...]:
-    """The sources with repositories at the commits of an earlier lock, except for packages to update.
+    """Return the sources with repositories at the commits of an earlier lock, except for packages
+    to update.
 
     Args:
         sources: those of the environment file.
@@ -62,7 +73,9 @@ def pinned_repositories(
     locked = {
         (package.source.url, package.source.subdirectory): package.source.commit
         for package in packages
-        if package.source is not None and package.source.kind == "git" and package.name not in update
+        if package.source is not None
+        and package.source.kind == "git"
+        and package.name not in update
     }
 
     def pinned(spec: SourceSpec) -> SourceSpec:
@@ -76,7 +89,7 @@ def pinned_repositories(
 def with_sources(
     packages: Sequence[LockedPackage], sources: Mapping[str, LockedSource]
 ) -> tuple[LockedPackage, ...]:
-    """The packages, those that builder built with their sources."""
+    """Return the packages, those that builder built with their sources."""
     if not sources:
         return tuple(packages)
     return tuple(
@@ -88,7 +101,7 @@ def with_sources(
 
 
 def parse_sources(text: str) -> dict[str, LockedSource]:
-    """Reads :func:`rendered_sources`.
+    """Read :func:`rendered_sources`.
 
     Raises:
         ValueError: it is damaged, or names a path outside of the project.
@@ -106,7 +119,7 @@ def parse_sources(text: str) -> dict[str, LockedSource]:
 
 
 def _problem(source: LockedSource) -> str:
-    """What is wrong with a source; empty if nothing is."""
+    """Return what is wrong with a source; empty if nothing is."""
     if not TEXT.fullmatch(source.url):
         return "url is missing, or has a blank or a control character"
     try:
@@ -132,5 +145,9 @@ def _problem(source: LockedSource) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path with ``/`` is relative and stays in its folder."""
-    return not path.startswith(("/", "~", "-")) and "\\" not in path and ".." not in PurePosixPath(path).parts
+    """Return whether a path with ``/`` is relative and stays in its folder."""
+    return (
+        not path.startswith(("/", "~", "-"))
+        and "\\" not in path
+        and ".." not in PurePosixPath(path).parts
+    )

@@ -1,8 +1,10 @@
-"""Solves environments with packages that have no wheel: wheels are built, then uv solves with wheels only.
+"""Solves environments with packages that have no wheel: wheels are built, then uv solves with
+wheels only.
 
-A requirement that names a source is built first, and becomes ``NAME @ file:///.../WHEEL``. A package of an
-index that has source distributions only is not known to uv, which is never allowed to build. So each of its
-source distributions becomes a *stub*, a wheel with name and version only, and uv chooses among them::
+A requirement that names a source is built first, and becomes ``NAME @ file:///.../WHEEL``. A
+package of an index that has source distributions only is not known to uv, which is never allowed to
+build. So each of its source distributions becomes a *stub*, a wheel with name and version only, and
+uv chooses among them::
 
     round 1   uv: "warmup-scheduler has no usable wheels"
               links/warmup_scheduler-0.3-py3-none-any.whl        stubs of 0.3, 0.2, ...
@@ -10,9 +12,9 @@ source distributions becomes a *stub*, a wheel with name and version only, and u
               links/warmup_scheduler-0.3-py3-none-any.whl        the real wheel replaces the stub
     round 3   uv solves with the requirements of the real wheel; no stub is left: done
 
-The invariant: each round adds the stubs of a package or replaces at least one stub by a wheel, so the loop
-ends. If a real wheel's requirements do not fit, uv takes the stub of an older version, which is built too. If
-they have no wheels themselves, they become stubs first.
+The invariant: each round adds the stubs of a package or replaces at least one stub by a wheel, so
+the loop ends. If a real wheel's requirements do not fit, uv takes the stub of an older version,
+which is built too. If they have no wheels themselves, they become stubs first.
 """
 
 from __future__ import annotations
@@ -73,24 +75,30 @@ class SourceSolver:
     links: Path = field(init=False)
     """A find-links folder for uv, with stubs and with the wheels that replaced stubs."""
     overrides: list[str] = field(default_factory=list)
-    """Requirements with the URL of a built wheel, for packages that others require by another URL."""
+    """Requirements with the URL of a built wheel, for packages that others require by another
+    URL.
+    """
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
     _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
-    """What the indexes have, by the name of the package; empty for one without source distributions."""
+    """What the indexes have, by the name of the package; empty for one without source
+    distributions.
+    """
     _stubs: set[tuple[str, Version]] = field(default_factory=set)
     """Those in ``links`` that no wheel has replaced yet."""
     _images: dict[str, tuple[SourceSpec, Sequence[LockedPackage]]] = field(default_factory=dict)
     """Of builds that see the packages of the image: the source, and these packages."""
     _deferred: list[SourceSpec] = field(default_factory=list)
-    """Sources of the environment whose builds see the packages of the image: they wait for a solution."""
+    """Sources of the environment whose builds see the packages of the image: they wait for a
+    solution.
+    """
 
     def __post_init__(self) -> None:
         self.links = self.folder / "links"
         self.links.mkdir(parents=True)
 
     def solve(self, solve: Solve, locked: Callable[[Solved], list[LockedPackage]]) -> Solved:
-        """The packages of uv's solution, after all wheels are built.
+        """Return the packages of uv's solution, after all wheels are built.
 
         Args:
             solve: runs uv.
@@ -134,13 +142,17 @@ class SourceSolver:
     def _named_line(self, name: str) -> str | None:
         """Return the line with the built wheel of a package that another one names by a URL.
 
-        A repository that the project's own package names is built now. None: others cannot name one.
+        A repository that the project's own package names is built now. None: others cannot name
+        one.
         """
         if name in self._direct:
             return self._direct[name]
         own = [wheel.path for wheel in self.wheels.values() if wheel.locked.kind == "local"]
         for text in chain.from_iterable(map(_requirements, own)):
-            if "git+" in text and canonicalize_name((requirement := Requirement(text)).name) == name:
+            if (
+                "git+" in text
+                and canonicalize_name((requirement := Requirement(text)).name) == name
+            ):
                 root = self.request.recipe.root
                 spec = read_named(
                     requirement, text, SpecContext(str(self.request.environment.path), root, root)
@@ -152,13 +164,17 @@ class SourceSolver:
         return self._direct.get(name)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
-        """Adds stubs that uv did not ask for; returns whether there are new ones.
+        """Add stubs that uv did not ask for; returns whether there are new ones.
 
-        A package that is built although it has wheels gets stubs of all its versions. If a built wheel needs
-        another package that has no wheel, uv takes the stub of an older version instead, which needs nothing.
-        So uv has to solve with the built version.
+        A package that is built although it has wheels gets stubs of all its versions. If a built
+        wheel needs another package that has no wheel, uv takes the stub of an older version
+        instead, which needs nothing. So uv has to solve with the built version.
         """
-        chosen = [canonicalize_name(package["name"]) for package in solved if self._has_to_be_built(package)]
+        chosen = [
+            canonicalize_name(package["name"])
+            for package in solved
+            if self._has_to_be_built(package)
+        ]
         if self._add_stubs([name for name in chosen if name not in self._sdists]):
             return True
         for name in chosen:
@@ -174,7 +190,7 @@ class SourceSolver:
         return False
 
     def package(self, name: str) -> LockedPackage | None:
-        """A built package as the lock has it; None if it was not built."""
+        """Return a built package as the lock has it; None if it was not built."""
         wheel = self.wheels.get(canonicalize_name(name))
         return None if wheel is None else wheel_package(wheel, self.request.recipe.platform)
 
@@ -194,10 +210,13 @@ class SourceSolver:
         wheel = self._built(spec, packages)
         if wheel.name in self._direct:
             raise ConfigError(
-                f"{spec.where}: {wheel.name} is named twice, by two sources", "remove one of the lines"
+                f"{spec.where}: {wheel.name} is named twice, by two sources",
+                "remove one of the lines",
             )
         extras = f"[{','.join(spec.extras)}]" if spec.extras else ""
-        self._direct[wheel.name] = f"{wheel.name}{extras} @ {self._place(wheel, self.folder / 'direct')}"
+        self._direct[wheel.name] = (
+            f"{wheel.name}{extras} @ {self._place(wheel, self.folder / 'direct')}"
+        )
 
     @property
     def _python(self) -> str:
@@ -207,7 +226,7 @@ class SourceSolver:
     # packages of an index
 
     def _add_stubs(self, names: Sequence[str]) -> bool:
-        """Adds the stubs of packages without a wheel; returns whether there are new ones."""
+        """Add the stubs of packages without a wheel; returns whether there are new ones."""
         never = self.request.environment.only_binary
         if self.builder is None or ":all:" in never:
             return False
@@ -219,22 +238,30 @@ class SourceSolver:
         return len(self._stubs) > before
 
     def _known_sdists(self, name: str) -> Mapping[Version, Sdist]:
-        """The source distributions of a package, by version."""
+        """Return the source distributions of a package, by version."""
         if name not in self._sdists:
             found = find_sdists(name, self.request, self._python, self.indexes)
             self._sdists[name] = {sdist.version: sdist for sdist in found}
         return self._sdists[name]
 
-    def _build_chosen(self, solved: Solved, locked: Callable[[Solved], list[LockedPackage]]) -> bool:
-        """Builds what a solution still lacks: isolated builds first; returns whether something was built."""
+    def _build_chosen(
+        self, solved: Solved, locked: Callable[[Solved], list[LockedPackage]]
+    ) -> bool:
+        """Build what a solution still lacks: isolated builds first; returns whether something was
+        built.
+        """
         chosen = [package for package in solved if self._has_to_be_built(package)]
-        isolated = [package for package in chosen if not self._settings(package["name"]).no_isolation]
+        isolated = [
+            package for package in chosen if not self._settings(package["name"]).no_isolation
+        ]
         for package in isolated:
             self._build_sdist(package, self.conda)
         if isolated:
             return True
         missing = {canonicalize_name(package["name"]) for package in chosen}
-        others = [package for package in solved if canonicalize_name(package["name"]) not in missing]
+        others = [
+            package for package in solved if canonicalize_name(package["name"]) not in missing
+        ]
         image = [*self.conda, *locked(others)]
         for package in chosen:
             self._build_sdist(package, image)
@@ -244,10 +271,11 @@ class SourceSolver:
         return bool(chosen or deferred)
 
     def _build_again(self, solved: Sequence[LockedPackage]) -> bool:
-        """Repeats builds that saw packages of the image which the solution has in other versions now.
+        """Repeat builds that saw packages of the image which the solution has in other versions
+        now.
 
-        Returns whether there is a new wheel. Packages that came later, such as those that the wheel itself
-        needs, do not matter.
+        Returns whether there is a new wheel. Packages that came later, such as those that the wheel
+        itself needs, do not matter.
         """
         now = {package.name: package for package in solved}
         changed = False
@@ -271,7 +299,7 @@ class SourceSolver:
         return name not in self.wheels or Version(self.wheels[name].version) != version
 
     def _is_forced(self, name: str) -> bool:
-        """Whether a package is built even if it has a wheel."""
+        """Return whether a package is built even if it has a wheel."""
         if self.builder is None:  # a build requirement is never built
             return False
         named = self.request.environment.no_binary
@@ -301,15 +329,21 @@ class SourceSolver:
         self._put(wheel, version)
 
     def _newer_wheel(self, name: str, version: Version) -> str:
-        """Return the hint for a version that only older Pythons have wheels of; empty if that is not so."""
+        """Return the hint for a version that only older Pythons have wheels of; empty if that is
+        not so.
+        """
         found = find_wheels(name, self.request, self._python, self.indexes)
         newer = [v for v in found if v > version and not v.is_prerelease]
         if version in found or not newer:
             return ""
-        return f"{name} {version} has no wheel for Python {self._python}: write {name}>={min(newer)}"
+        return (
+            f"{name} {version} has no wheel for Python {self._python}: write {name}>={min(newer)}"
+        )
 
     def _check_hash(self, name: str, sdist: Sdist) -> None:
-        """Raises SolveError if the requirement names hashes (``--hash``), and not that of its source."""
+        """Raise SolveError if the requirement names hashes (``--hash``), and not that of its
+        source.
+        """
         spec = next((s for s in self.request.environment.pip if s.name == name and s.hashes), None)
         if spec is not None and f"sha256:{sdist.sha256}" not in spec.hashes:
             found = f"sha256:{sdist.sha256}" if sdist.sha256 else "no sha256 on its index"
@@ -319,7 +353,7 @@ class SourceSolver:
             )
 
     def _put(self, wheel: BuiltWheel, version: Version) -> None:
-        """Puts a wheel where uv finds it, in place of its stub."""
+        """Put a wheel where uv finds it, in place of its stub."""
         name = wheel.name
         if name in self._direct:
             self._place(wheel, self.folder / "direct")
@@ -337,7 +371,9 @@ class SourceSolver:
                 f"{spec.where}: {redact(spec.text)} has to be built from its source",
                 "lock with builder lock, which builds wheels",
             )
-        previous = next((p for p in self.request.previous if p.name == spec.name and p.source), None)
+        previous = next(
+            (p for p in self.request.previous if p.name == spec.name and p.source), None
+        )
         wheel = self.builder.build(spec, packages, previous)
         self.wheels[wheel.name] = wheel
         if self._settings(wheel.name).no_isolation:
@@ -345,7 +381,7 @@ class SourceSolver:
         return wheel
 
     def _place(self, wheel: BuiltWheel, folder: Path) -> str:
-        """Puts a wheel into a folder, under its own name; returns the URL of the file."""
+        """Put a wheel into a folder, under its own name; returns the URL of the file."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / wheel.filename
         shutil.copyfile(wheel.path, target)
@@ -368,10 +404,14 @@ def _requirements(wheel: Path) -> list[str]:
     """Return what the metadata of a wheel requires."""
     with zipfile.ZipFile(wheel) as archive:
         folder = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return PathDistribution(zipfile.Path(archive, folder.removesuffix("METADATA"))).requires or []
+        return (
+            PathDistribution(zipfile.Path(archive, folder.removesuffix("METADATA"))).requires or []
+        )
 
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
-    """A wheel that was built, as a package of a lock."""
+    """Return a wheel that was built, as a package of a lock."""
     url = WHEELS + quote(wheel.filename, safe="+!")
-    return LockedPackage(wheel.name, wheel.version, "pip", platform, url, wheel.sha256, source=wheel.locked)
+    return LockedPackage(
+        wheel.name, wheel.version, "pip", platform, url, wheel.sha256, source=wheel.locked
+    )

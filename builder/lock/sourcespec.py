@@ -1,4 +1,6 @@
-"""Reads requirements of pip that name a source: git repositories, archives, and folders of the project."""
+"""Reads requirements of pip that name a source: git repositories, archives, and folders of the
+project.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,18 @@ class SpecContext:
     root: Path
     """The project folder: what is outside of it is not locked."""
     file_folder: Path | None = None
-    """The folder of the requirements file, where a path starts that leads to nothing from ``folder``."""
+    """The folder of the requirements file, where a path starts that leads to nothing from
+    ``folder``.
+    """
 
 
 def names_source(text: str) -> bool:
-    """Whether a requirement begins with a path or a URL instead of a name."""
+    """Return whether a requirement begins with a path or a URL instead of a name."""
     return _LOCATION.match(text) is not None
 
 
 def read_location(text: str, place: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
-    """Reads a requirement without a name, such as ``./pkg[extra]`` or ``git+https://...``.
+    """Read a requirement without a name, such as ``./pkg[extra]`` or ``git+https://...``.
 
     Args:
         text: without comment and options.
@@ -75,7 +79,9 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
     extras: tuple[str, ...] = ()
     if found := _EXTRAS.fullmatch(location):
         location = found[1]
-        extras = tuple(sorted({canonicalize_name(w.strip()) for w in found[2].split(",") if w.strip()}))
+        extras = tuple(
+            sorted({canonicalize_name(w.strip()) for w in found[2].split(",") if w.strip()})
+        )
     written = _Written(None, location, extras, marker, editable, text, place)
     if " " in location:
         raise written.error("has a blank", "write %20 for a blank in a URL or path")
@@ -87,7 +93,7 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
 
 
 def read_named(requirement: Requirement, text: str, place: SpecContext) -> SourceSpec | Spec:
-    """Reads ``NAME[EXTRA] @ URL; MARKER``. Returns and raises as :func:`read_location`."""
+    """Read ``NAME[EXTRA] @ URL; MARKER``. Returns and raises as :func:`read_location`."""
     name = canonicalize_name(requirement.name)
     extras = tuple(sorted(requirement.extras))
     marker = str(requirement.marker or "")
@@ -116,14 +122,18 @@ class _Written:
                 return self._git(location.removeprefix("git+"), fragment)
             if location.startswith(("http://", "https://")):
                 return self._archive(location, fragment)
-            if location.startswith("git@") or ("://" in location and not location.startswith("file:")):
+            if location.startswith("git@") or (
+                "://" in location and not location.startswith("file:")
+            ):
                 hint = "write git+https://HOST/PATH, git+ssh://git@HOST/PATH or https://"
                 raise self.error("is a URL that pip does not know", hint)
             return self._local(location, fragment)
         except (
             ValueError
         ) as e:  # of urllib: brackets that are no IPv6 address; of the system: a null character
-            raise self.error(f"is not a valid URL or path: {redact(str(e))}", "correct it") from None
+            raise self.error(
+                f"is not a valid URL or path: {redact(str(e))}", "correct it"
+            ) from None
 
     def _git(self, url: str, fragment: str) -> SourceSpec:
         transport, sep, rest = url.partition("://")
@@ -138,9 +148,15 @@ class _Written:
             path, _, revision = path.rpartition("@")
             revision = unquote(revision)
             if not _REVISION.fullmatch(revision) or ".." in revision:
-                raise self.error("names no branch, tag or commit after @", "write @BRANCH, @TAG or @COMMIT")
+                raise self.error(
+                    "names no branch, tag or commit after @", "write @BRANCH, @TAG or @COMMIT"
+                )
         urlsplit(f"{transport}://{host}")  # raises ValueError
-        if not path.strip("/") or path.startswith("-") or (transport != "file" and host.startswith("-")):
+        if (
+            not path.strip("/")
+            or path.startswith("-")
+            or (transport != "file" and host.startswith("-"))
+        ):
             raise self.error("names no repository", "write git+https://HOST/OWNER/NAME.git@TAG")
         return self._source("git", f"{transport}://{host}{path}", fragment, revision)
 
@@ -156,7 +172,7 @@ class _Written:
         )
 
     def _local(self, location: str, fragment: str) -> SourceSpec:
-        """A folder or archive of the project."""
+        """Return a folder or archive of the project."""
         path, place = self._path(location), self.place
         if not (path.is_relative_to(place.root) and is_inside(path, place.root)):
             raise self.error(
@@ -186,7 +202,9 @@ class _Written:
         return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.place.where)
 
     def _source(self, kind: SourceKind, url: str, fragment: str, revision: str = "") -> SourceSpec:
-        """The source. The requirement's own name and extras win over those in the fragment of its URL."""
+        """Return the source. The requirement's own name and extras win over those in the fragment
+        of its URL.
+        """
         values = {key: value[-1] for key, value in parse_qs(fragment).items()}
         egg = Requirement(values["egg"]) if "egg" in values else None
         subdirectory = values.get("subdirectory", "").strip("/")
@@ -213,7 +231,7 @@ class _Written:
         )
 
     def _path(self, text: str) -> Path:
-        """The path of a local requirement, absolute and without ``..``."""
+        """Return the path of a local requirement, absolute and without ``..``."""
         place = self.place
         if text.startswith("file:"):
             split = urlsplit(text)
@@ -222,13 +240,17 @@ class _Written:
                 raise self.error("names another host", hint)
             text = unquote(split.path)
         folders = [place.folder, place.file_folder] if place.file_folder else [place.folder]
-        found = [Path(os.path.normpath(folder.absolute() / expand_home(text))) for folder in folders]
+        found = [
+            Path(os.path.normpath(folder.absolute() / expand_home(text))) for folder in folders
+        ]
         return next((path for path in found if path.is_file() or is_project(path)), found[0])
 
     def _check_project(self, path: Path) -> None:
         place = self.place
         if not path.exists():
-            raise self.error(f"does not exist: {path}", f"correct the path; it is relative to {place.folder}")
+            raise self.error(
+                f"does not exist: {path}", f"correct the path; it is relative to {place.folder}"
+            )
         if not path.is_dir():
             hint = f"name a folder, a wheel or an archive ({', '.join(ARCHIVES)})"
             raise self.error(f"is neither: {path}", hint)
@@ -242,7 +264,7 @@ class _Written:
 
 
 def _sdist_name(filename: str) -> str | None:
-    """The name of a package in the file name of its sdist; None where it is not certain."""
+    """Return the name of a package in the file name of its sdist; None where it is not certain."""
     try:
         return parse_sdist_filename(filename)[0]
     except InvalidSdistFilename:
@@ -250,5 +272,5 @@ def _sdist_name(filename: str) -> str | None:
 
 
 def is_project(path: Path) -> bool:
-    """Whether a folder holds a Python project."""
+    """Return whether a folder holds a Python project."""
     return any((path / name).is_file() for name in PROJECT_FILES)

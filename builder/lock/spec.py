@@ -20,7 +20,9 @@ class Spec:
     where: str
     """``FILE:LINE``."""
     hashes: tuple[str, ...] = ()
-    """``ALGORITHM:HEX`` of each ``--hash``: the file that is locked has to have one of them. Empty: any."""
+    """``ALGORITHM:HEX`` of each ``--hash``: the file that is locked has to have one of them. Empty:
+    any.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,9 @@ class SourceSpec:
     name: str | None
     """Normalised as PEP 503 says; None: not known before the wheel is built (``-e .``)."""
     url: str
-    """Without ``git+`` and revision; as written otherwise, so it may contain credentials and ``$VARIABLES``.
-    That of a folder or file of the project is its path, as in :class:`builder.model.LockedSource`."""
+    """Without ``git+`` and revision; as written otherwise, so it may contain credentials and
+    ``$VARIABLES``. That of a folder or file of the project is its path, as in
+    :class:`builder.model.LockedSource`."""
     revision: str = ""
     """Branch, tag or commit of a git repository; empty: its default branch."""
     subdirectory: str = ""
@@ -53,7 +56,8 @@ class SourceSpec:
     def shown(self) -> str:
         """The requirement in one form, without credentials: for messages and for the lock.
 
-        The text cannot be redacted: a password may end at any ``@``, also at the one before a revision.
+        The text cannot be redacted: a password may end at any ``@``, also at the one before a
+            revision.
         """
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         name = f"{self.name}{extras} @ " if self.name else ""
@@ -75,7 +79,9 @@ class SourceSpec:
 
 
 def spec_of(name: str, locked: LockedSource) -> SourceSpec:
-    """The requirement that :func:`builder.sources.open_source` opens for a source of a lock."""
+    """Return the requirement that :func:`builder.sources.open_source` opens for a source of a
+    lock.
+    """
     return SourceSpec(
         locked.kind,
         name,
@@ -108,7 +114,9 @@ class Environment:
     constraints: tuple[Spec, ...] = ()
     """The entries of files that the pip section names with ``-c``."""
     no_binary: tuple[str, ...] = ()
-    """Normalised names of packages whose wheels are built from their sdists; ``:all:`` means every one."""
+    """Normalised names of packages whose wheels are built from their sdists; ``:all:`` means every
+    one.
+    """
     only_binary: tuple[str, ...] = ()
     """Names of packages that are never built, or ``:all:``."""
     variables: tuple[tuple[str, str], ...] = ()

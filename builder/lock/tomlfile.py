@@ -21,7 +21,9 @@ class TomlFile:
     data: dict[str, Any]
 
     def where(self, value: str) -> str:
-        """Returns ``FILE:LINE`` of the first line with a text in quotation marks; without it the file."""
+        """Return ``FILE:LINE`` of the first line with a text in quotation marks; without it the
+        file.
+        """
         quoted = (json.dumps(value), f"'{value}'", f"{value} =", f"[{value}]")
         for number, line in enumerate(self.text.splitlines(), 1):
             if any(text in line for text in quoted):
@@ -30,7 +32,7 @@ class TomlFile:
 
 
 def load_toml(path: Path) -> TomlFile:
-    """Reads a TOML file.
+    """Read a TOML file.
 
     Raises:
         ConfigError: the file cannot be read, or is not TOML; the message names the line.
@@ -43,17 +45,17 @@ def load_toml(path: Path) -> TomlFile:
 
 
 def table(value: Any, *keys: str) -> dict[str, Any]:
-    """A table, or the one below it at these keys; empty for anything else."""
+    """Return a table, or the one below it at these keys; empty for anything else."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def items(value: Any) -> list[Any]:
-    """A list; empty for anything else."""
+    """Return a list; empty for anything else."""
     return value if isinstance(value, list) else []
 
 
 def strings(value: Any) -> list[str]:
-    """The texts of a list."""
+    """Return the texts of a list."""
     return [item for item in items(value) if isinstance(item, str)]

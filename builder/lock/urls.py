@@ -1,4 +1,6 @@
-"""The variables of the project's URLs in what a solver returns: a lock has their names, not their values."""
+"""The variables of the project's URLs in what a solver returns: a lock has their names, not their
+values.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from builder.redact import redact
 
 
 def url_variables(recipe: Recipe) -> UrlVariables:
-    """The variables that URLs of the target's lock may contain: those of recipe, environment file and pip's
-    configuration.
+    """Return the variables that URLs of the target's lock may contain: those of recipe, environment
+    file and pip's configuration.
 
     Raises:
         ConfigError: the environment file is wrong.
@@ -31,10 +33,11 @@ def url_variables(recipe: Recipe) -> UrlVariables:
 
 
 def public(url: str) -> str:
-    """The URL of a package as a lock stores it: without credentials and fragment.
+    """Return the URL of a package as a lock stores it: without credentials and fragment.
 
     Raises:
-        SolveError: its query has values, which may be secret, so that the stored URL would not work.
+        SolveError: its query has values, which may be secret, so that the stored URL would not
+            work.
     """
     stored = redact(url.partition("#")[0])
     if stored.partition("?")[2] != url.partition("#")[0].partition("?")[2]:
@@ -47,10 +50,11 @@ def public(url: str) -> str:
 
 
 def unexpanded(text: str, urls: Iterable[str]) -> str:
-    """The reverse of :func:`builder.net.urlvariables.expanded` for a text that a solver returned or printed.
+    """Return the reverse of :func:`builder.net.urlvariables.expanded` for a text that a solver
+    returned or printed.
 
-    Replaces the values of the variables in ``urls`` with ``${NAME}``, where a value is a user name, a
-    password or a part of a path: values may be secret, and must not be in a lock or a message.
+    Replaces the values of the variables in ``urls`` with ``${NAME}``, where a value is a user name,
+    a password or a part of a path: values may be secret, and must not be in a lock or a message.
     """
     names = {name for url in urls for name in variables_in(url)}
     for name in sorted(names):

@@ -49,7 +49,7 @@ _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 def run_uv(
     work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], indexes: Indexes
 ) -> None:
-    """Solves ``requirements.in`` under ``constraints.txt`` and ``overrides.txt`` with ``uv.toml``.
+    """Solve ``requirements.in`` under ``constraints.txt`` and ``overrides.txt`` with ``uv.toml``.
 
     Writes ``pylock.toml``. All of them are in ``work``.
 
@@ -87,11 +87,25 @@ def run_uv(
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
-    command = [uv_program(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt"]
+    command = [
+        uv_program(),
+        "pip",
+        "compile",
+        "requirements.in",
+        "--constraints",
+        "constraints.txt",
+    ]
     command += ["--overrides", "overrides.txt"]
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
     # besides uv.toml uv reads no configuration: neither the user's, nor one of a folder above
-    command += ["--no-config", "--config-file", "uv.toml", "--no-header", "--no-annotate", "--quiet"]
+    command += [
+        "--no-config",
+        "--config-file",
+        "uv.toml",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+    ]
     command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
     command += ["--python", sys.executable, "--no-python-downloads"]
     command += ["--python-version", python, "--python-platform", _platform(request)]
@@ -106,9 +120,11 @@ def _command(request: SolveRequest, python: str) -> list[str]:
 
 
 def _environment(programs: Path) -> dict[str, str]:
-    """This process's environment without uv's and builder's own settings, and with pip's certificates.
+    """This process's environment without uv's and builder's own settings, and with pip's
+    certificates.
 
-    A program that fails stands for git: builder fetches repositories itself, and locks their commits.
+    A program that fails stands for git: builder fetches repositories itself, and locks their
+        commits.
     """
     programs.mkdir()
     (programs / "git").symlink_to(shutil.which("false") or os.devnull)
@@ -125,7 +141,7 @@ def _environment(programs: Path) -> dict[str, str]:
 
 
 def uv_program() -> str:
-    """The path of uv.
+    """Return the path of uv.
 
     Raises:
         SolveError: uv is not installed.
@@ -135,11 +151,15 @@ def uv_program() -> str:
 
         return uv.find_uv_bin()
     except (ImportError, FileNotFoundError):
-        raise SolveError("uv is not installed", "install it beside builder: pip install 'uv>=0.7'") from None
+        raise SolveError(
+            "uv is not installed", "install it beside builder: pip install 'uv>=0.7'"
+        ) from None
 
 
 def _platform(request: SolveRequest) -> str:
-    """uv's platform for the target: the newest manylinux of uv that is not newer than the target's glibc."""
+    """uv's platform for the target: the newest manylinux of uv that is not newer than the target's
+    glibc.
+    """
     glibc = max(glibc_minor(request.recipe), _UV_GLIBC[0])
     minor = max(minor for minor in _UV_GLIBC if minor <= glibc)
     return f"{ARCHITECTURES[request.recipe.platform]}-manylinux_2_{minor}"
@@ -165,9 +185,14 @@ def _explained(
 
 
 def names_without_wheel(text: str) -> list[str]:
-    """The normalised names of the packages of which uv found source distributions only, from its message."""
+    """Return the normalised names of the packages of which uv found source distributions only, from
+    its message.
+    """
     sentences = _WHEELS_REQUIRED.findall(text)
-    found = [*_UNUSABLE.findall(text), *(name for part in sentences for name in re.findall(r"`(.+?)`", part))]
+    found = [
+        *_UNUSABLE.findall(text),
+        *(name for part in sentences for name in re.findall(r"`(.+?)`", part)),
+    ]
     return list(dict.fromkeys(canonicalize_name(name) for name in found))
 
 

@@ -34,7 +34,7 @@ class WheelChooser:
         self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
 
     def locked(self, package: Mapping[str, Any]) -> LockedPackage:
-        """The package with its best wheel: the one whose tag the target's Python prefers.
+        """Return the package with its best wheel: the one whose tag the target's Python prefers.
 
         Raises:
             SolveError: no wheel fits the target, or the index has no SHA-256 for the best one.
@@ -44,7 +44,8 @@ class WheelChooser:
         sha256 = (wheel.get("hashes") or {}).get("sha256")
         if not sha256:
             raise SolveError(
-                f"{filename}: its index has no sha256 for it", "use another index, or a find-links folder"
+                f"{filename}: its index has no sha256 for it",
+                "use another index, or a find-links folder",
             )
         version = package.get("version") or str(parse_wheel_filename(filename)[1])
         url = self._public_url(wheel, filename)
@@ -63,13 +64,21 @@ class WheelChooser:
             )
         return best
 
-    def _with_named_hash(self, name: str, wheels: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The wheels that have one of the hashes of the requirement (``--hash``); all if it names none."""
+    def _with_named_hash(
+        self, name: str, wheels: list[Mapping[str, Any]]
+    ) -> list[Mapping[str, Any]]:
+        """Return the wheels that have one of the hashes of the requirement (``--hash``); all if it
+        names none.
+        """
         spec = self._hashes.get(name)
         if spec is None:
             return wheels
         named = [value.split(":") for value in spec.hashes]
-        found = [wheel for wheel in wheels if any((wheel.get("hashes") or {}).get(a) == h for a, h in named)]
+        found = [
+            wheel
+            for wheel in wheels
+            if any((wheel.get("hashes") or {}).get(a) == h for a, h in named)
+        ]
         if wheels and not found:
             raise SolveError(
                 f"{spec.where}: no wheel of {name} has a hash that the requirement names",
@@ -78,7 +87,9 @@ class WheelChooser:
         return found
 
     def _public_url(self, wheel: Mapping[str, Any], filename: str) -> str:
-        """The URL for the lock: public, without credentials and fragment; for a local file one by name."""
+        """Return the URL for the lock: public, without credentials and fragment; for a local file
+        one by name.
+        """
         url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
         if not url.startswith(("http://", "https://")):
             url = FIND_LINKS + quote(filename, safe="+!")
@@ -86,7 +97,9 @@ class WheelChooser:
 
 
 def tag_ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
-    """The tags of wheels that the target's Python installs, each with its rank (0 is the best)."""
+    """Return the tags of wheels that the target's Python installs, each with its rank (0 is the
+    best).
+    """
     return ranks_of(wheel_tags(recipe.platform, glibc_minor(recipe), python))
 
 
@@ -95,9 +108,15 @@ def ranks_of(tags: Sequence[Tag]) -> dict[Tag, int]:
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
 
 
-def best_wheel(wheels: Sequence[Mapping[str, Any]], ranks: Mapping[Tag, int]) -> Mapping[str, Any] | None:
-    """Return the wheel that the target prefers, of a ``pylock.toml`` or ``uv.lock``; None if none fits."""
-    ranked = [(rank, wheel) for wheel in wheels if (rank := _rank_of(_filename(wheel), ranks)) is not None]
+def best_wheel(
+    wheels: Sequence[Mapping[str, Any]], ranks: Mapping[Tag, int]
+) -> Mapping[str, Any] | None:
+    """Return the wheel that the target prefers, of a ``pylock.toml`` or ``uv.lock``; None if none
+    fits.
+    """
+    ranked = [
+        (rank, wheel) for wheel in wheels if (rank := _rank_of(_filename(wheel), ranks)) is not None
+    ]
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
@@ -110,7 +129,9 @@ def _rank_of(filename: str, ranks: Mapping[Tag, int]) -> int | None:
 
 
 def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:
-    """The tags of wheels that a Python with glibc 2.``glibc`` installs on a platform, the best first."""
+    """Return the tags of wheels that a Python with glibc 2.``glibc`` installs on a platform, the
+    best first.
+    """
     major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
     platforms = list(_manylinux(glibc, ARCHITECTURES[platform]))
     interpreter = f"cp{major}{minor}"
@@ -121,7 +142,7 @@ def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:
 
 
 def _manylinux(glibc: int, machine: str) -> Iterator[str]:
-    """The platforms of wheels for a glibc 2.x, the newest first."""
+    """Yield the platforms of wheels for a glibc 2.x, the newest first."""
     for minor in range(glibc, 4, -1):
         yield f"manylinux_2_{minor}_{machine}"
         if minor in _LEGACY_MANYLINUX:
@@ -130,7 +151,7 @@ def _manylinux(glibc: int, machine: str) -> Iterator[str]:
 
 
 def glibc_minor(recipe: Recipe) -> int:
-    """The x of the target's glibc 2.x.
+    """Return the x of the target's glibc 2.x.
 
     Raises:
         ConfigError: ``__glibc`` in the recipe is not a version of glibc 2.

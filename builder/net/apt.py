@@ -15,7 +15,8 @@ _OPTION_NAMES = {"arch": "Architectures", "lang": "Languages", "target": "Target
 def apt_sources(
     suite: str, folder: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")
 ) -> str:
-    """This machine's apt sources for a Debian suite with its updates and security fixes, in deb822 form.
+    """This machine's apt sources for a Debian suite with its updates and security fixes, in deb822
+    form.
 
     On a Debian machine of another suite: the sources of that suite, with the suite's name replaced.
 
@@ -41,23 +42,29 @@ def apt_sources(
 
 
 def host_sources(folder: Path) -> list[dict[str, str]]:
-    """All enabled sources of binary packages in a folder such as ``/etc/apt``, as deb822 paragraphs."""
+    """Return all enabled sources of binary packages in a folder such as ``/etc/apt``, as deb822
+    paragraphs.
+    """
     return list(_stanzas(folder))
 
 
 def host_id(os_release: Path) -> tuple[str, str]:
-    """ID and code name of a distribution (os-release(5)): ``("debian", "bookworm")``; empty if unknown."""
+    """ID and code name of a distribution (os-release(5)): ``("debian", "bookworm")``; empty if
+    unknown.
+    """
     release = _os_release(os_release)
     return release.get("ID", ""), release.get("VERSION_CODENAME", "")
 
 
 def written(stanza: Mapping[str, str]) -> str:
-    """A paragraph in deb822 form."""
+    """Return a paragraph in deb822 form."""
     return "".join(f"{key}: {value}\n" for key, value in stanza.items())
 
 
 def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dict[str, str]]:
-    """The sources of the suite ``own`` with component ``main``, rewritten for the suite ``wanted``."""
+    """Return the sources of the suite ``own`` with component ``main``, rewritten for the suite
+    ``wanted``.
+    """
     if not own:
         return []
     own_suites = (own, f"{own}-updates", f"{own}-security", f"{own}/updates")
@@ -75,7 +82,7 @@ def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dic
 
 
 def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
-    """All enabled sources of binary packages, in both forms of sources.list(5)."""
+    """Yield all enabled sources of binary packages, in both forms of sources.list(5)."""
     for file in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
         try:
             text = file.read_text()
@@ -85,7 +92,9 @@ def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def parse_sources(name: str, text: str) -> Iterator[dict[str, str]]:
-    """The enabled sources of binary packages in a file; its name tells the form, others have none."""
+    """Yield the enabled sources of binary packages in a file; its name tells the form, others have
+    none.
+    """
     if name.endswith(".list"):
         yield from filter(None, map(_one_line, text.splitlines()))
     elif name.endswith(".sources"):
@@ -99,8 +108,8 @@ def _is_enabled(stanza: Mapping[str, str]) -> bool:
 
 
 def parse_stanza(block: str) -> dict[str, str]:
-    """One paragraph of deb822 text: field names in their usual spelling, values with their continuation
-    lines.
+    """Return one paragraph of deb822 text: field names in their usual spelling, values with their
+    continuation lines.
     """
     stanza: dict[str, str] = {}
     key = ""
@@ -117,8 +126,12 @@ def parse_stanza(block: str) -> dict[str, str]:
 
 
 def _one_line(line: str) -> dict[str, str] | None:
-    """A line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza; None for others."""
-    match = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", line.partition("#")[0].strip())
+    """Return a line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza; None
+    for others.
+    """
+    match = re.match(
+        r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", line.partition("#")[0].strip()
+    )
     if not match:
         return None
     stanza = {"Types": "deb", "URIs": match[2], "Suites": match[3], "Components": match[4]}
@@ -140,6 +153,6 @@ def _os_release(path: Path) -> dict[str, str]:
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """The variables of an os-release(5)."""
+    """Return the variables of an os-release(5)."""
     pairs = [line.strip().partition("=") for line in text.splitlines() if not line.startswith("#")]
     return {key: value.strip("\"'") for key, separator, value in pairs if separator}

@@ -1,7 +1,8 @@
 """The public archives of Debian and Ubuntu, and where else their files are: mirrors, snapshots.
 
-A lock names the public address of a package. A machine without that address has a mirror in apt's settings.
-Archives drop a package when a newer version arrives; the snapshot services of Debian and Ubuntu keep it.
+A lock names the public address of a package. A machine without that address has a mirror in apt's
+settings. Archives drop a package when a newer version arrives; the snapshot services of Debian and
+Ubuntu keep it.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def host_mirrors(
 ) -> tuple[tuple[str, str], ...]:
     """Public addresses and the addresses that this machine's apt sources name instead, as pairs.
 
-    Empty if the sources name public addresses themselves. The second of a pair may contain credentials.
+    Empty if the sources name public addresses themselves. The second of a pair may contain
+    credentials.
     """
     system, suite = host_id(os_release)
     if not suite:
@@ -85,12 +87,14 @@ def host_mirrors(
 
 
 def is_public(uri: str) -> bool:
-    """Whether an address is that of a public archive of Debian or Ubuntu."""
+    """Return whether an address is that of a public archive of Debian or Ubuntu."""
     return any(uri.rstrip("/") in archive.addresses for archive in _all())
 
 
 def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
-    """The address of an archive (or of a file in it) on this machine's mirror; without one, the same."""
+    """Return the address of an archive (or of a file in it) on this machine's mirror; without one,
+    the same.
+    """
     for public, own in mirrors:
         rest = below(uri, public)
         if rest is not None:
@@ -99,7 +103,9 @@ def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
 
 
 def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
-    """The public address of a file on this machine's mirror, without credentials; else the same."""
+    """Return the public address of a file on this machine's mirror, without credentials; else the
+    same.
+    """
     bare = without_userinfo(url)
     for public, own in mirrors:
         rest = below(bare, without_userinfo(own))
@@ -109,7 +115,9 @@ def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
 
 
 def snapshot(url: str, time: int) -> str | None:
-    """The address of an archive's file as of a time (seconds since 1970); None for other archives."""
+    """Return the address of an archive's file as of a time (seconds since 1970); None for other
+    archives.
+    """
     text = datetime.fromtimestamp(time, UTC).strftime("%Y%m%dT%H%M%SZ")
     for archive in _all():
         for address in archive.addresses:

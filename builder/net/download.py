@@ -1,16 +1,17 @@
 """Downloads that continue where an earlier attempt, or an earlier run, ended.
 
-The one invariant: a :class:`PartialFile` always knows the size and the digests of exactly the bytes in its
-file. So a download can stop after any byte (a broken connection, ``kill -9``, a full disk), and the
-next process that opens the file reads it once to restore the digests and asks the server for the rest::
+The one invariant: a :class:`PartialFile` always knows the size and the digests of exactly the bytes
+in its file. So a download can stop after any byte (a broken connection, ``kill -9``, a full disk),
+and the next process that opens the file reads it once to restore the digests and asks the server
+for the rest::
 
     file    |#########################..............|      size 25 of 40
     request  GET /blob   Range: bytes=25-
     answer   206 Partial Content   Content-Range: bytes 25-39/40
     file    |########################################|     the digest covers all 40 bytes
 
-The content is trusted only when the digest of the whole file matches, so it does not matter who wrote its
-first bytes. The caller compares the digest, and deletes the file when it does not match.
+The content is trusted only when the digest of the whole file matches, so it does not matter who
+wrote its first bytes. The caller compares the digest, and deletes the file when it does not match.
 """
 
 from __future__ import annotations
@@ -73,12 +74,15 @@ class PartialFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._file.close()
 
     def write(self, data: bytes) -> None:
-        """Appends bytes.
+        """Append bytes.
 
         Raises:
             SpaceError: the disk is full.
@@ -90,17 +94,19 @@ class PartialFile:
         self._update(data)
 
     def restart(self) -> None:
-        """Empties the file."""
+        """Empty the file."""
         self._file.truncate(0)
         self._reset()
 
     def digest(self, algorithm: str = "sha256") -> str:
-        """The digest of the content, as ``sha256:<hex>``."""
+        """Return the digest of the content, as ``sha256:<hex>``."""
         return f"{algorithm}:{self._hashes[algorithm].hexdigest()}"
 
     def _reset(self) -> None:
         self.size = 0
-        self._hashes = {name: hashlib.new(name, usedforsecurity=name != "md5") for name in self._algorithms}
+        self._hashes = {
+            name: hashlib.new(name, usedforsecurity=name != "md5") for name in self._algorithms
+        }
 
     def _update(self, data: bytes) -> None:
         self.size += len(data)
@@ -117,7 +123,7 @@ class HashedBytes:
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
-        """Counts and hashes bytes."""
+        """Count and hashes bytes."""
         self.size += len(data)
         self._hash.update(data)
 
@@ -134,14 +140,16 @@ def resume(
     size: int | None = None,
     position: Position = lambda size: None,
 ) -> None:
-    """Appends to a partial file what it lacks.
+    """Append to a partial file what it lacks.
 
     Args:
         part: the file.
         source: called with ``part.size`` for each attempt.
-        retry: decides after each failed attempt; one that gained enough resets the count of failures.
-        size: the expected size in bytes: attempts continue until the file has it, or until an attempt adds
-            nothing. None: the first attempt that ends without an error is the last one.
+        retry: decides after each failed attempt; one that gained enough resets the count of
+            failures.
+        size: the expected size in bytes: attempts continue until the file has it, or until an
+            attempt adds nothing. None: the first attempt that ends without an error is the last
+            one.
         position: receives the size of the file as it grows.
     """
     failures = 0
@@ -163,9 +171,11 @@ def resume(
 
 
 def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
-    """The bytes of a file from ``offset`` on, from the response (200 or 206) to a request for that range.
+    """Yield the bytes of a file from ``offset`` on, from the response (200 or 206) to a request for
+    that range.
 
-    A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are skipped.
+    A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are
+    skipped.
 
     Raises:
         WrongRange: the server sent another range.
@@ -187,5 +197,7 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
 
 
 def range_header(offset: int) -> dict[str, str]:
-    """The request header that asks for a file from ``offset`` on; empty for the whole file."""
+    """Return the request header that asks for a file from ``offset`` on; empty for the whole
+    file.
+    """
     return {"Range": f"bytes={offset}-"} if offset else {}

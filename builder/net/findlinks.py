@@ -47,7 +47,9 @@ class FindLinks:
                 yield candidate
 
     def remote(self, filename: str, client: httpx.Client) -> Iterator[str]:
-        """URLs of files with this name that web pages link to. A page that fails counts as empty."""
+        """URLs of files with this name that web pages link to. A page that fails counts as
+        empty.
+        """
         for place in (*self._places, *self._project_pages(filename)):
             if not place.startswith(("http://", "https://")):
                 continue
@@ -71,7 +73,7 @@ class FindLinks:
 
 
 def _downloaded(page: str, client: httpx.Client) -> tuple[str, str]:
-    """The address and the text of a page.
+    """Return the address and the text of a page.
 
     Raises:
         ValueError, httpx.HTTPError, httpx.InvalidURL: it is too large, or cannot be downloaded.
@@ -95,7 +97,7 @@ def _links(base: str, text: str) -> list[str]:
 
 
 def _filename(url: str) -> str:
-    """The last part of a URL's path; empty if it is not a URL."""
+    """Return the last part of a URL's path; empty if it is not a URL."""
     try:
         return unquote(urlsplit(url).path).rsplit("/", 1)[-1]
     except ValueError:
@@ -103,7 +105,7 @@ def _filename(url: str) -> str:
 
 
 def as_path(place: str) -> Path | None:
-    """The absolute path of a ``file:`` URL or of a plain path; None for other URLs."""
+    """Return the absolute path of a ``file:`` URL or of a plain path; None for other URLs."""
     if place.startswith("file:"):
         try:
             return Path(unquote(urlsplit(place).path))

@@ -24,7 +24,7 @@ TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 
 
 def tls_context() -> ssl.SSLContext:
-    """The certificates that this machine trusts.
+    """Return the certificates that this machine trusts.
 
     The first of these that is set: SSL_CERT_FILE, PIP_CERT, REQUESTS_CA_BUNDLE, ``cert`` in pip's
     configuration, the certificates of the system.
@@ -32,7 +32,9 @@ def tls_context() -> ssl.SSLContext:
     Raises:
         FetchError: one of them names a file without certificates.
     """
-    named = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")]
+    named = [
+        (name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+    ]
     for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
         if value:
             return _context_from(name, expand_home(value))
@@ -40,7 +42,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def why_silent(error: Exception) -> str:
-    """Why a server does not answer, in a few words; credentials in addresses are removed."""
+    """Return why a server does not answer, in a few words; credentials in addresses are removed."""
     if isinstance(error, httpx.TimeoutException):
         return "no response in time"
     for cause in causes(error):
@@ -52,7 +54,7 @@ def why_silent(error: Exception) -> str:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and the errors that it was raised from."""
+    """Yield the error and the errors that it was raised from."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -97,8 +99,8 @@ class _Credentials(httpx.Auth):
 class _Client(httpx.Client):
     """Raises httpx.InvalidURL for every host name that cannot be one.
 
-    httpx and the resolver raise further exceptions of their own, also for an address to which a server
-    redirects.
+    httpx and the resolver raise further exceptions of their own, also for an address to which a
+    server redirects.
     """
 
     def build_request(self, *args: Any, **options: Any) -> httpx.Request:
@@ -119,7 +121,7 @@ def _invalid_host() -> Iterator[None]:
 
 
 def make_client(connections: int = 16) -> httpx.Client:
-    """A client with keep-alive, redirects, netrc, and proxies from the environment.
+    """Return a client with keep-alive, redirects, netrc, and proxies from the environment.
 
     It asks for files without compression, so that their bytes are those on the server.
 

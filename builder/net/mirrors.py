@@ -1,9 +1,9 @@
-"""Mirrors (``BUILDER_MIRRORS``, pairs ``FROM=TO``): other places for what recipes and locks name by public
-addresses.
+"""Mirrors (``BUILDER_MIRRORS``, pairs ``FROM=TO``): other places for what recipes and locks name by
+public addresses.
 
 FROM is a prefix that ends where a part of the address ends: ``https://host/a`` is a prefix of
-``https://host/a/b``, but not of ``https://host/ab``. A lock always contains the public address, so it is the
-same with and without mirrors.
+``https://host/a/b``, but not of ``https://host/ab``. A lock always contains the public address, so
+it is the same with and without mirrors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _FOLDER = ("/", "./", "../", "~")
 
 
 def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
-    """All mirrored addresses of a URL, in the order of the setting. In a folder: the path of the file.
+    """Yield all mirrored addresses of a URL, in the order of the setting. In a folder: the path of
+    the file.
 
     A URL with ``..`` would lead out of a folder, and has none.
     """
@@ -34,8 +35,8 @@ def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
 
 
 def mirrored_url(settings: Settings, url: str) -> str:
-    """The first mirrored address of a URL, as a URL (``file:`` for a folder); without a mirror the URL
-    itself.
+    """Return the first mirrored address of a URL, as a URL (``file:`` for a folder); without a
+    mirror the URL itself.
     """
     for source, target in settings.mirrors:
         rest = below(url, source)
@@ -45,7 +46,7 @@ def mirrored_url(settings: Settings, url: str) -> str:
 
 
 def public_url(settings: Settings, url: str) -> str:
-    """The public address of a URL in a mirror, the reverse of :func:`mirrored_url`.
+    """Return the public address of a URL in a mirror, the reverse of :func:`mirrored_url`.
 
     User names and passwords in the URLs are ignored.
     """
@@ -63,11 +64,13 @@ def _as_url(target: str) -> str:
 
 
 def mirrored_base(settings: Settings, reference: str) -> str:
-    """The base image reference to open instead of ``reference``; without a mirror the reference itself.
+    """Return the base image reference to open instead of ``reference``; without a mirror the
+    reference itself.
 
-    The prefix ``docker://HOST/REPOSITORY`` (for Docker Hub ``docker://docker.io/library/...``) leads to
-    another registry (``docker://HOST[:PORT]/...``) or to OCI layouts (``oci:DIR``, or a folder). The prefix
-    of a file (``sif:/appl/...``, ``oci:...``) may be written with its kind or without.
+    The prefix ``docker://HOST/REPOSITORY`` (for Docker Hub ``docker://docker.io/library/...``)
+    leads to another registry (``docker://HOST[:PORT]/...``) or to OCI layouts (``oci:DIR``, or a
+    folder). The prefix of a file (``sif:/appl/...``, ``oci:...``) may be written with its kind or
+    without.
     """
     kind, _, path = reference.partition(":")
     if path.startswith("//"):
@@ -90,7 +93,7 @@ def _mirrored_registry(settings: Settings, kind: str, reference: str) -> str:
 
 
 def below(place: str, prefix: str, ends: str = "/") -> str | None:
-    """The rest of an address after a prefix; None if it does not begin with the prefix.
+    """Return the rest of an address after a prefix; None if it does not begin with the prefix.
 
     Args:
         place: the address.

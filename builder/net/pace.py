@@ -1,8 +1,10 @@
-"""The least rate of a transfer: a server that sends one byte a minute does not hold a command for ever.
+"""The least rate of a transfer: a server that sends one byte a minute does not hold a command for
+ever.
 
-A time limit for each part of a response (httpx's ``read``) is not enough: every byte resets it. Here the
-bytes and the seconds that were spent waiting for them are counted in windows. A window with too few bytes
-breaks the transfer off as a lost connection does, and the caller's retries apply.
+A time limit for each part of a response (httpx's ``read``) is not enough: every byte resets it.
+Here the bytes and the seconds that were spent waiting for them are counted in windows. A window
+with too few bytes breaks the transfer off as a lost connection does, and the caller's retries
+apply.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Pace:
         self._seconds = 0.0
 
     def add(self, amount: int, seconds: float) -> None:
-        """Counts ``amount`` bytes that took ``seconds``.
+        """Count ``amount`` bytes that took ``seconds``.
 
         Raises:
             TooSlow: the window has ended and held too few bytes.
@@ -46,7 +48,7 @@ class Pace:
 
     @classmethod
     def of(cls, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """The parts of a response; the time that the receiver spends on them does not count.
+        """Yield the parts of a response; the time that the receiver spends on them does not count.
 
         Raises:
             TooSlow: they arrive too slowly.

@@ -32,12 +32,12 @@ class PipConfiguration:
 
 
 def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfiguration:
-    """The configuration of ``pip install`` for this user and this Python (pip's documentation,
-    "Configuration").
+    """Return the configuration of ``pip install`` for this user and this Python (pip's
+    documentation, "Configuration").
 
-    From the weakest to the strongest: the files of the system, of the user, of the virtual environment, and
-    ``PIP_CONFIG_FILE``; then the variables ``PIP_*``. Section ``[install]`` is stronger than ``[global]``,
-    also across files.
+    From the weakest to the strongest: the files of the system, of the user, of the virtual
+    environment, and ``PIP_CONFIG_FILE``; then the variables ``PIP_*``. Section ``[install]`` is
+    stronger than ``[global]``, also across files.
 
     Raises:
         ConfigError: a file is not a valid configuration file.
@@ -55,9 +55,13 @@ def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfigurat
             ) from None
         for name, values in sections.items():
             if parser.has_section(name):
-                values |= {key.lower().replace("_", "-"): value for key, value in parser.items(name)}
+                values |= {
+                    key.lower().replace("_", "-"): value for key, value in parser.items(name)
+                }
     merged = sections["global"] | sections["install"]
-    merged |= {k[4:].lower().replace("_", "-"): v for k, v in env.items() if k.startswith("PIP_") and v}
+    merged |= {
+        k[4:].lower().replace("_", "-"): v for k, v in env.items() if k.startswith("PIP_") and v
+    }
     return PipConfiguration(
         merged.get("index-url") or None,
         tuple(merged.get("extra-index-url", "").split()),
@@ -71,7 +75,9 @@ _SYSTEM = Path("/etc/pip.conf")
 
 
 def _files(env: Mapping[str, str]) -> Iterator[Path]:
-    """The configuration files that pip reads, the weakest first; missing files are allowed."""
+    """Yield the configuration files that pip reads, the weakest first; missing files are
+    allowed.
+    """
     own = env.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:  # pip's way to ignore all configuration files
         return

@@ -1,9 +1,9 @@
 """Environment variables in URLs (``https://host/t/$TOKEN/channel``), and who may name them.
 
-The value of a variable may be a secret, and a request sends it to a host. So only the files that the user
-writes, recipe and environment file, say which variable goes to which host. A lock file is data that nobody
-reads and that may come from elsewhere: its URLs get the values of variables only where they repeat the
-beginning of a URL of those files.
+The value of a variable may be a secret, and a request sends it to a host. So only the files that
+the user writes, recipe and environment file, say which variable goes to which host. A lock file is
+data that nobody reads and that may come from elsewhere: its URLs get the values of variables only
+where they repeat the beginning of a URL of those files.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ _OWN = ("REGISTRY_", "BUILDER_")
 
 
 def is_own(name: str) -> bool:
-    """Whether a variable is builder's own, such as ``REGISTRY_PASSWORD``."""
+    """Return whether a variable is builder's own, such as ``REGISTRY_PASSWORD``."""
     return name.upper().startswith(_OWN)
 
 
 def variables_in(text: str) -> set[str]:
-    """The names of the variables in a text; not those in a password that merely contains a ``$``."""
+    """Return the names of the variables in a text; not those in a password that merely contains a
+    ``$``.
+    """
     return {match[1] or match[2] for match in _VARIABLE.finditer(redact(text))}
 
 
 def expanded(url: str, where: str) -> str:
-    """A URL of the project's own files with the values of its variables, as conda-lock does.
+    """Return a URL of the project's own files with the values of its variables, as conda-lock does.
 
     Args:
         url: the URL.
@@ -51,7 +53,8 @@ def expanded(url: str, where: str) -> str:
             )
         if not os.environ.get(name):
             raise ConfigError(
-                f"{where}: {redact(url)}: the environment variable {name} is not set", f"export {name}=..."
+                f"{where}: {redact(url)}: the environment variable {name} is not set",
+                f"export {name}=...",
             )
         return os.environ[name]
 
@@ -63,29 +66,33 @@ class UrlVariables:
     """The variables that URLs of a lock may contain."""
 
     sources: tuple[str, ...] = ()
-    """URLs of channels, indexes and find-links as the project's files and pip's configuration name them."""
+    """URLs of channels, indexes and find-links as the project's files and pip's configuration name
+    them.
+    """
 
     def expanded(self, url: str) -> str:
-        """A URL of a lock with the values of its variables.
+        """Return a URL of a lock with the values of its variables.
 
-        A variable stays as it is if it is not set, is builder's own, or no source with the same beginning, up
-        to its last variable, names it.
+        A variable stays as it is if it is not set, is builder's own, or no source with the same
+        beginning, up to its last variable, names it.
         """
         if "$" not in url:
             return url
         names = {name for source in self.sources for name in self._of(source, url)}
-        return _replaced(url, {n: os.environ[n] for n in names if os.environ.get(n) and not is_own(n)})
+        return _replaced(
+            url, {n: os.environ[n] for n in names if os.environ.get(n) and not is_own(n)}
+        )
 
     def missing(self, url: str) -> Iterator[str]:
-        """The variables of a URL that no source names for it; those that are only not set are not among
-        them.
+        """Yield the variables of a URL that no source names for it; those that are only not set are
+        not among them.
         """
         named = {name for source in self.sources for name in self._of(source, url)}
         yield from sorted(name for name in variables_in(url) if name not in named or is_own(name))
 
     @staticmethod
     def _of(source: str, url: str) -> set[str]:
-        """The names that ``source`` allows in ``url``."""
+        """Return the names that ``source`` allows in ``url``."""
         plain_source, plain_url = _plain(source), _plain(url)
         names = variables_in(source)
         matches = list(_VARIABLE.finditer(plain_source))
@@ -99,7 +106,9 @@ NO_VARIABLES = UrlVariables()
 
 
 def _plain(url: str) -> str:
-    """The URL without literal credentials and with all variables as ``${NAME}``: one spelling for each."""
+    """Return the URL without literal credentials and with all variables as ``${NAME}``: one
+    spelling for each.
+    """
     return _VARIABLE.sub(lambda match: f"${{{match[1] or match[2]}}}", redact(url))
 
 
@@ -113,7 +122,9 @@ def _place(url: str) -> tuple[str, str]:
 
 
 def _replaced(url: str, values: dict[str, str]) -> str:
-    """The URL with the values of variables; a literal password stays as it is, whatever ``$`` it has."""
+    """Return the URL with the values of variables; a literal password stays as it is, whatever
+    ``$`` it has.
+    """
     literal = userinfo(url)
     if literal and redact("https://" + literal + "h") == "https://h":
         head, tail = url.split(literal, 1)

@@ -1,1 +1,3 @@
-"""Formats of the Open Container Initiative: references, digests, manifests, configs, layouts on disk."""
+"""Formats of the Open Container Initiative: references, digests, manifests, configs, layouts on
+disk.
+"""

@@ -14,13 +14,15 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def host_architecture() -> str:
-    """The OCI's name of this machine's processor: ``amd64``; the kernel's name for rarer ones."""
+    """Return the OCI's name of this machine's processor: ``amd64``; the kernel's name for rarer
+    ones.
+    """
     machine = platform.machine()
     return _ARCHITECTURES.get(machine, machine)
 
 
 def config_environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """The environment variables that an image config sets."""
+    """Return the environment variables that an image config sets."""
     entries = (config.get("config") or {}).get("Env") or ()
     pairs = (text.partition("=") for text in entries)
     return {name: value for name, _, value in pairs if name}

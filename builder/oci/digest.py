@@ -8,12 +8,12 @@ from builder.errors import ImageError
 
 
 def sha256(data: bytes) -> str:
-    """The digest of small data."""
+    """Return the digest of small data."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def hex_of(digest: str) -> str:
-    """The 64 hex digits of a digest: the name of its file in an OCI layout.
+    """Return the 64 hex digits of a digest: the name of its file in an OCI layout.
 
     Raises:
         ImageError: it is not a sha256 digest.

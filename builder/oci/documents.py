@@ -1,7 +1,7 @@
 """JSON documents of the OCI from any source, read with bounds and checked strictly.
 
-What other people wrote is never used before its shape is known. A wrong type, a negative size, or a key that
-occurs twice is an :class:`~builder.errors.ImageError` that names the document and the key.
+What other people wrote is never used before its shape is known. A wrong type, a negative size, or a
+key that occurs twice is an :class:`~builder.errors.ImageError` that names the document and the key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _DAMAGED = "the image is damaged or hostile: download or write it again"
 
 
 def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
-    """A JSON value of any type. Equal bytes have one meaning only, which every reader agrees on.
+    """Return a JSON value of any type. Equal bytes have one meaning only, which every reader agrees
+    on.
 
     Args:
         data: its bytes, in UTF-8.
@@ -43,18 +44,23 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
         most: bytes that it may have.
 
     Raises:
-        ImageError: it is not JSON, too large, nested too deeply, or ambiguous: a key occurs twice, a number
-            is not finite, or a text is not Unicode.
+        ImageError: it is not JSON, too large, nested too deeply, or ambiguous: a key occurs twice,
+            a number is not finite, or a text is not Unicode.
     """
     if len(data) > most:
         raise _too_large(what, len(data), most)
     try:
         text = data.decode()
         value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite_number
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_finite_number,
         )
         if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be encoded
+            json.dumps(
+                value, ensure_ascii=False
+            ).encode()  # half of a surrogate pair cannot be encoded
     except ValueError as e:
         raise ImageError(f"{what} is not JSON: {e}", _DAMAGED) from None
     except RecursionError:
@@ -71,7 +77,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {shown(next(k for k in keys if keys.count(k) > 1))} occurs twice")
+        raise ValueError(
+            f"the key {shown(next(k for k in keys if keys.count(k) > 1))} occurs twice"
+        )
     return found
 
 
@@ -98,19 +106,25 @@ def _too_deep(what: str) -> ImageError:
 
 def _too_large(what: str, size: int, most: int) -> ImageError:
     return ImageError(
-        f"{what} is too large: {human_bytes(size)}, at most {human_bytes(most)} are allowed", _DAMAGED
+        f"{what} is too large: {human_bytes(size)}, at most {human_bytes(most)} are allowed",
+        _DAMAGED,
     )
 
 
 def shown(text: str) -> str:
-    """A text of a document as a message can show it: short, in quotes, without control characters."""
+    """Return a text of a document as a message can show it: short, in quotes, without control
+    characters.
+    """
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 def some(names: Iterable[str]) -> str:
     """Names of a document as a hint can list them: sorted, and not more than fit."""
     known = sorted(set(names))
-    texts = [name if name.isprintable() and len(name) <= _SHOWN else shown(name) for name in known[:_LISTED]]
+    texts = [
+        name if name.isprintable() and len(name) <= _SHOWN else shown(name)
+        for name in known[:_LISTED]
+    ]
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     return ", ".join(texts) + more or "none"
 
@@ -163,14 +177,18 @@ class BlobShape(DescriptorShape):
 
 
 def check_shape(shape: type[Shape], value: object, what: str) -> None:
-    """Raises ImageError, which names the key, unless a value has a shape."""
+    """Raise ImageError, which names the key, unless a value has a shape."""
     try:
         shape.model_validate(value)
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
         wrong_type = first["type"] == "model_type"  # pydantic's message names the class
-        problem = "input should be an object" if wrong_type else first["msg"][:1].lower() + first["msg"][1:]
+        problem = (
+            "input should be an object"
+            if wrong_type
+            else first["msg"][:1].lower() + first["msg"][1:]
+        )
         raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", _DAMAGED) from None
 
 
@@ -181,13 +199,15 @@ def _step(part: int | str) -> str:
 
 
 def check_digest(digest: str, what: str) -> None:
-    """Raises ImageError unless a text has the form of a digest (image-spec, descriptor.md)."""
+    """Raise ImageError unless a text has the form of a digest (image-spec, descriptor.md)."""
     if not _ANY_DIGEST.fullmatch(digest):
         raise ImageError(f"{what}: {shown(digest)} is not a digest", _DAMAGED)
 
 
 def check_size(descriptor: Descriptor, what: str, most: int = MAX_DOCUMENT) -> None:
-    """Raises ImageError when a descriptor is of more bytes than a document may have: before it is fetched."""
+    """Raise ImageError when a descriptor is of more bytes than a document may have: before it is
+    fetched.
+    """
     if descriptor.size > most:
         raise _too_large(what, descriptor.size, most)
 
@@ -215,7 +235,7 @@ _KEYS = {
 
 
 def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:
-    """Raises ImageError when a key differs from one with a meaning by case only.
+    """Raise ImageError when a key differs from one with a meaning by case only.
 
     Programs in Go take ``Layers`` for ``layers``: one digest would name two images.
     """
@@ -228,7 +248,7 @@ def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:
 
 
 def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
-    """The content of a small file in a folder that other people may have written.
+    """Return the content of a small file in a folder that other people may have written.
 
     Args:
         path: the file. Links are not followed, and a pipe or device is not opened.
@@ -260,7 +280,7 @@ def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
 
 
 def check_ordinary(info: os.stat_result, what: str) -> None:
-    """Raises ImageError unless a file is an ordinary one: no link, pipe, device or folder."""
+    """Raise ImageError unless a file is an ordinary one: no link, pipe, device or folder."""
     if stat.S_ISLNK(info.st_mode):
         raise ImageError(f"{what} is a symbolic link", "copy the folder without links: cp -rL")
     if not stat.S_ISREG(info.st_mode):

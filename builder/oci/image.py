@@ -24,7 +24,11 @@ def plain_image(layers: Sequence[Layer], config: Mapping[str, Any]) -> Image:
 
 
 def image_of(
-    layers: Sequence[Layer], env: Mapping[str, str], *, architecture: str = "amd64", target: str = ""
+    layers: Sequence[Layer],
+    env: Mapping[str, str],
+    *,
+    architecture: str = "amd64",
+    target: str = "",
 ) -> Image:
     """Return an image of some layers that runs as root in ``/``.
 

@@ -42,7 +42,7 @@ _DAMAGED = "the layout is damaged: write it again"
 
 
 def blob_path(folder: Path, digest: str) -> Path:
-    """Where a layout holds, or would hold, a blob.
+    """Return where a layout holds, or would hold, a blob.
 
     Raises:
         ImageError: it is not a sha256 digest.
@@ -53,37 +53,47 @@ def blob_path(folder: Path, digest: str) -> Path:
 # writing ----------------------------------------------------------------------------------------------------
 
 
-def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, durable: bool = True) -> None:
-    """Adds an image to an OCI layout, which is created when it does not exist; other images in it stay.
+def write_layout(
+    image: Image, folder: Path, tag: str | None, store: Store, *, durable: bool = True
+) -> None:
+    """Add an image to an OCI layout, which is created when it does not exist; other images in it
+    stay.
 
-    Blobs are hard links to the store's files where the file system allows it, else copies; their content is
-    compared with their digests. ``index.json`` is replaced last, when the blobs are on the disk: a reader
-    never finds an image without its blobs, and a killed writer or a power loss leaves the old index.
+    Blobs are hard links to the store's files where the file system allows it, else copies; their
+    content is compared with their digests. ``index.json`` is replaced last, when the blobs are on
+    the disk: a reader never finds an image without its blobs, and a killed writer or a power loss
+    leaves the old index.
 
     Args:
         image: the image, with all its layers on this machine.
         folder: the layout.
-        tag: its ``org.opencontainers.image.ref.name``; an image that has the tag now loses it. None: the
-            image can be found by its digest only.
+        tag: its ``org.opencontainers.image.ref.name``; an image that has the tag now loses it.
+            None: the image can be found by its digest only.
         store: records which blobs of the layout were verified.
-        durable: whether the image has to survive a power loss; False for a layout that is removed soon.
+        durable: whether the image has to survive a power loss; False for a layout that is removed
+            soon.
 
     Raises:
-        ImageError: a base layer is not on this machine, a layer is corrupt, or the folder is something else.
+        ImageError: a base layer is not on this machine, a layer is corrupt, or the folder is
+            something else.
         SpaceError: the disk is full.
         BuilderError: the folder cannot be written to.
     """
     require_layers(image, f"write {folder}")
     with space_errors(folder, OUTPUT_HINT):
         if folder.exists() and not folder.is_dir():
-            raise ImageError(f"{folder} is not a folder", "choose another folder for the OCI layout")
+            raise ImageError(
+                f"{folder} is not a folder", "choose another folder for the OCI layout"
+            )
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             index_file = folder / "index.json"
             index = read_index(folder) if index_file.exists() else _empty_index()
             missing = [layer for layer in image.layers if not _holds(folder, layer, store)]
             in_parallel(lambda layer: _place(layer, folder, store), missing, _THREADS)
-            changed = _write_if_changed(blob_path(folder, image.config_descriptor.digest), image.config)
+            changed = _write_if_changed(
+                blob_path(folder, image.config_descriptor.digest), image.config
+            )
             changed |= _write_if_changed(blob_path(folder, image.digest), image.manifest)
             if not (folder / "oci-layout").exists():
                 write_atomic(folder / "oci-layout", OCI_LAYOUT, durable=durable)
@@ -91,20 +101,27 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, d
             if durable and (missing or changed or new != index):
                 _sync_blobs(image, folder)
             changed = _write_if_changed(index_file, canonical_json(new), durable=durable)
-            if durable and not changed:  # the writer before may have been killed before it synced the index
+            if (
+                durable and not changed
+            ):  # the writer before may have been killed before it synced the index
                 sync_files([index_file])
 
 
 def _sync_blobs(image: Image, folder: Path) -> None:
-    """Waits until the blobs of an image are on the disk."""
-    descriptors = [image.config_descriptor, image.manifest_descriptor, *(x.descriptor for x in image.layers)]
+    """Wait until the blobs of an image are on the disk."""
+    descriptors = [
+        image.config_descriptor,
+        image.manifest_descriptor,
+        *(x.descriptor for x in image.layers),
+    ]
     sync_files({blob_path(folder, descriptor.digest) for descriptor in descriptors})
     for parent in (folder / "blobs", folder, folder.absolute().parent):  # they may be new
         sync_folder(parent)
 
 
 def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None) -> dict[str, Any]:
-    """An index with one more image: another image with the tag loses it, and a digest is listed once per tag.
+    """Return an index with one more image: another image with the tag loses it, and a digest is
+    listed once per tag.
 
     Args:
         index: the index.
@@ -134,13 +151,15 @@ def move_layout_tag(
     descriptor: Descriptor,
     may_move: Callable[[str | None], bool],
 ) -> tuple[str | None, str | None]:
-    """Points a tag at an image that the layout holds; nobody else changes the layout in the meantime.
+    """Point a tag at an image that the layout holds; nobody else changes the layout in the
+    meantime.
 
     Args:
         folder: the layout.
         tag: the tag.
         descriptor: the image's manifest.
-        may_move: receives the digest that the tag names (None: no such tag); False leaves the tag as it is.
+        may_move: receives the digest that the tag names (None: no such tag); False leaves the tag
+            as it is.
 
     Returns:
         The digests that the tag named before, and names now.
@@ -159,10 +178,10 @@ def move_layout_tag(
 
 
 def restore_tag(folder: Path, tag: str, digest: str) -> None:
-    """Points a tag at an image that was written into the layout, if ``index.json`` does not list it.
+    """Point a tag at an image that was written into the layout, if ``index.json`` does not list it.
 
-    Writers on hosts whose locks do not exclude each other (Lustre with ``-o localflock``) may lose the tags
-    of others. Afterwards, one process calls this for each of them.
+    Writers on hosts whose locks do not exclude each other (Lustre with ``-o localflock``) may lose
+    the tags of others. Afterwards, one process calls this for each of them.
 
     Raises:
         ImageError: the layout does not have the image's manifest.
@@ -180,7 +199,7 @@ def restore_tag(folder: Path, tag: str, digest: str) -> None:
 
 
 def prune_layout(folder: Path) -> int:
-    """Removes blobs that no image of the layout uses, and files that killed writers left.
+    """Remove blobs that no image of the layout uses, and files that killed writers left.
 
     Returns:
         The bytes freed.
@@ -199,7 +218,7 @@ def prune_layout(folder: Path) -> int:
 
 
 def _used_blobs(folder: Path) -> set[str]:
-    """The digests of all blobs that can be reached from ``index.json``."""
+    """Return the digests of all blobs that can be reached from ``index.json``."""
     used: set[str] = set()
     listed = [Descriptor.from_json(entry) for entry in read_index(folder)["manifests"]]
     pending = [entry for entry in listed if is_digest(entry.digest)]
@@ -233,7 +252,7 @@ def _empty_index() -> dict[str, Any]:
 
 
 def _write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
-    """Writes a file unless it has this content; returns whether that was necessary."""
+    """Write a file unless it has this content; returns whether that was necessary."""
     with suppress(FileNotFoundError, ImageError):  # something else, which is replaced
         if read_file(path, str(path), len(data)) == data:
             return False
@@ -242,9 +261,10 @@ def _write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool
 
 
 def _place(layer: Layer, folder: Path, store: Store) -> None:
-    """Puts a layer's file into the layout.
+    """Put a layer's file into the layout.
 
-    Its content is compared with its digest: the fingerprint of a cached file does not show a flipped bit.
+    Its content is compared with its digest: the fingerprint of a cached file does not show a
+        flipped bit.
     """
     assert layer.path is not None
     digest, size = layer.descriptor.digest, layer.descriptor.size
@@ -254,7 +274,8 @@ def _place(layer: Layer, folder: Path, store: Store) -> None:
         store.link_or_copy(layer.path, temporary, digest)
         if temporary.stat().st_size != size:
             raise ImageError(
-                f"{layer.path} is not the layer {digest}", "a file of the cache was changed: build again"
+                f"{layer.path} is not the layer {digest}",
+                "a file of the cache was changed: build again",
             )
         is_copy = not temporary.samefile(layer.path)
         temporary.replace(target)
@@ -265,7 +286,7 @@ def _place(layer: Layer, folder: Path, store: Store) -> None:
 
 
 def _holds(folder: Path, layer: Layer, store: Store) -> bool:
-    """Whether the layout's file is the layer, by its inode or by its content."""
+    """Return whether the layout's file is the layer, by its inode or by its content."""
     assert layer.path is not None
     target = blob_path(folder, layer.descriptor.digest)
     try:
@@ -281,7 +302,7 @@ def _holds(folder: Path, layer: Layer, store: Store) -> bool:
 
 
 def list_tags(folder: Path) -> dict[str, str]:
-    """The tags of a layout and the digests of their images.
+    """Return the tags of a layout and the digests of their images.
 
     Raises:
         ImageError: it is not a complete OCI layout.
@@ -291,7 +312,7 @@ def list_tags(folder: Path) -> dict[str, str]:
 
 
 def tag_annotations(folder: Path, tag: str) -> dict[str, str]:
-    """The annotations of a tag in a layout's index; empty if there is no such layout or tag.
+    """Return the annotations of a tag in a layout's index; empty if there is no such layout or tag.
 
     Raises:
         ImageError: it is not a complete OCI layout.
@@ -302,13 +323,17 @@ def tag_annotations(folder: Path, tag: str) -> dict[str, str]:
     return dict(entries[0].get("annotations") or {}) if entries else {}
 
 
-def read_layout(folder: Path, tag_or_digest: str | None = None, architecture: str | None = None) -> Image:
-    """An image of a layout; config and manifest are verified by their digests, layers by their size.
+def read_layout(
+    folder: Path, tag_or_digest: str | None = None, architecture: str | None = None
+) -> Image:
+    """Return an image of a layout; config and manifest are verified by their digests, layers by
+    their size.
 
     Args:
         folder: the layout.
         tag_or_digest: which image; None: the layout holds one only.
-        architecture: which image of an index for several architectures (``amd64``); None: the only one.
+        architecture: which image of an index for several architectures (``amd64``); None: the only
+            one.
 
     Raises:
         ImageError: there is no such image, or the layout is damaged; the message names the file.
@@ -325,7 +350,7 @@ def read_layout(folder: Path, tag_or_digest: str | None = None, architecture: st
 
 
 def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) -> bytes:
-    """A small blob of a layout, verified.
+    """Return a small blob of a layout, verified.
 
     Args:
         folder: the layout.
@@ -346,12 +371,14 @@ def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) ->
     if sha256(data) != descriptor.digest:
         raise ImageError(f"{path} is corrupt: its content does not match its digest", _DAMAGED)
     if len(data) != descriptor.size:
-        raise ImageError(f"{path}: {len(data)} bytes, its descriptor lists {descriptor.size}", _DAMAGED)
+        raise ImageError(
+            f"{path}: {len(data)} bytes, its descriptor lists {descriptor.size}", _DAMAGED
+        )
     return data
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The ``index.json`` of a layout. Each of its ``manifests`` is a descriptor.
+    """Return the ``index.json`` of a layout. Each of its ``manifests`` is a descriptor.
 
     Raises:
         ImageError: the folder is not an OCI layout.
@@ -364,7 +391,9 @@ def read_index(folder: Path) -> dict[str, Any]:
         marker = parse_json(read_file(marker_file, str(marker_file)), str(marker_file))
         index = parse_index(read_file(index_file, str(index_file)), str(index_file))
     except FileNotFoundError as e:
-        raise ImageError(f"{folder} is not an OCI layout: {Path(e.filename).name} is missing", hint) from None
+        raise ImageError(
+            f"{folder} is not an OCI layout: {Path(e.filename).name} is missing", hint
+        ) from None
     except OSError as e:
         raise ImageError(f"{e.filename}: {e.strerror}", "let this user read the layout") from None
     version = marker.get("imageLayoutVersion")
@@ -374,10 +403,14 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def _image_manifest(folder: Path, tag_or_digest: str | None, architecture: str | None) -> Descriptor:
-    """The manifest of an image, found through indexes for several architectures."""
+def _image_manifest(
+    folder: Path, tag_or_digest: str | None, architecture: str | None
+) -> Descriptor:
+    """Return the manifest of an image, found through indexes for several architectures."""
     wanted = choose(read_index(folder)["manifests"], tag_or_digest, str(folder))
-    return through_indexes(wanted, lambda index: read_blob(folder, index), architecture, str(folder))
+    return through_indexes(
+        wanted, lambda index: read_blob(folder, index), architecture, str(folder)
+    )
 
 
 def _layer_file(folder: Path, layer: Layer) -> Path:
@@ -385,13 +418,17 @@ def _layer_file(folder: Path, layer: Layer) -> Path:
     try:
         info = path.lstat()
     except FileNotFoundError:
-        raise ImageError(f"{folder}: layer {layer.descriptor.digest} is missing", _DAMAGED) from None
+        raise ImageError(
+            f"{folder}: layer {layer.descriptor.digest} is missing", _DAMAGED
+        ) from None
     except OSError as e:
         raise ImageError(f"{path}: {e.strerror}", "let this user read the layout") from None
     check_ordinary(info, str(path))
     size = info.st_size
     if size != layer.descriptor.size:
-        raise ImageError(f"{path}: {size} bytes, the manifest lists {layer.descriptor.size}", _DAMAGED)
+        raise ImageError(
+            f"{path}: {size} bytes, the manifest lists {layer.descriptor.size}", _DAMAGED
+        )
     return path
 
 

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from builder.errors import ImageError
-from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer
+from builder.model import (
+    DOCKER_INDEX,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Image,
+    Layer,
+)
 from builder.oci.config import ConfigShape
 from builder.oci.documents import (
     BlobShape,
@@ -33,13 +41,15 @@ _DAMAGED = "the image is damaged: download or write it again"
 
 
 def tag_of(entry: Mapping[str, Any]) -> str | None:
-    """The tag of an entry of ``index.json``; None when it has none."""
+    """Return the tag of an entry of ``index.json``; None when it has none."""
     tag: str | None = (entry.get("annotations") or {}).get(REF_NAME)
     return tag
 
 
-def choose(entries: Sequence[Mapping[str, Any]], tag_or_digest: str | None, where: str) -> Descriptor:
-    """The entry of an ``index.json`` with a tag or digest; with None, the only image.
+def choose(
+    entries: Sequence[Mapping[str, Any]], tag_or_digest: str | None, where: str
+) -> Descriptor:
+    """Return the entry of an ``index.json`` with a tag or digest; with None, the only image.
 
     Args:
         entries: its ``manifests``, from :func:`parse_index`.
@@ -65,7 +75,8 @@ def choose(entries: Sequence[Mapping[str, Any]], tag_or_digest: str | None, wher
 
 
 def choose_platform(index: Mapping[str, Any], architecture: str | None, where: str) -> Descriptor:
-    """The manifest of an image index for linux and an architecture (image-spec, image-index.md).
+    """Return the manifest of an image index for linux and an architecture (image-spec,
+    image-index.md).
 
     Args:
         index: the image index.
@@ -111,18 +122,22 @@ def through_indexes(
     for _ in range(MAX_INDEX_DEPTH):
         if found.media_type not in INDEXES:
             return found
-        index = parse_index(read(found), f"the image index {found.digest} of {where}", found.media_type)
+        index = parse_index(
+            read(found), f"the image index {found.digest} of {where}", found.media_type
+        )
         found = choose_platform(index, architecture, where)
     raise ImageError(f"{where}: image indexes refer to each other", _DAMAGED)
 
 
 def _is_plain(architecture: str, variant: str) -> bool:
-    """Whether a variant runs on every processor of its architecture: none, amd64 v1, arm64 v8."""
+    """Return whether a variant runs on every processor of its architecture: none, amd64 v1, arm64
+    v8.
+    """
     return variant in ("", "v8" if architecture == "arm64" else "v1")
 
 
 def parse_json(data: bytes, what: str) -> dict[str, Any]:
-    """A JSON object.
+    """Return a JSON object.
 
     Args:
         data: its bytes.
@@ -170,11 +185,13 @@ class _DockerListingShape(Shape):
 
 
 def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str, Any]:
-    """An image manifest with its config and layers, all of them descriptors with sha256 digests.
+    """Return an image manifest with its config and layers, all of them descriptors with sha256
+    digests.
 
     Args:
         data: its bytes.
-        descriptor: its digest, for messages; and its media type, which the manifest must not contradict.
+        descriptor: its digest, for messages; and its media type, which the manifest must not
+            contradict.
         where: the image's name, for messages.
 
     Raises:
@@ -197,7 +214,8 @@ def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str,
 
 
 def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
-    """An image index, or the ``index.json`` of a layout. Each of its ``manifests`` is a descriptor.
+    """Return an image index, or the ``index.json`` of a layout. Each of its ``manifests`` is a
+    descriptor.
 
     Args:
         data: its bytes.
@@ -223,7 +241,8 @@ def _check_index(value: Mapping[str, Any], what: str) -> None:
 
 
 def stated_media_type(data: bytes, content_type: str, what: str) -> str:
-    """The media type of a manifest or index: its own, else the ``Content-Type`` of the response.
+    """Return the media type of a manifest or index: its own, else the ``Content-Type`` of the
+    response.
 
     Args:
         data: its bytes; of anything else, such as a page for people, the Content-Type counts.
@@ -231,7 +250,8 @@ def stated_media_type(data: bytes, content_type: str, what: str) -> str:
         what: its name, for messages.
 
     Raises:
-        ImageError: the two contradict each other, or it is both a manifest and an index (CVE-2021-41190).
+        ImageError: the two contradict each other, or it is both a manifest and an index
+            (CVE-2021-41190).
     """
     try:
         value = parse_json(data, what)
@@ -245,14 +265,16 @@ def stated_media_type(data: bytes, content_type: str, what: str) -> str:
 
 
 def _check_media_type(value: Mapping[str, Any], stated: str, what: str) -> None:
-    """Refuses a document that is a manifest for one reader and an index for another."""
+    """Refuse a document that is a manifest for one reader and an index for another."""
     refuse_look_alikes(value, what)
     own = value.get("mediaType") or ""
     if not isinstance(own, str):
         raise ImageError(f"{what}: mediaType is not a text", _DAMAGED)
     known = (*MANIFESTS, *INDEXES)
     if own and stated in known and own != stated:
-        raise ImageError(f"{what} has the media type {shown(own)}, and is served as {stated}", _DAMAGED)
+        raise ImageError(
+            f"{what} has the media type {shown(own)}, and is served as {stated}", _DAMAGED
+        )
     is_index = value.get("manifests") is not None or (own or stated) in INDEXES
     keys_of_manifests = any(value.get(key) is not None for key in ("config", "layers", "fsLayers"))
     is_manifest = keys_of_manifests or (own or stated) in MANIFESTS
@@ -261,7 +283,7 @@ def _check_media_type(value: Mapping[str, Any], stated: str, what: str) -> None:
 
 
 def parse_docker_listing(data: bytes, where: str) -> list[dict[str, Any]]:
-    """The images of a docker-archive: its ``manifest.json``.
+    """Return the images of a docker-archive: its ``manifest.json``.
 
     Args:
         data: its bytes.
@@ -278,7 +300,7 @@ def parse_docker_listing(data: bytes, where: str) -> list[dict[str, Any]]:
 
 
 def parse_config(data: bytes, where: str) -> dict[str, Any]:
-    """An image config (image-spec, config.md) with its diff_ids.
+    """Return an image config (image-spec, config.md) with its diff_ids.
 
     Args:
         data: its bytes.
@@ -297,8 +319,10 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def image_layers(manifest: Mapping[str, Any], config: Mapping[str, Any], where: str) -> tuple[Layer, ...]:
-    """The layers of a manifest, without paths; titles come from the config's history.
+def image_layers(
+    manifest: Mapping[str, Any], config: Mapping[str, Any], where: str
+) -> tuple[Layer, ...]:
+    """Return the layers of a manifest, without paths; titles come from the config's history.
 
     Args:
         manifest, config: of the image, parsed.
@@ -310,7 +334,9 @@ def image_layers(manifest: Mapping[str, Any], config: Mapping[str, Any], where: 
     diff_ids = config["rootfs"]["diff_ids"]
     descriptors = [Descriptor.from_json(d) for d in manifest["layers"]]
     if len(diff_ids) != len(descriptors):
-        raise ImageError(f"{where}: {len(descriptors)} layers but {len(diff_ids)} diff_ids", _DAMAGED)
+        raise ImageError(
+            f"{where}: {len(descriptors)} layers but {len(diff_ids)} diff_ids", _DAMAGED
+        )
     history = config.get("history") or []
     titles = [h.get("created_by") or "" for h in history if not h.get("empty_layer")]
     if len(titles) != len(descriptors):
@@ -320,7 +346,9 @@ def image_layers(manifest: Mapping[str, Any], config: Mapping[str, Any], where: 
 
 
 def require_layers(image: Image, purpose: str) -> None:
-    """Raises ImageError when a base layer was not downloaded; ``purpose`` follows "cannot" in the message."""
+    """Raise ImageError when a base layer was not downloaded; ``purpose`` follows "cannot" in the
+    message.
+    """
     for layer in image.layers:
         if layer.path is None:
             raise ImageError(

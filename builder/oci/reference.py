@@ -21,27 +21,33 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FORM = "write HOST[:PORT]/REPOSITORY[:TAG]"
 #: The rule for tags, for hints.
-TAG_RULE = "a tag has up to 128 letters, digits, '_', '.' and '-', and does not start with '.' or '-'"
+TAG_RULE = (
+    "a tag has up to 128 letters, digits, '_', '.' and '-', and does not start with '.' or '-'"
+)
 
 
 def is_tag(text: str) -> bool:
-    """Whether the distribution-spec allows this tag."""
+    """Return whether the distribution-spec allows this tag."""
     return _TAG.fullmatch(text) is not None
 
 
 def is_digest(text: str) -> bool:
-    """Whether this is a sha256 digest."""
+    """Return whether this is a sha256 digest."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def local_name(target: str) -> str:
-    """Returns the name that builder itself gives a target's image in the storage of docker or podman."""
+    """Return the name that builder itself gives a target's image in the storage of docker or
+    podman.
+    """
     return f"builder/{target}:latest"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The name of an image: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is ``docker.io``."""
+    """The name of an image: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is
+    ``docker.io``.
+    """
 
     host: str
     repository: str
@@ -65,7 +71,8 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Reads a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is allowed.
+        """Read a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is
+        allowed.
 
         Without a host it is Docker Hub's; a repository of one word there is in ``library/``.
 
@@ -98,7 +105,7 @@ class Reference:
 
 
 def _split_tag(rest: str, text: str) -> tuple[str, str | None]:
-    """The name and the tag. A colon before the last slash belongs to the port."""
+    """Return the name and the tag. A colon before the last slash belongs to the port."""
     colon = rest.rfind(":")
     if colon <= rest.rfind("/"):
         return rest, None
@@ -109,14 +116,16 @@ def _split_tag(rest: str, text: str) -> tuple[str, str | None]:
 
 
 def _split_host(rest: str) -> tuple[str, str]:
-    """Host and path. By Docker's rule the first part is a host when no repository can have that name."""
+    """Host and path. By Docker's rule the first part is a host when no repository can have that
+    name.
+    """
     first, slash, path = rest.partition("/")
     is_host = any(c in first for c in ".:[") or first == "localhost" or first != first.lower()
     return (first, path) if slash and is_host else (DOCKER_IO, rest)
 
 
 def check_repository(path: str, text: str | None = None) -> None:
-    """Raises RegistryError unless the distribution-spec allows this repository name.
+    """Raise RegistryError unless the distribution-spec allows this repository name.
 
     Args:
         path: the repository's name.
@@ -140,6 +149,6 @@ def check_repository(path: str, text: str | None = None) -> None:
 
 
 def _shown(text: str) -> str:
-    """The text without what may be a password before an @."""
+    """Return the text without what may be a password before an @."""
     scheme = "" if "://" in text else "docker://"
     return redact(scheme + text).removeprefix(scheme)

@@ -1,4 +1,6 @@
-"""The SBOM and the provenance of an image. The same lock has the same SBOM and provenance, byte for byte."""
+"""The SBOM and the provenance of an image. The same lock has the same SBOM and provenance, byte for
+byte.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _BUILDER_ID = "urn:builder:local"
 
 
 def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
-    """An SBOM in CycloneDX 1.6 (JSON): the locked packages, those of the OS, and the base.
+    """Return an SBOM in CycloneDX 1.6 (JSON): the locked packages, those of the OS, and the base.
 
     Packages have their version, purl, hashes and dependencies.
 
@@ -36,7 +38,9 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         lock: its lock; the packages of the recipe's platform are listed.
         base: the base image; None: it is not listed.
     """
-    packages = sorted(lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version))
+    packages = sorted(
+        lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version)
+    )
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
     root = f"builder:{recipe.name}"
     serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
@@ -51,7 +55,9 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         "version": 1,
         "metadata": {
             "component": {"type": "container", "bom-ref": root, "name": recipe.name},
-            "tools": {"components": [{"type": "application", "name": "builder", "version": __version__}]},
+            "tools": {
+                "components": [{"type": "application", "name": "builder", "version": __version__}]
+            },
             "properties": [
                 {"name": "builder:lock", "value": lock.digest},
                 {"name": "builder:platform", "value": recipe.platform},
@@ -70,10 +76,11 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
 
 
 def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
-    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base, source and version of builder.
+    """Return an in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base, source and
+    version of builder.
 
-    It is not signed, and contains no time and no machine: it names the inputs that produce the same bytes
-    again.
+    It is not signed, and contains no time and no machine: it names the inputs that produce the same
+    bytes again.
 
     Args:
         result: the build.
@@ -108,7 +115,9 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
 
 
 def _ran(recipe: Recipe) -> dict[str, Any]:
-    """What ran in the image while it was built: such an image is not only a function of its inputs."""
+    """Return what ran in the image while it was built: such an image is not only a function of its
+    inputs.
+    """
     ran = [
         {
             "commands": [redact(command) for command in step.run],
@@ -121,7 +130,9 @@ def _ran(recipe: Recipe) -> dict[str, Any]:
 
 
 def _project_source(result: BuildResult) -> list[dict[str, Any]]:
-    """The project's repository and revision, if the image's annotations name them (``--source``)."""
+    """Return the project's repository and revision, if the image's annotations name them
+    (``--source``).
+    """
     if result.image is None:
         return []
     annotations = json.loads(result.image.manifest).get("annotations") or {}
@@ -139,7 +150,7 @@ def _project_source(result: BuildResult) -> list[dict[str, Any]]:
 
 
 def package_url(package: LockedPackage) -> str:
-    """A package's purl (package-url/purl-spec, types conda and pypi)."""
+    """Return a package's purl (package-url/purl-spec, types conda and pypi)."""
     version = quote(package.version, safe=".-_~")
     if package.manager == "pip":
         name = re.sub(r"[-_.]+", "-", package.name).lower()
@@ -156,7 +167,7 @@ def package_url(package: LockedPackage) -> str:
 
 
 def _source_qualifiers(source: LockedSource | None) -> str:
-    """The qualifiers of purl for what a wheel was built from; none for a folder."""
+    """Return the qualifiers of purl for what a wheel was built from; none for a folder."""
     if source is None or "://" not in source.url:
         return ""
     url = redact(source.url)
@@ -166,7 +177,7 @@ def _source_qualifiers(source: LockedSource | None) -> str:
 
 
 def _channel(package: LockedPackage) -> str:
-    """The channel's name: the path of the URL without subdir and file, else the host."""
+    """Return the channel's name: the path of the URL without subdir and file, else the host."""
     parts = urlsplit(redact(package.url))
     path = parts.path.strip("/").split("/")[:-2]
     return "/".join(path) or parts.netloc
@@ -204,9 +215,16 @@ def _os_component(package: OsPackage) -> dict[str, Any]:
 
 
 def _source(source: LockedSource) -> dict[str, Any]:
-    """What a wheel was built from, as a part of its component."""
-    pins = {"commit": source.commit, "tree": source.tree, "sha256": source.sha256, "build": source.build}
-    properties = [{"name": f"builder:source:{name}", "value": text} for name, text in pins.items() if text]
+    """Return what a wheel was built from, as a part of its component."""
+    pins = {
+        "commit": source.commit,
+        "tree": source.tree,
+        "sha256": source.sha256,
+        "build": source.build,
+    }
+    properties = [
+        {"name": f"builder:source:{name}", "value": text} for name, text in pins.items() if text
+    ]
     url = redact(source.url)
     if "://" not in url:
         return {"properties": [{"name": "builder:source:folder", "value": url}, *properties]}
@@ -225,7 +243,7 @@ def _base(base: LockedBase) -> dict[str, Any]:
 
 
 def _dependencies(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:
-    """The purls of a package's dependencies; a wheel may depend on a conda package."""
+    """Return the purls of a package's dependencies; a wheel may depend on a conda package."""
     found = set()
     for name in package.dependencies:
         reference = references.get((package.manager, name)) or references.get(("conda", name))
@@ -240,12 +258,12 @@ def _digest_set(digest: str) -> dict[str, str]:
 
 
 def _recipe(recipe: Recipe) -> Any:
-    """The resolved recipe, without paths of this machine and without credentials in URLs."""
+    """Return the resolved recipe, without paths of this machine and without credentials in URLs."""
     return _clean(recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True))
 
 
 def _clean(value: Any) -> Any:
-    """The value with the credentials of all its URLs removed."""
+    """Return the value with the credentials of all its URLs removed."""
     if isinstance(value, dict):
         return {k: _clean(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -15,7 +15,7 @@ _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\
 
 
 def check_destination(text: str, recipe: Recipe, option: str) -> None:
-    """Checks the text of a destination.
+    """Check the text of a destination.
 
     Args:
         text: what the user typed: ``HOST/REPOSITORY`` or ``oci:DIR``.
@@ -23,7 +23,8 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
         option: the option that it comes from.
 
     Raises:
-        UsageError: it is a folder, a host without a repository, or contains a tag; the hint is what to type.
+        UsageError: it is a folder, a host without a repository, or contains a tag; the hint is what
+            to type.
         RegistryError: it breaks another rule of references.
     """
     if text.startswith("oci:"):
@@ -51,7 +52,7 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
 
 
 def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
-    """Checks a tag of the command line (``option``), or of the recipe (None).
+    """Check a tag of the command line (``option``), or of the recipe (None).
 
     Raises:
         UsageError, ConfigError: no registry accepts such a tag; the hint is the rule.
@@ -65,5 +66,5 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
 
 
 def _meant(tag: str) -> str:
-    """The tag without the characters that it must not have."""
+    """Return the tag without the characters that it must not have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", tag).strip("-.")[:128] or "26.11"

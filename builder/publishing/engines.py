@@ -1,4 +1,6 @@
-"""Container engines that pull a published image into their own storage, with builder's credentials."""
+"""Container engines that pull a published image into their own storage, with builder's
+credentials.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class PullEngine:
         return self.name == "podman-hpc"
 
     def check(self, wanted: PulledTarget) -> None:
-        """Checks that it is installed, and runs images of this format.
+        """Check that it is installed, and runs images of this format.
 
         Raises:
             RunnerError: it is not installed.
@@ -56,11 +58,12 @@ class PullEngine:
             )
         if shutil.which(self.name) is None:
             raise RunnerError(
-                f"{self.name} is not installed here", "pull on a machine that has it, or leave out --load"
+                f"{self.name} is not installed here",
+                "pull on a machine that has it, or leave out --load",
             )
 
     def has(self, name: str, image_id: str, digest: str) -> bool:
-        """Whether it has this image, for podman-hpc where all nodes see it.
+        """Return whether it has this image, for podman-hpc where all nodes see it.
 
         Args:
             name: what it was pulled as.
@@ -81,7 +84,8 @@ def pull_into(
     if_changed: bool = False,
     record: Path | None = None,
 ) -> Pulled:
-    """Has a container engine pull the image of a tag; podman-hpc pulls it by its digest, and migrates it.
+    """Have a container engine pull the image of a tag; podman-hpc pulls it by its digest, and
+    migrates it.
 
     Args:
         engine: the engine whose storage receives the image.
@@ -89,7 +93,8 @@ def pull_into(
         place: where it was published.
         tag: a tag or a digest.
         if_changed: do nothing if the engine already has the registry's image under this name.
-        record: the project's ``dist/``, which receives the record of the pull for ``run`` and ``job``.
+        record: the project's ``dist/``, which receives the record of the pull for ``run`` and
+            ``job``.
 
     Raises:
         RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
@@ -115,7 +120,11 @@ def pull_into(
         with working(engine.reporter, f"{engine.name} pulls {name}"):
             _podman_pull(engine.name, place, name, engine.settings)
         if not engine.has(name, image_id, described.digest):
-            raise _not_migrated(name, image_id) if engine.migrates else _moved(place, where, described.digest)
+            raise (
+                _not_migrated(name, image_id)
+                if engine.migrates
+                else _moved(place, where, described.digest)
+            )
     if record is not None:
         record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
     return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
@@ -138,13 +147,16 @@ def _moved(place: RegistryPlace, where: str, digest: str) -> RegistryError:
 
 
 def _digests(engine: EngineName, name: str) -> set[str]:
-    """The id and the digests of an engine's image; empty if it has no image of this name."""
+    """Return the id and the digests of an engine's image; empty if it has no image of this name."""
     done = execute([engine, "image", "inspect", name])
     if done.returncode:
         return set()
     value: dict[str, Any] = json.loads(done.stdout)[0]
     image_id = str(value.get("Id", "")).removeprefix("sha256:")
-    return {f"sha256:{image_id}", *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ())}
+    return {
+        f"sha256:{image_id}",
+        *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ()),
+    }
 
 
 def _podman_pull(engine: EngineName, place: RegistryPlace, name: str, settings: Settings) -> None:
@@ -161,7 +173,9 @@ def _podman_pull(engine: EngineName, place: RegistryPlace, name: str, settings: 
 
 @contextmanager
 def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Iterator[dict[str, str]]:
-    """Variables with which podman uses these credentials: a temporary file that only this user can read."""
+    """Variables with which podman uses these credentials: a temporary file that only this user can
+    read.
+    """
     if not credentials.username:
         yield {}
         return

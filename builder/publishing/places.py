@@ -69,7 +69,7 @@ class RegistryPlace:
         return f"{self.client.host}/{self.repository}"
 
     def close(self) -> None:
-        """Closes the connections to the registry."""
+        """Close the connections to the registry."""
         self.client.close()
 
     def prepare_push(self) -> None:
@@ -91,7 +91,9 @@ class RegistryPlace:
 
     def image(self, digest: str, architecture: str) -> Image:
         """Return an image with all its layers on this machine, verified."""
-        return pull_image(self.client, self.repository, digest, architecture, self._store, self._reporter)
+        return pull_image(
+            self.client, self.repository, digest, architecture, self._store, self._reporter
+        )
 
     def sif(self, layer: Descriptor, output: Path) -> bool:
         """Bring a SIF to ``output``; returns whether anything was transferred."""
@@ -146,8 +148,8 @@ class RegistryPlace:
         Args:
             tag: the tag.
             image: the image.
-            expected: the digest that the tag must name before; None: the tag must not exist; ``ANY``:
-                it is moved in any case.
+            expected: the digest that the tag must name before; None: the tag must not exist;
+                ``ANY``: it is moved in any case.
         """
         media_type = image.manifest_descriptor.media_type
         return self.client.manifests.move_tag(
@@ -166,7 +168,11 @@ class LayoutPlace:
     """
 
     def __init__(
-        self, folder: Path, store: Store, settings: Settings | None = None, reporter: Reporter = QUIET
+        self,
+        folder: Path,
+        store: Store,
+        settings: Settings | None = None,
+        reporter: Reporter = QUIET,
     ) -> None:
         self.folder = folder
         self._store = store
@@ -179,10 +185,10 @@ class LayoutPlace:
         return f"oci:{self.folder}"
 
     def close(self) -> None:
-        """Does nothing: a folder has no connections."""
+        """Do nothing: a folder has no connections."""
 
     def prepare_push(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def resolve(self, ref: str) -> Descriptor | None:
         """Return the manifest or index of a tag or digest; None when there is none."""
@@ -258,15 +264,19 @@ class LayoutPlace:
         return TagMove(before, now, written=before != now)
 
     def _complete(self, image: Image) -> Image:
-        """The image with all its layers as files: those of the layout, the store, and the rest downloaded."""
+        """Return the image with all its layers as files: those of the layout, the store, and the
+        rest downloaded.
+        """
         layers = tuple(self._local(layer) for layer in image.layers)
-        return fetch_layers(replace(image, layers=layers), self._store, self._settings, self._reporter)
+        return fetch_layers(
+            replace(image, layers=layers), self._store, self._settings, self._reporter
+        )
 
     def _local(self, layer: Layer) -> Layer:
-        """The layer with the layout's own file where that is needed.
+        """Return the layer with the layout's own file where that is needed.
 
-        A SIF outside of the store (in ``dist/``) is copied, never linked: signing it later would change it
-        in place.
+        A SIF outside of the store (in ``dist/``) is copied, never linked: signing it later would
+        change it in place.
         """
         digest = layer.descriptor.digest
         own = blob_path(self.folder, digest)
@@ -287,7 +297,7 @@ Place = RegistryPlace | LayoutPlace
 
 
 def verify_layers(image: Image, folder: Path, store: Store) -> None:
-    """Raises ImageError unless every layer of an image in a layout matches its digest."""
+    """Raise ImageError unless every layer of an image in a layout matches its digest."""
     for layer in image.layers:
         assert layer.path is not None
         if not store.verify(layer.path, layer.descriptor.digest):
@@ -306,7 +316,7 @@ def open_place(
     option: str = "--to",
     reporter: Reporter = QUIET,
 ) -> Place:
-    """The place that ``oci:DIR`` or ``host/repository`` names.
+    """Return the place that ``oci:DIR`` or ``host/repository`` names.
 
     Args:
         text: the place, without a tag.

@@ -1,13 +1,13 @@
 """Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-No tag moves before the smoke test has passed and what was sent has been read back. The test runs before the
-push, or after it if it is a Slurm job, which runs the published image. An OCI image is published
-unchanged, a SIF as an ORAS artifact. The SBOM, the provenance and the report of the smoke test are attached
-before a tag names the image.
+No tag moves before the smoke test has passed and what was sent has been read back. The test runs
+before the push, or after it if it is a Slurm job, which runs the published image. An OCI image is
+published unchanged, a SIF as an ORAS artifact. The SBOM, the provenance and the report of the smoke
+test are attached before a tag names the image.
 
-The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
-host, or an OCI layout. A registry that lacks them gets them from the base's registry while they are read. An
-image has the same digest with and without them on this machine.
+The layers of a base image in a registry are downloaded only when something needs them: the smoke
+test on this host, or an OCI layout. A registry that lacks them gets them from the base's registry
+while they are read. An image has the same digest with and without them on this machine.
 """
 
 from __future__ import annotations
@@ -61,9 +61,13 @@ class PublishOptions:
     smoke: SmokeOptions = DEFAULTS
     """How the smoke test runs."""
     ab: bool = False
-    """Whether no tag moves if the image is slower than the published one, see :meth:`SmokeGate.compare`."""
+    """Whether no tag moves if the image is slower than the published one, see
+    :meth:`SmokeGate.compare`.
+    """
     job: SlurmOptions | None = None
-    """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before the push."""
+    """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before
+    the push.
+    """
     verify: VerifyMode = "sent"
     """What is read back before a tag moves: the blobs that were sent, or ``all`` of the image."""
     dry_run: bool = False
@@ -74,11 +78,13 @@ class PublishOptions:
     """Where the blobs of targets are that were published before: they are not sent again."""
 
     def place_of(self, recipe: Recipe) -> str:
-        """Where a target is published. Raises UsageError: see :func:`destination_text`."""
+        """Return where a target is published. Raises UsageError: see :func:`destination_text`."""
         return destination_text(recipe, self.to)
 
     def tags_of(self, recipe: Recipe) -> TagPlan:
-        """The tags of a target. Raises UsageError: ``only`` names a tag that it does not have."""
+        """Return the tags of a target. Raises UsageError: ``only`` names a tag that it does not
+        have.
+        """
         return TagPlan.of(recipe, self.month, only=self.only)
 
 
@@ -96,7 +102,9 @@ class Published:
     push: PushReport | None
     """None: nothing was sent (``dry_run``)."""
     smoke: str
-    """The verdict of the smoke test, or ``not run``; ``none``: the recipe says that there is none."""
+    """The verdict of the smoke test, or ``not run``; ``none``: the recipe says that there is
+    none.
+    """
     dry_run: bool = False
     attached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the attached artifacts, by their types."""
@@ -118,7 +126,8 @@ def destination_text(recipe: Recipe, to: str | None = None, option: str = "--to"
         option: the name of ``to`` on the command line, for messages.
 
     Raises:
-        UsageError: neither the recipe nor the command line names a registry, or it is not a destination.
+        UsageError: neither the recipe nor the command line names a registry, or it is not a
+            destination.
         RegistryError: it breaks a rule of references.
     """
     to = to or ""
@@ -139,7 +148,7 @@ def destination_text(recipe: Recipe, to: str | None = None, option: str = "--to"
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:
-    """Refuses targets that would be published under the same tag, before anything is built.
+    """Refuse targets that would be published under the same tag, before anything is built.
 
     Raises:
         UsageError: two targets share a tag; the message names both and the tag.
@@ -161,16 +170,16 @@ def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> No
 
 
 def can_build_without_base(recipe: Recipe) -> bool:
-    """Whether the target can be built before the layers of its base are downloaded.
+    """Return whether the target can be built before the layers of its base are downloaded.
 
-    The layered engine needs only their digests for an OCI image. A SIF contains their files, and the other
-    engines run the base.
+    The layered engine needs only their digests for an OCI image. A SIF contains their files, and
+    the other engines run the base.
     """
     return recipe.engine == "layered" and recipe.format == "oci"
 
 
 def with_base(project: Project, result: BuildResult) -> BuildResult:
-    """The same build with all layers on this machine; missing base layers are downloaded.
+    """Return the same build with all layers on this machine; missing base layers are downloaded.
 
     Raises:
         RegistryError, HashMismatch, SpaceError: see :func:`builder.registry.pull.fetch_layers`.
@@ -182,7 +191,7 @@ def with_base(project: Project, result: BuildResult) -> BuildResult:
 
 
 def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:
-    """Publishes a built image or SIF.
+    """Publish a built image or SIF.
 
     Args:
         project: of the target.
@@ -191,8 +200,8 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
 
     Raises:
         SmokeError: the smoke test did not pass.
-        TagExistsError: a dated tag names another digest, a tag would go back to an older image, or another
-            publish moved a tag at the same time.
+        TagExistsError: a dated tag names another digest, a tag would go back to an older image, or
+            another publish moved a tag at the same time.
         HashMismatch, ImageError: what was published is not what its digest says; no tag was moved.
         RegistryError: the registry refuses, or cannot be reached.
         UsageError: no destination is configured.
@@ -210,7 +219,9 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         return _publish_to(place, project, result, options)
 
 
-def _publish_to(place: Place, project: Project, result: BuildResult, options: PublishOptions) -> Published:
+def _publish_to(
+    place: Place, project: Project, result: BuildResult, options: PublishOptions
+) -> Published:
     recipe = result.recipe
     image = artifact_image(result, options.annotations)
     plan = options.tags_of(recipe)
@@ -245,12 +256,18 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     must_move = any(digest != image.digest for digest in named.values())
     if must_move:
         named = _move_tags(place, plan, image, named, force=options.force)
-    done = replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+    done = replace(
+        done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified
+    )
     return replace(done, untested=recipe.smoke.none or "") if verdict == "none" else done
 
 
-def _previous(plan: TagPlan, named: Mapping[str, str | None], image: Image, project: Project) -> str:
-    """The digest of the image that the first moving tag names; empty if there is none, or it is this one."""
+def _previous(
+    plan: TagPlan, named: Mapping[str, str | None], image: Image, project: Project
+) -> str:
+    """Return the digest of the image that the first moving tag names; empty if there is none, or it
+    is this one.
+    """
     for tag in plan.tags:
         if tag not in plan.fixed:
             digest = named.get(tag) or ""
@@ -266,9 +283,10 @@ def _previous(plan: TagPlan, named: Mapping[str, str | None], image: Image, proj
 def _move_tags(
     place: Place, plan: TagPlan, image: Image, before: Mapping[str, str | None], *, force: bool
 ) -> dict[str, str | None]:
-    """Checks all tags again (test and push may have taken hours) and moves them.
+    """Check all tags again (test and push may have taken hours) and moves them.
 
-    If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags again.
+    If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags
+        again.
 
     Args:
         before: what the tags named at the first check.
@@ -290,11 +308,12 @@ def _move_tags(
 
 
 def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = None) -> Image:
-    """What is published of a build: its image, or the artifact that contains its SIF.
+    """Return what is published of a build: its image, or the artifact that contains its SIF.
 
     Args:
         result: the build.
-        annotations: of a SIF's manifest, in addition to the recipe's; an OCI image has its own already.
+        annotations: of a SIF's manifest, in addition to the recipe's; an OCI image has its own
+            already.
     """
     if result.sif is not None:
         merged = {**result.recipe.annotations, **(annotations or {})}
@@ -304,9 +323,13 @@ def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = 
 
 
 def attach_all(
-    place: Place, result: BuildResult, image: Image, report: Mapping[str, Any] | None, project: Project
+    place: Place,
+    result: BuildResult,
+    image: Image,
+    report: Mapping[str, Any] | None,
+    project: Project,
 ) -> dict[str, str]:
-    """Attaches SBOM, provenance and report; returns their digests by type.
+    """Attach SBOM, provenance and report; returns their digests by type.
 
     If the registry accepts container images only, this reports a warning and does not fail.
 

@@ -1,8 +1,8 @@
 """Pulls the published image of a target, unless this machine has it already.
 
-An OCI image has the same manifest digest in a registry, in an OCI layout and in podman's storage; a SIF's
-artifact contains the sha256 of the file. So one request, for the digest of a tag, is enough to know whether
-anything must be downloaded.
+An OCI image has the same manifest digest in a registry, in an OCI layout and in podman's storage; a
+SIF's artifact contains the sha256 of the file. So one request, for the digest of a tag, is enough
+to know whether anything must be downloaded.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def pull(
     if_changed: bool = False,
     reporter: Reporter = QUIET,
 ) -> Pulled:
-    """Downloads the image of a tag: a SIF into the file ``output``, an OCI image into the layout ``output``.
+    """Download the image of a tag: a SIF into the file ``output``, an OCI image into the layout
+    ``output``.
 
     Args:
         recipe: states whether it is a SIF, and for which processor.
@@ -93,9 +94,9 @@ def pull(
         tag: a tag or a digest.
         output: the file for a SIF; the folder of an OCI layout otherwise.
         store: receives the blobs, and records what was verified.
-        if_changed: ask for the digest only, and change nothing when ``output`` holds that image undamaged.
-            False: an OCI image is written into the layout again. Blobs on this machine are not downloaded in
-            either case.
+        if_changed: ask for the digest only, and change nothing when ``output`` holds that image
+            undamaged. False: an OCI image is written into the layout again. Blobs on this machine
+            are not downloaded in either case.
         reporter: receives progress.
 
     Raises:
@@ -110,7 +111,9 @@ def pull(
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
     with working(reporter, f"verifying {recipe.name} in {output}"):
         is_here = _in_layout(output, recipe.name, described.digest, store)
-    is_recorded = tag_annotations(output, recipe.name).get(PULLED_FROM) == where if is_here else False
+    is_recorded = (
+        tag_annotations(output, recipe.name).get(PULLED_FROM) == where if is_here else False
+    )
     if not is_recorded or not if_changed:
         image = place.image(described.digest, recipe.architecture)
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
@@ -133,13 +136,15 @@ class PulledReference:
 
 
 def is_reference(text: str) -> bool:
-    """Whether a word of the command line is an image's name (with a host, or ``oci:DIR``), and no target."""
+    """Return whether a word of the command line is an image's name (with a host, or ``oci:DIR``),
+    and no target.
+    """
     host, slash, _ = text.partition("/")
     return text.startswith("oci:") or bool(slash and re.search(r"\A[^.]+[.:]|\Alocalhost\Z", host))
 
 
 def split_image(text: str) -> tuple[str, str]:
-    """The place of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
+    """Return the place of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
 
     Raises:
         RegistryError: it is not a reference.
@@ -157,7 +162,7 @@ def pull_reference(
     store: Store,
     reporter: Reporter = QUIET,
 ) -> PulledReference:
-    """Downloads an image or a SIF into the cache, as far as it is not there.
+    """Download an image or a SIF into the cache, as far as it is not there.
 
     Args:
         text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
@@ -188,7 +193,7 @@ def pull_reference(
 def pinned_reference(
     recipe: Recipe, settings: Settings, store: Store, *, image: str = "", reporter: Reporter = QUIET
 ) -> str:
-    """Asks the registry which image a tag names now; returns ``HOST/REPOSITORY@sha256:...``.
+    """Ask the registry which image a tag names now; returns ``HOST/REPOSITORY@sha256:...``.
 
     Args:
         recipe: the target.
@@ -212,7 +217,7 @@ def pinned_reference(
 
 
 def reference_of(place: Place, tag: str) -> str:
-    """The place with a tag or digest.
+    """Return the place with a tag or digest.
 
     Raises:
         UsageError: it is neither.
@@ -224,8 +229,10 @@ def reference_of(place: Place, tag: str) -> str:
     raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
 
 
-def resolve_published(wanted: PulledTarget, place: Place, tag: str) -> tuple[Descriptor, Descriptor | None]:
-    """The manifest of a tag or digest, and its SIF if it has one (else None).
+def resolve_published(
+    wanted: PulledTarget, place: Place, tag: str
+) -> tuple[Descriptor, Descriptor | None]:
+    """Return the manifest of a tag or digest, and its SIF if it has one (else None).
 
     Raises:
         RegistryError: there is no such tag.
@@ -248,16 +255,18 @@ def resolve_published(wanted: PulledTarget, place: Place, tag: str) -> tuple[Des
 
 
 def _image_manifest(wanted: PulledTarget, place: Place, tag: str, where: str) -> Descriptor:
-    """The manifest for the processor, found through image indexes."""
+    """Return the manifest for the processor, found through image indexes."""
     described = place.resolve(tag)
     if described is None:
-        publish = "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
+        publish = (
+            "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
+        )
         raise RegistryError(f"there is no {where}", f"{publish}name another tag", status=404)
     return through_indexes(described, place.manifest, wanted.architecture, where)
 
 
 def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:
-    """Whether a layout holds this image under the tag, with undamaged layers."""
+    """Return whether a layout holds this image under the tag, with undamaged layers."""
     try:
         if list_tags(folder).get(tag) != digest:
             return False

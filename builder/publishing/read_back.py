@@ -1,9 +1,9 @@
 """What is read back after a push, before any tag moves: the strongest check of all.
 
-A registry may lose or damage what it was sent and say that it has it. So the bytes that a push sent are read
-back and hashed, and nothing is stored. Blobs that were there before have their size checked by the push; they
-are read only if the user wants it, or if another publish from this machine sent them and has not read them
-back: it was killed, or still runs.
+A registry may lose or damage what it was sent and say that it has it. So the bytes that a push sent
+are read back and hashed, and nothing is stored. Blobs that were there before have their size
+checked by the push; they are read only if the user wants it, or if another publish from this
+machine sent them and has not read them back: it was killed, or still runs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class Verified:
 
 
 class Unverified:
-    """Records which blobs a publish sent to a place and has not read back yet. Survives a killed process.
+    """Records which blobs a publish sent to a place and has not read back yet. Survives a killed
+    process.
 
-    Each publish has a record of its own, so two that run at once do not remove each other's. Repositories of
-    a registry share blobs by mounts, so the records of all of them count.
+    Each publish has a record of its own, so two that run at once do not remove each other's.
+    Repositories of a registry share blobs by mounts, so the records of all of them count.
 
     Args:
         cache: the cache.
@@ -59,16 +60,20 @@ class Unverified:
         self._image = image
 
     def begin(self) -> None:
-        """Records all blobs of the image: which of them are sent is not known yet."""
+        """Record all blobs of the image: which of them are sent is not known yet."""
         write_record(self._own, sorted(blob.digest for blob in _blobs(self._image)))
 
     def left(self) -> frozenset[str]:
-        """The digests that other publishes have sent and not read back, or are sending now."""
+        """Return the digests that other publishes have sent and not read back, or are sending
+        now.
+        """
         records = [digests for path, digests in self._records(self._shared) if path != self._own]
         return frozenset(digest for digests in records for digest in digests)
 
     def end(self, verified: Collection[str]) -> None:
-        """Removes this record, and digests that were read back from the other records of this place."""
+        """Remove this record, and digests that were read back from the other records of this
+        place.
+        """
         self._own.unlink(missing_ok=True)
         for path, digests in self._records(self._prefix):
             left = digests - set(verified)
@@ -78,7 +83,7 @@ class Unverified:
                 write_record(path, sorted(left))
 
     def _records(self, prefix: str) -> Iterator[tuple[Path, set[str]]]:
-        """All records with a prefix; a damaged one may be of any blob."""
+        """Yield all records with a prefix; a damaged one may be of any blob."""
         for path in sorted(self._folder.glob(f"{prefix}-*.json")):
             found = read_record(path)
             any_blob = {blob.digest for blob in _blobs(self._image)}
@@ -92,7 +97,7 @@ def _short_hash(text: str) -> str:
 def push_and_read_back(
     place: Place, image: Image, cache: Path, mode: VerifyMode
 ) -> tuple[PushReport, Verified]:
-    """Pushes an image, and reads back what ``mode`` asks for.
+    """Push an image, and reads back what ``mode`` asks for.
 
     Args:
         place: where the image goes.
@@ -101,7 +106,8 @@ def push_and_read_back(
         mode: ``sent`` reads the blobs that the push sent, ``all`` those of the whole image.
 
     Raises:
-        RegistryError, ImageError, HashMismatch: the push failed, or the place does not return what was sent.
+        RegistryError, ImageError, HashMismatch: the push failed, or the place does not return what
+            was sent.
     """
     unverified = Unverified(cache, place.name, image)
     unverified.begin()

@@ -1,4 +1,6 @@
-"""The two images of ``builder smoke --ab``: what a user names, as something that this host or a job runs."""
+"""The two images of ``builder smoke --ab``: what a user names, as something that this host or a job
+runs.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,20 @@ from builder.smoke.slurm import complete_job, sized
 
 #: The name of the image that is built here.
 BUILD = "build"
-_FORMS = (
-    f"write {BUILD}, a tag or digest of the recipe's repository, HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG"
-)
+_FORMS = f"write {BUILD}, a tag or digest of the recipe's repository, HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG"
 
 
 def built_side(
     project: Project, result: BuildResult, slurm: SlurmOptions | None, *, reference: str = ""
 ) -> Side:
-    """The image of a build.
+    """Return the image of a build.
 
     Args:
         project: of the target.
         result: the build.
         slurm: the job that will run the image; None: this host runs it.
-        reference: where the image was pushed to, with its digest; empty: in the recipe's repository.
+        reference: where the image was pushed to, with its digest; empty: in the recipe's
+            repository.
 
     Raises:
         UsageError: no job of the site can run this build.
@@ -51,12 +52,17 @@ def built_side(
 
 
 def named_side(
-    text: str, recipe: Recipe, project: Project, slurm: SlurmOptions | None, repository: Callable[[], str]
+    text: str,
+    recipe: Recipe,
+    project: Project,
+    slurm: SlurmOptions | None,
+    repository: Callable[[], str],
 ) -> Side:
-    """The image that a user names.
+    """Return the image that a user names.
 
     Args:
-        text: a tag or digest of the repository, ``HOST/REPOSITORY:TAG``, or a name as in ``builder diff``.
+        text: a tag or digest of the repository, ``HOST/REPOSITORY:TAG``, or a name as in ``builder
+            diff``.
         recipe: the target, for whose processor and site the image is.
         project: its cache receives what is downloaded.
         slurm: the job that will run the image; None: this host runs it.
@@ -87,10 +93,12 @@ def run_sides(
     rounds: int,
     slurm: SlurmOptions | None = None,
 ) -> AbRuns:
-    """Tests both images in turn, on this host or in one job; the reports are stored in ``reports/TARGET``.
+    """Test both images in turn, on this host or in one job; the reports are stored in
+    ``reports/TARGET``.
 
     Raises:
-        UsageError, RunnerError, SpaceError: see :func:`builder.smoke.abrun.ab_here` and ``ab_on_slurm``.
+        UsageError, RunnerError, SpaceError: see :func:`builder.smoke.abrun.ab_here` and
+            ``ab_on_slurm``.
     """
     if slurm is not None:
         for side in sides.values():
@@ -119,9 +127,11 @@ def run_sides(
 
 
 def _open(reference: str, recipe: Recipe, project: Project) -> Image | SifImage:
-    """The image on this machine; one in a registry is downloaded into the cache."""
+    """Return the image on this machine; one in a registry is downloaded into the cache."""
     if is_reference(reference):
-        return pull_reference(reference, project.settings, project.store, reporter=project.reporter).artifact
+        return pull_reference(
+            reference, project.settings, project.store, reporter=project.reporter
+        ).artifact
     try:
         return open_image(
             reference,
@@ -161,7 +171,9 @@ def _side_of_job(reference: str, recipe: Recipe, project: Project) -> Side:
 
 
 def _in_layout(project: Project, recipe: Recipe, artifact: Image | SifImage) -> str:
-    """The name by which builder itself runs an image in a job; :func:`run_sides` puts it into ``dist/``."""
+    """Return the name by which builder itself runs an image in a job; :func:`run_sides` puts it
+    into ``dist/``.
+    """
     if isinstance(artifact, SifImage):
         raise UsageError(
             f"jobs of {recipe.name} run the image with builder itself, which finds no SIF by its digest",

@@ -30,10 +30,11 @@ class SmokeGate:
     """The job that runs the test; None: it runs on this host."""
 
     def known(self, result: BuildResult) -> Passed | None:
-        """The verdict without a test: it is on record, or the recipe says that there is none.
+        """Return the verdict without a test: it is on record, or the recipe says that there is
+        none.
 
-        A SIF and the image that it was made of contain the same files: a test of either counts. A pass of
-        another test than the recipe's does not.
+        A SIF and the image that it was made of contain the same files: a test of either counts. A
+        pass of another test than the recipe's does not.
         """
         plan = self.project.smoke_plan(result)
         if plan.none:
@@ -54,7 +55,7 @@ class SmokeGate:
         return None
 
     def prepare_job(self, place: Place, result: BuildResult, image: Image) -> SlurmOptions | None:
-        """The complete options of the job, before anything is pushed; None without a job.
+        """Return the complete options of the job, before anything is pushed; None without a job.
 
         A SIF is put into ``dist/``, which the nodes must see.
 
@@ -66,7 +67,11 @@ class SmokeGate:
         from builder.smoke.slurm import complete_job
 
         runtime = result.recipe.site.runtime
-        if not isinstance(place, RegistryPlace) and not runtime.takes_sif and runtime.kind != "userns":
+        if (
+            not isinstance(place, RegistryPlace)
+            and not runtime.takes_sif
+            and runtime.kind != "userns"
+        ):
             raise UsageError(
                 f"the nodes run {runtime.kind}, which runs no image from {place.name}",
                 "publish to a registry: --to HOST/ or --to HOST/REPOSITORY",
@@ -78,7 +83,7 @@ class SmokeGate:
         return complete_job(self.job, result, folder, all_gpus=all_gpus, reference=reference)
 
     def run(self, result: BuildResult) -> Passed:
-        """Runs the test on this host, and records its result.
+        """Run the test on this host, and records its result.
 
         Raises:
             SmokeError: it did not pass.
@@ -86,7 +91,7 @@ class SmokeGate:
         return self._run(result, None, "to test it on the target instead: --no-tags")
 
     def run_job(self, place: Place, result: BuildResult, image: Image, job: SlurmOptions) -> Passed:
-        """Runs the test as a job on the image that was pushed, and records its result.
+        """Run the test as a job on the image that was pushed, and records its result.
 
         Raises:
             SmokeError: it did not pass.
@@ -101,7 +106,7 @@ class SmokeGate:
         return self._run(result, job, f"the image is at {place.name}@{image.digest}, without a tag")
 
     def compare(self, place: Place, result: BuildResult, image: Image, previous: str) -> None:
-        """Runs the published image and the new one in turn, on this host or in a job.
+        """Run the published image and the new one in turn, on this host or in a job.
 
         Args:
             place: where the published image is; in a job, the new one too.
@@ -160,8 +165,10 @@ class SmokeGate:
 
 
 def _found(report: dict[str, Any], status: str) -> list[str]:
-    """What a report says about everything with a status, a line each."""
+    """Return what a report says about everything with a status, a line each."""
     from builder.smoke.values import findings_of
 
     entries = [*report.get("probes", ()), *report.get("measurements", ()), *findings_of(report)]
-    return [f"{status} {entry['id']}: {entry['seen']}" for entry in entries if entry["status"] == status]
+    return [
+        f"{status} {entry['id']}: {entry['seen']}" for entry in entries if entry["status"] == status
+    ]

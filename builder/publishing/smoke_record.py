@@ -28,7 +28,8 @@ class SmokeRecord:
         self._folder = CacheFolders(folder).smoke
 
     def passed(self, digest: str, plan: SmokePlan = TORCH) -> str | None:
-        """Return the recorded verdict (``pass`` or ``warn``) of an image; None: it has not passed this test.
+        """Return the recorded verdict (``pass`` or ``warn``) of an image; None: it has not passed
+        this test.
 
         Args:
             digest: of the image.

@@ -1,8 +1,10 @@
-"""Refuses tags that must not move: dated ones to another image, and ``latest`` back to an older one.
+"""Refuses tags that must not move: dated ones to another image, and ``latest`` back to an older
+one.
 
-The creation times tell which of two images is older: those of the locks, or SOURCE_DATE_EPOCH. Equal
-times say nothing: all images of one lock have the same. Nor does 1980, the time of images whose lock has no
-date, or a time in the future: an image with a forged one would keep its tag for ever.
+The creation times tell which of two images is older: those of the locks, or SOURCE_DATE_EPOCH.
+Equal times say nothing: all images of one lock have the same. Nor does 1980, the time of images
+whose lock has no date, or a time in the future: an image with a forged one would keep its tag for
+ever.
 
 If the times say nothing, the tag moves, and what it named before is reported.
 """
@@ -31,7 +33,7 @@ _CLOCKS_DIFFER = datetime.timedelta(days=1)
 def check_tags(
     place: Place, plan: TagPlan, image: Image, *, force: bool, reporter: Reporter = QUIET
 ) -> dict[str, str | None]:
-    """Returns what all tags name now, as digests (None: no such tag), if all may move to an image.
+    """Return what all tags name now, as digests (None: no such tag), if all may move to an image.
 
     Args:
         place: where it is to be published.
@@ -41,8 +43,8 @@ def check_tags(
         reporter: receives a note if nothing tells whether a tag goes back.
 
     Raises:
-        TagExistsError: a fixed tag names another digest, or another tag would go back to an older image or
-            names an index of several platforms.
+        TagExistsError: a fixed tag names another digest, or another tag would go back to an older
+            image or names an index of several platforms.
         RegistryError: the registry cannot be reached.
     """
     named = dict(in_parallel(place.resolve, plan.tags, CHECKS))
@@ -55,7 +57,9 @@ def check_tags(
     return {tag: found.digest if found else None for tag, found in named.items()}
 
 
-def _check_fixed(place: Place, plan: TagPlan, moving: Mapping[str, Descriptor], image: Image) -> None:
+def _check_fixed(
+    place: Place, plan: TagPlan, moving: Mapping[str, Descriptor], image: Image
+) -> None:
     for tag, current in moving.items():
         if tag in plan.fixed:
             raise TagExistsError(
@@ -65,7 +69,7 @@ def _check_fixed(place: Place, plan: TagPlan, moving: Mapping[str, Descriptor], 
 
 
 def _fixed_hint(plan: TagPlan) -> str:
-    """How an image is published although a dated tag has another one."""
+    """Return how an image is published although a dated tag has another one."""
     ways = "use another --tag, or --force to overwrite it"
     plain = [tag for tag in plan.tags if tag not in plan.fixed]
     if plain:
@@ -73,7 +77,9 @@ def _fixed_hint(plan: TagPlan) -> str:
     return f"a dated tag is a record: {ways}"
 
 
-def _check_age(place: Place, tag: str, current: Descriptor, image: Image, reporter: Reporter) -> None:
+def _check_age(
+    place: Place, tag: str, current: Descriptor, image: Image, reporter: Reporter
+) -> None:
     ours, theirs = _created(image.manifest), _created_there(place, current)
     if ours is None or theirs is None or theirs == ours:
         reporter.note(
@@ -109,7 +115,7 @@ def _now() -> datetime.datetime:
 
 
 def _created(manifest: bytes) -> datetime.datetime | None:
-    """The creation time; None if it is unknown, or 1980."""
+    """Return the creation time; None if it is unknown, or 1980."""
     try:
         text = json.loads(manifest)["annotations"][CREATED]
         time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)

@@ -1,8 +1,8 @@
 """Which tags a published image gets, and how they move.
 
-Nobody can move several tags of a registry in one step. So all tags are checked before the first one moves,
-and each move states what the tag must name at that moment: what another publish moved in the meantime is not
-overwritten, and the loser of a race is told.
+Nobody can move several tags of a registry in one step. So all tags are checked before the first one
+moves, and each move states what the tag must name at that moment: what another publish moved in the
+meantime is not overwritten, and the loser of a race is told.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class TagLost(TagExistsError):
 class TagPlan:
     """The tags for an image.
 
-    Tags made from a pattern with ``%`` (``%y.%m``) are fixed: the record of a month, which does not move to
-    another digest without ``--force``.
+    Tags made from a pattern with ``%`` (``%y.%m``) are fixed: the record of a month, which does not
+    move to another digest without ``--force``.
     """
 
     tags: tuple[str, ...]
-    """In the order in which they are set. Fixed ones come first: ``latest`` never names an image that the
-    month's tag could not be set to."""
+    """In the order in which they are set. Fixed ones come first: ``latest`` never names an image
+    that the month's tag could not be set to."""
     fixed: frozenset[str]
     """The recipe's tags that do not move once they are set."""
 
@@ -54,7 +54,7 @@ class TagPlan:
         *,
         only: Sequence[str] = (),
     ) -> TagPlan:
-        """The recipe's tags for a day.
+        """Return the recipe's tags for a day.
 
         Args:
             recipe: its ``registry.tags`` are the patterns.
@@ -79,14 +79,17 @@ class TagPlan:
         tags = (*sorted(fixed), *sorted(plain - fixed))
         if wrong := [tag for tag in only if tag not in tags]:
             raise UsageError(
-                f"--only {wrong[0]}: {recipe.name} has no such tag", f"its tags are {', '.join(tags)}"
+                f"--only {wrong[0]}: {recipe.name} has no such tag",
+                f"its tags are {', '.join(tags)}",
             )
         chosen = tuple(tag for tag in tags if tag in only) if only else tags
         return cls(chosen, frozenset(fixed))
 
 
-def move_all(place: Place, tags: Sequence[str], image: Image, named: Mapping[str, str | None]) -> list[str]:
-    """Points tags at an image that was pushed, one after the other, and looks at all of them again.
+def move_all(
+    place: Place, tags: Sequence[str], image: Image, named: Mapping[str, str | None]
+) -> list[str]:
+    """Point tags at an image that was pushed, one after the other, and looks at all of them again.
 
     Returns the tags that moved: not those that named the image before.
 
@@ -118,7 +121,11 @@ def move_all(place: Place, tags: Sequence[str], image: Image, named: Mapping[str
 
 def _lost(place: Place, tag: str, now: str | None, image: Image, written: list[str]) -> TagLost:
     names = f"names {now[:19]}" if now else "does not exist"
-    done = f"; this publish has moved {', '.join(written)}" if written else "; this publish moved no tag"
+    done = (
+        f"; this publish has moved {', '.join(written)}"
+        if written
+        else "; this publish moved no tag"
+    )
     return TagLost(
         f"another client changed {place.name}:{tag} at the same time: it {names} now, not {image.digest[:19]}"
         + done,

@@ -59,7 +59,9 @@ class Answer:
     """The address that answered, after redirects."""
 
     def errors(self) -> list[tuple[str, str]]:
-        """The codes and messages in the body (distribution-spec, error codes); the first few of them."""
+        """Return the codes and messages in the body (distribution-spec, error codes); the first few
+        of them.
+        """
         try:
             entries = load_json(self.body)["errors"][:_MAX_ERRORS]
             pairs = [(str(e.get("code", "")), str(e.get("message", ""))) for e in entries]
@@ -68,7 +70,7 @@ class Answer:
         return [(printable(code, 100), printable(message, 300)) for code, message in pairs]
 
     def codes(self) -> tuple[str, ...]:
-        """The error codes in the body."""
+        """Return the error codes in the body."""
         return tuple(code for code, _ in self.errors())
 
     @property
@@ -83,7 +85,9 @@ class Answer:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait before the next request (``Retry-After``: a number or a date); None: not stated."""
+        """Seconds to wait before the next request (``Retry-After``: a number or a date); None: not
+        stated.
+        """
         text = self.headers.get("Retry-After", "").strip()
         seconds = number(text)
         if seconds is not None:
@@ -95,7 +99,9 @@ class Answer:
 
     @property
     def content_length(self) -> int | None:
-        """The length of the content in bytes; None when it is not stated, or is that of compressed bytes."""
+        """The length of the content in bytes; None when it is not stated, or is that of compressed
+        bytes.
+        """
         return content_length(self.headers)
 
 
@@ -107,17 +113,21 @@ def content_length(headers: httpx.Headers) -> int | None:
 
 
 def printable(text: str, most: int) -> str:
-    """At most ``most`` characters of a registry's text, on one line: control characters become blanks."""
+    """At most ``most`` characters of a registry's text, on one line: control characters become
+    blanks.
+    """
     return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
 def number(text: str) -> int | None:
-    """The number of a header; None when it is something else. ``isdigit`` accepts what ``int`` does not."""
+    """Return the number of a header; None when it is something else. ``isdigit`` accepts what
+    ``int`` does not.
+    """
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def load_json(data: bytes) -> Any:
-    """A JSON value of a registry.
+    """Return a JSON value of a registry.
 
     Raises:
         ValueError: it is not JSON, or nested too deeply.
@@ -129,7 +139,7 @@ def load_json(data: bytes) -> Any:
 
 
 def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
-    """An address that a registry sent.
+    """Return an address that a registry sent.
 
     Args:
         text: the address.
@@ -149,7 +159,7 @@ def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
 
 
 def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
-    """Reads a response.
+    """Read a response.
 
     Args:
         response: the response.
@@ -161,14 +171,20 @@ def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
     """
     body = bytearray()
     # A response to HEAD states the length of a body that does not follow.
-    stated = number(response.headers.get("Content-Length", "")) if response.request.method != "HEAD" else 0
+    stated = (
+        number(response.headers.get("Content-Length", ""))
+        if response.request.method != "HEAD"
+        else 0
+    )
     if (stated or 0) > most:
         raise _too_large(response, most)
     for data in Pace.of(response.iter_raw()):
         body += data
         if len(body) > most:
             raise _too_large(response, most)
-    return Answer(response.status_code, response.reason_phrase, response.headers, bytes(body), response.url)
+    return Answer(
+        response.status_code, response.reason_phrase, response.headers, bytes(body), response.url
+    )
 
 
 def _too_large(response: httpx.Response, most: int) -> RegistryError:
@@ -181,7 +197,7 @@ def _too_large(response: httpx.Response, most: int) -> RegistryError:
 
 
 def drain(response: httpx.Response) -> None:
-    """Reads a short body to its end, so that the connection can be used again."""
+    """Read a short body to its end, so that the connection can be used again."""
     left = 1 << 16
     with contextlib.suppress(httpx.TransportError):
         for data in response.iter_raw():

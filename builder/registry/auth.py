@@ -1,6 +1,7 @@
 """The Basic and Bearer schemes of Docker's token authentication.
 
-A registry answers the first request with 401 and a challenge; from then on every request carries a header::
+A registry answers the first request with 401 and a challenge; from then on every request carries a
+header::
 
     GET /v2/a/b/blobs/sha256:...         401, WWW-Authenticate: Bearer realm="https://auth.example/token",...
     GET https://auth.example/token?...   200, {"token": "...", "expires_in": 300}
@@ -29,18 +30,24 @@ DEFAULT_LIFETIME_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One challenge of a ``WWW-Authenticate`` header (RFC 9110, 11.6.1). ``scheme`` is in lower case."""
+    """One challenge of a ``WWW-Authenticate`` header (RFC 9110, 11.6.1). ``scheme`` is in lower
+    case.
+    """
 
     scheme: str
     params: Mapping[str, str]
 
 
 #: ``key="quoted"``, ``key=plain``, or the name of a scheme.
-_TOKEN = re.compile(r'([A-Za-z0-9_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*)')
+_TOKEN = re.compile(
+    r'([A-Za-z0-9_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*)'
+)
 
 
 def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
-    """The challenges in all ``WWW-Authenticate`` headers of a response; one header may contain several."""
+    """Return the challenges in all ``WWW-Authenticate`` headers of a response; one header may
+    contain several.
+    """
     found: list[tuple[str, dict[str, str]]] = []
     for header in headers:
         for match in _TOKEN.finditer(header):
@@ -54,15 +61,20 @@ def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
 
 
 class Authenticator:
-    """Answers a registry's challenges and stores tokens, one for each set of scopes. Safe for threads.
+    """Answers a registry's challenges and stores tokens, one for each set of scopes. Safe for
+    threads.
 
     Args:
         host: the registry, for messages.
         http: creates token requests.
-        send: sends them; repeats them while the server is busy. The response is read within a limit.
-        credentials: returns the credentials for a repository; called at the first challenge, not before.
-        secure: whether the registry uses TLS; passwords are then sent to token servers with https only.
-        warn: receives a warning when the password is sent to another domain; repeats are dropped there.
+        send: sends them; repeats them while the server is busy. The response is read within a
+            limit.
+        credentials: returns the credentials for a repository; called at the first challenge, not
+            before.
+        secure: whether the registry uses TLS; passwords are then sent to token servers with https
+            only.
+        warn: receives a warning when the password is sent to another domain; repeats are dropped
+            there.
     """
 
     def __init__(
@@ -88,7 +100,8 @@ class Authenticator:
         """The credentials that were used last, for messages."""
 
     def header(self, scopes: Scopes, repository: str) -> str | None:
-        """The ``Authorization`` header for a request; None while the registry has not asked for one.
+        """Return the ``Authorization`` header for a request; None while the registry has not asked
+        for one.
 
         Raises:
             RegistryError: the token server refuses, or cannot be reached.
@@ -105,8 +118,10 @@ class Authenticator:
                 self._tokens[scopes] = token, expires
             return f"Bearer {token}"
 
-    def answer(self, headers: Iterable[str], scopes: Scopes, repository: str, sent: str | None) -> bool:
-        """Stores the challenge of a 401 response; returns whether to send the request again.
+    def answer(
+        self, headers: Iterable[str], scopes: Scopes, repository: str, sent: str | None
+    ) -> bool:
+        """Store the challenge of a 401 response; returns whether to send the request again.
 
         Args:
             headers: the ``WWW-Authenticate`` headers.
@@ -116,7 +131,9 @@ class Authenticator:
         """
         challenges = {c.scheme: c for c in parse_challenges(headers)}
         challenge = challenges.get("bearer") or challenges.get("basic")
-        if challenge is None or (challenge.scheme == "bearer" and not challenge.params.get("realm")):
+        if challenge is None or (
+            challenge.scheme == "bearer" and not challenge.params.get("realm")
+        ):
             return False
         with self._lock:
             self._challenge = challenge
@@ -129,7 +146,7 @@ class Authenticator:
             return True
 
     def _fetch(self, challenge: Challenge, scopes: Scopes, repository: str) -> tuple[str, float]:
-        """A new token, and the time (of time.monotonic) from which on it must be renewed."""
+        """Return a new token, and the time (of time.monotonic) from which on it must be renewed."""
         self.used = credentials = self._find(repository)
         url = self._realm(challenge)
         where = f"the token server {url.host} of {self._host}"
@@ -184,7 +201,9 @@ class Authenticator:
     def _token_request(
         self, challenge: Challenge, url: httpx.URL, scopes: Scopes, credentials: Credentials
     ) -> httpx.Request:
-        """A POST with the identity token (OAuth2), else a GET with Basic authentication or none."""
+        """Return a POST with the identity token (OAuth2), else a GET with Basic authentication or
+        none.
+        """
         service = challenge.params.get("service", "")
         scope = challenge.params.get("scope")
         wanted = sorted(scopes) or ([scope] if scope else [])
@@ -205,7 +224,9 @@ class Authenticator:
 
 
 def _parse_token(body: bytes) -> tuple[str, float]:
-    """The token and its lifetime in seconds; an empty token when the response is not what it should be."""
+    """Return the token and its lifetime in seconds; an empty token when the response is not what it
+    should be.
+    """
     try:
         data = load_json(body)
         token = str(data.get("token") or data.get("access_token") or "")
@@ -221,10 +242,10 @@ _TOKEN_DOMAINS = {"docker.com": "docker.io"}
 
 
 def same_owner(registry: str, realm: str) -> bool:
-    """Whether a token server belongs to a registry, as far as their names show it.
+    """Return whether a token server belongs to a registry, as far as their names show it.
 
-    Known and the same: ``docker.io`` and ``auth.docker.io``; ``registry.gitlab.com`` and ``gitlab.com``;
-    ``ghcr.io``, ``quay.io`` and Harbor answer themselves.
+    Known and the same: ``docker.io`` and ``auth.docker.io``; ``registry.gitlab.com`` and
+    ``gitlab.com``; ``ghcr.io``, ``quay.io`` and Harbor answer themselves.
 
     Args:
         registry: ``host[:port]``.
@@ -232,13 +253,18 @@ def same_owner(registry: str, realm: str) -> bool:
     """
     if is_loopback(registry):
         return is_loopback(f"[{realm}]" if ":" in realm else realm)
-    host = registry[1 : registry.index("]")] if registry.startswith("[") else registry.partition(":")[0]
+    host = (
+        registry[1 : registry.index("]")]
+        if registry.startswith("[")
+        else registry.partition(":")[0]
+    )
     domain = _domain(host.lower())
     return _domain(realm.lower()) in (domain, _TOKEN_DOMAINS.get(domain))
 
 
 def _domain(host: str) -> str:
-    """The part of a host name that is registered: the last two labels, or three below ``co.uk`` and the like.
+    """Return the part of a host name that is registered: the last two labels, or three below
+    ``co.uk`` and the like.
 
     The public suffix list would be exact; here a wrong result is a warning too many or one too few.
     """

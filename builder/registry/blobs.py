@@ -1,4 +1,6 @@
-"""Blobs of a registry: query, download, mount, upload. They are streamed: memory does not grow with size."""
+"""Blobs of a registry: query, download, mount, upload. They are streamed: memory does not grow with
+size.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Blobs:
         self._chunk = ChunkSize()
 
     def head(self, repository: str, digest: str) -> int | None:
-        """A blob's size in bytes, or UNKNOWN when it is not stated; None when the repository lacks it.
+        """Return a blob's size in bytes, or UNKNOWN when it is not stated; None when the repository
+        lacks it.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
@@ -46,21 +49,25 @@ class Blobs:
         return self._transport.ask(self._request("HEAD", repository, digest))
 
     def _size_in(self, answer: Answer, repository: str, digest: str) -> int | None:
-        """What an answer to HEAD says of a blob; returns and raises as :meth:`head`."""
+        """Return what an answer to HEAD says of a blob; returns and raises as :meth:`head`."""
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise self._transport.refusal(answer, f"report whether {self._name(repository)} has {digest}")
+            raise self._transport.refusal(
+                answer, f"report whether {self._name(repository)} has {digest}"
+            )
         size = answer.content_length
         return UNKNOWN if size is None else size
 
     def stored(self, repository: str, descriptor: Descriptor) -> int | None:
-        """As :meth:`head`, for a push: what can be mended by an upload is no error, the upload decides.
+        """As :meth:`head`, for a push: what can be mended by an upload is no error, the upload
+        decides.
 
-        A size that differs from the descriptor's is confirmed by a GET, without its body: some proxies answer
-        every HEAD with ``Content-Length: 0``, and a blob may really be cut off. A lasting error of the server
-        counts as a blob that is not there: distribution 2.8 whose disk was full keeps an empty ``link`` file
-        for the blob, and answers 500 to every HEAD until the blob is uploaded again.
+        A size that differs from the descriptor's is confirmed by a GET, without its body: some
+        proxies answer every HEAD with ``Content-Length: 0``, and a blob may really be cut off. A
+        lasting error of the server counts as a blob that is not there: distribution 2.8 whose disk
+        was full keeps an empty ``link`` file for the blob, and answers 500 to every HEAD until the
+        blob is uploaded again.
         """
         answer = self._head(repository, descriptor.digest)
         if answer.status >= 500:
@@ -75,7 +82,7 @@ class Blobs:
         return UNKNOWN if found is None else found
 
     def has(self, repository: str, descriptor: Descriptor) -> bool:
-        """Whether the repository has a blob of this size, as far as it states sizes.
+        """Return whether the repository has a blob of this size, as far as it states sizes.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
@@ -83,7 +90,7 @@ class Blobs:
         return self.stored(repository, descriptor) in (UNKNOWN, descriptor.size)
 
     def get(self, repository: str, descriptor: Descriptor) -> bytes:
-        """A small blob, verified.
+        """Return a small blob, verified.
 
         Raises:
             RegistryError: the registry does not have it, or refuses; or it is not small.
@@ -109,7 +116,7 @@ class Blobs:
         return answer.body
 
     def read(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """A blob's bytes from ``offset`` on; one attempt, not verified.
+        """Yield a blob's bytes from ``offset`` on; one attempt, not verified.
 
         Raises:
             RegistryError: the registry does not have it, or refuses.
@@ -125,9 +132,13 @@ class Blobs:
             yield from body_from(response, offset)
 
     def download_to_store(
-        self, repository: str, descriptor: Descriptor, store: Store, progress: Progress | None = None
+        self,
+        repository: str,
+        descriptor: Descriptor,
+        store: Store,
+        progress: Progress | None = None,
     ) -> Path:
-        """Downloads a blob into the store unless the store has it; returns its path.
+        """Download a blob into the store unless the store has it; returns its path.
 
         A download that an earlier run began, in ``partial/`` of the cache, is resumed.
 
@@ -155,9 +166,13 @@ class Blobs:
                 return store.adopt(partial, digest)
 
     def download_to_file(
-        self, repository: str, descriptor: Descriptor, partial: Path, progress: Progress | None = None
+        self,
+        repository: str,
+        descriptor: Descriptor,
+        partial: Path,
+        progress: Progress | None = None,
     ) -> None:
-        """Downloads a blob into a file; what the file contains already is not downloaded again.
+        """Download a blob into a file; what the file contains already is not downloaded again.
 
         The caller makes sure that no other process writes the file.
 
@@ -175,7 +190,8 @@ class Blobs:
     def hash(
         self, repository: str, descriptor: Descriptor, progress: Progress | None = None
     ) -> tuple[str, int]:
-        """Reads a blob and stores nothing: the digest and the number of the bytes that the registry returns.
+        """Read a blob and stores nothing: the digest and the number of the bytes that the registry
+        returns.
 
         More bytes than the descriptor states are not read.
 
@@ -203,7 +219,7 @@ class Blobs:
         )
 
     def _retry(self, repository: str, error: httpx.HTTPError, failures: int) -> None:
-        """Waits before the next attempt; raises RegistryError instead of the last one."""
+        """Wait before the next attempt; raises RegistryError instead of the last one."""
         if failures >= TRIES or not isinstance(error, httpx.TransportError):
             raise self._transport.unreachable(error, self._name(repository)) from None
         self._transport.pause(failures)
@@ -223,12 +239,12 @@ class Blobs:
         )
 
     def mount(self, repository: str, digest: str, from_repository: str) -> bool:
-        """Makes a blob of another repository of this registry available in ``repository``.
+        """Make a blob of another repository of this registry available in ``repository``.
 
         Returns:
-            Whether it worked. A registry that does not support mounts answers with 202 and a new upload
-            session, which is cancelled. One that does not let this user read ``from_repository`` answers with
-            401 or 403 (Harbor), 400 or 404; that is not an error.
+            Whether it worked. A registry that does not support mounts answers with 202 and a new
+            upload session, which is cancelled. One that does not let this user read
+            ``from_repository`` answers with 401 or 403 (Harbor), 400 or 404; that is not an error.
 
         Raises:
             RegistryError: the registry answers with another status, or cannot be reached.
@@ -245,7 +261,9 @@ class Blobs:
             return True
         session = answer.headers.get("Location")
         if answer.status == 202 and session:
-            transport.ask(Request("DELETE", transport.location(answer.url, session), scopes, repository))
+            transport.ask(
+                Request("DELETE", transport.location(answer.url, session), scopes, repository)
+            )
             return False
         if answer.status not in (202, 400, 401, 403, 404):
             raise transport.refusal(
@@ -256,13 +274,14 @@ class Blobs:
     def upload_file(
         self, repository: str, descriptor: Descriptor, path: Path, progress: Progress | None = None
     ) -> None:
-        """Uploads a file as a blob.
+        """Upload a file as a blob.
 
         Args:
             repository: in the registry.
             descriptor: the file's digest, which the registry checks, and its size.
             path: the file.
-            progress: receives the bytes as they are sent; a negative number when some must be sent again.
+            progress: receives the bytes as they are sent; a negative number when some must be sent
+                again.
 
         Raises:
             DamagedSource: the file does not match the descriptor.
@@ -271,7 +290,9 @@ class Blobs:
         try:
             size = path.stat().st_size
         except OSError as e:
-            raise DamagedSource(f"cannot read the layer {path}: {e.strerror}", "build again") from None
+            raise DamagedSource(
+                f"cannot read the layer {path}: {e.strerror}", "build again"
+            ) from None
         if size != descriptor.size:
             raise DamagedSource(
                 f"{path} has {size} bytes, expected {descriptor.size}",
@@ -280,9 +301,13 @@ class Blobs:
         self.upload(repository, descriptor, file_source(path), progress)
 
     def upload(
-        self, repository: str, descriptor: Descriptor, source: BlobSource, progress: Progress | None = None
+        self,
+        repository: str,
+        descriptor: Descriptor,
+        source: BlobSource,
+        progress: Progress | None = None,
     ) -> None:
-        """Uploads a blob whose bytes ``source`` returns.
+        """Upload a blob whose bytes ``source`` returns.
 
         Args:
             repository: in the registry.
@@ -308,7 +333,9 @@ class Blobs:
     ) -> Request:
         check_repository(repository)
         url = self._transport.url(f"/v2/{repository}/blobs/{digest}")
-        return Request(method, url, self._transport.pull_scopes(repository), repository, headers or {})
+        return Request(
+            method, url, self._transport.pull_scopes(repository), repository, headers or {}
+        )
 
     def _name(self, repository: str) -> str:
         return f"{self._transport.host}/{repository}"

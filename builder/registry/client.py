@@ -21,8 +21,8 @@ class RegistryClient:
 
     Args:
         host: ``host[:port]``; Docker Hub is ``docker.io``.
-        credentials: None looks them up (:func:`builder.registry.credentials.find_credentials`) when the
-            registry asks.
+        credentials: None looks them up (:func:`builder.registry.credentials.find_credentials`) when
+            the registry asks.
         settings: its ``offline`` forbids registries on other machines.
         reporter: receives warnings.
         sleep: waits between attempts, in seconds.
@@ -55,7 +55,7 @@ class RegistryClient:
         return f"RegistryClient({self.host!r})"
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._transport.close()
 
     @property
@@ -69,9 +69,11 @@ class RegistryClient:
         return self._transport.scheme == "http"
 
     def credentials(self, repo: str) -> Credentials:
-        """The credentials that are used when the registry asks for them; ANONYMOUS when none are known."""
+        """Return the credentials that are used when the registry asks for them; ANONYMOUS when none
+        are known.
+        """
         return self._transport.credentials(repo)
 
     def expect_push(self, repo: str) -> None:
-        """Announces a push: one token with that permission is used for all requests."""
+        """Announce a push: one token with that permission is used for all requests."""
         self._transport.expect_push(repo)

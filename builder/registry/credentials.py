@@ -1,7 +1,8 @@
-"""Credentials for registries: from variables, auth files of podman and Docker, and credential helpers.
+"""Credentials for registries: from variables, auth files of podman and Docker, and credential
+helpers.
 
-Secrets are in fields that ``repr`` leaves out. They are sent in HTTP headers and token requests only;
-messages name their *source*.
+Secrets are in fields that ``repr`` leaves out. They are sent in HTTP headers and token requests
+only; messages name their *source*.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Credentials:
     source: str = "none"
     """Where they come from, for messages."""
     host: str = ""
-    """The only registry that they are sent to, as ``host[:port]``; empty: the one that is published to or
-    pulled from, whatever its name."""
+    """The only registry that they are sent to, as ``host[:port]``; empty: the one that is published
+    to or pulled from, whatever its name."""
 
     def __bool__(self) -> bool:
         return bool(self.username or self.identity_token)
@@ -56,7 +57,8 @@ ANONYMOUS = Credentials()
 
 
 def environment_credentials(environ: Mapping[str, str] | None = None) -> Credentials | None:
-    """The credentials in REGISTRY_USER and REGISTRY_PASSWORD, taken literally; None when neither is set.
+    """Return the credentials in REGISTRY_USER and REGISTRY_PASSWORD, taken literally; None when
+    neither is set.
 
     They are sent to the registry that is published to or pulled from, which a recipe may name; with
     REGISTRY_HOST to that registry only. They are never sent to the registry of a base image.
@@ -83,18 +85,23 @@ def environment_credentials(environ: Mapping[str, str] | None = None) -> Credent
 
 
 def are_for(credentials: Credentials, host: str) -> bool:
-    """Whether credentials may be sent to a registry; see :attr:`Credentials.host`."""
+    """Return whether credentials may be sent to a registry; see :attr:`Credentials.host`."""
     names = DOCKER_ALIASES if host in DOCKER_ALIASES else {host.lower()}
     return not credentials.host or credentials.host.strip().lower() in names
 
 
 def find_credentials(
-    host: str, repository: str = "", environ: Mapping[str, str] | None = None, warn: Warn | None = None
+    host: str,
+    repository: str = "",
+    environ: Mapping[str, str] | None = None,
+    warn: Warn | None = None,
 ) -> Credentials:
-    """The credentials for a registry in the auth files of podman and Docker; ANONYMOUS when there are none.
+    """Return the credentials for a registry in the auth files of podman and Docker; ANONYMOUS when
+    there are none.
 
-    The files are searched in the order of :func:`auth_files`. In each file: ``credHelpers``, ``credsStore``,
-    ``auths``; the longest key that contains the repository counts, as in containers-auth.json(5).
+    The files are searched in the order of :func:`auth_files`. In each file: ``credHelpers``,
+    ``credsStore``, ``auths``; the longest key that contains the repository counts, as in
+    containers-auth.json(5).
 
     Args:
         host: ``host[:port]``.
@@ -114,7 +121,7 @@ def find_credentials(
 
 
 def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
-    """The auth files that exist, in the order in which they are searched.
+    """Yield the auth files that exist, in the order in which they are searched.
 
     ``REGISTRY_AUTH_FILE`` alone when it is set; else ``$XDG_RUNTIME_DIR/containers/auth.json``,
     ``~/.config/containers/auth.json``, and ``config.json`` in ``DOCKER_CONFIG`` or ``~/.docker``.
@@ -159,7 +166,7 @@ class _AuthFile:
         self._warn_if_readable()
 
     def find(self, host: str, repository: str) -> Credentials | None:
-        """The credentials for a repository; None when the file has none."""
+        """Return the credentials for a repository; None when the file has none."""
         helper = self._helper_of(host)
         if helper:
             found = _ask_helper(helper, host, self._path, self._env, self._warn)
@@ -182,7 +189,9 @@ class _AuthFile:
                 f"cannot read {self._path}: {e.strerror}", "let this user read it, or log in again"
             ) from None
         except ValueError:  # the parser's message would quote the file
-            raise RegistryError(f"{self._path} is not JSON", f"{LOGIN_AGAIN}, or correct the file") from None
+            raise RegistryError(
+                f"{self._path} is not JSON", f"{LOGIN_AGAIN}, or correct the file"
+            ) from None
         if not isinstance(data, dict):
             raise self._wrong_format()
         return data
@@ -197,7 +206,9 @@ class _AuthFile:
         entries = [v for v in self._auths.values() if isinstance(v, dict)]
         has_secrets = any(v.get("auth") or v.get("identitytoken") for v in entries)
         if has_secrets and self._path.stat().st_mode & 0o077:
-            self._warn(f"{self._path} contains passwords and other users can read it: chmod 600 {self._path}")
+            self._warn(
+                f"{self._path} contains passwords and other users can read it: chmod 600 {self._path}"
+            )
 
     def _helper_of(self, host: str) -> str:
         names = set(_keys(host, ""))
@@ -209,7 +220,7 @@ class _AuthFile:
 
 
 def _keys(host: str, repository: str) -> Iterator[str]:
-    """The keys under which credentials for a repository may be listed, the longest first.
+    """Yield the keys under which credentials for a repository may be listed, the longest first.
 
     ``quay.io/org/name``, ``quay.io/org``, ``quay.io``; for Docker Hub with each of its names.
     """
@@ -222,31 +233,43 @@ def _keys(host: str, repository: str) -> Iterator[str]:
 
 
 def _normal(key: str) -> str:
-    """A key without scheme and API version: old Docker clients wrote ``https://HOST/v1/``."""
+    """Return a key without scheme and API version: old Docker clients wrote
+    ``https://HOST/v1/``.
+    """
     name = re.sub(r"^https?://", "", key).rstrip("/")
     return re.sub(r"/v[12]$", "", name)
 
 
 def _credentials_of(entry: Mapping[str, Any], source: str) -> Credentials | None:
-    user, password, token = (str(entry.get(k) or "") for k in ("username", "password", "identitytoken"))
+    user, password, token = (
+        str(entry.get(k) or "") for k in ("username", "password", "identitytoken")
+    )
     if entry.get("auth"):
         user, password = _decode(str(entry["auth"]), source)
     return Credentials(user, password, token, source) if user or token else None
 
 
 def _decode(auth: str, source: str) -> tuple[str, str]:
-    """User and password of an ``auth`` value. Docker CLI before 1.10 padded the password with zero bytes."""
+    """User and password of an ``auth`` value. Docker CLI before 1.10 padded the password with zero
+    bytes.
+    """
     try:
         user, colon, password = base64.b64decode(auth, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         colon = ""
     if not colon:
-        raise RegistryError(f"{source}: 'auth' is not USER:PASSWORD in base64", LOGIN_AGAIN) from None
+        raise RegistryError(
+            f"{source}: 'auth' is not USER:PASSWORD in base64", LOGIN_AGAIN
+        ) from None
     return user, password.rstrip("\0")
 
 
-def _ask_helper(helper: str, host: str, path: Path, env: Mapping[str, str], warn: Warn) -> Credentials | None:
-    """The credentials that ``docker-credential-HELPER get`` prints; None with a warning when it fails."""
+def _ask_helper(
+    helper: str, host: str, path: Path, env: Mapping[str, str], warn: Warn
+) -> Credentials | None:
+    """Return the credentials that ``docker-credential-HELPER get`` prints; None with a warning when
+    it fails.
+    """
     program = f"docker-credential-{helper}"
     key = DOCKER_KEY if host in DOCKER_ALIASES else host
     try:

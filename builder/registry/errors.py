@@ -28,7 +28,7 @@ def error_of_answer(
     used: Credentials,
     kind: type[RegistryError] = RegistryError,
 ) -> RegistryError:
-    """The error for a response that refuses a request.
+    """Return the error for a response that refuses a request.
 
     Args:
         answer: the response.
@@ -37,7 +37,9 @@ def error_of_answer(
         used: the credentials that were sent, for the hint.
         kind: the class of the error.
     """
-    details = "; ".join(f"{code}: {message}" if message else code for code, message in answer.errors())
+    details = "; ".join(
+        f"{code}: {message}" if message else code for code, message in answer.errors()
+    )
     text = f"{host} did not {action}: {answer.status} {answer.reason}"
     if details:
         text += f" ({details})"
@@ -46,7 +48,9 @@ def error_of_answer(
 
 
 _NOT_FOUND = "correct the repository and the tag; in some registries the project must exist first"
-_REFUSED = "the registry is read-only, or does not allow this: publish to another one, or ask its owner"
+_REFUSED = (
+    "the registry is read-only, or does not allow this: publish to another one, or ask its owner"
+)
 _BLOB_GONE = "the registry deleted a blob in the meantime (garbage collection?): publish again"
 _DAMAGED = "the blob was damaged on its way: publish again"
 _HINTS: dict[str | int, str] = {
@@ -86,7 +90,9 @@ def _hint(answer: Answer, host: str, used: Credentials) -> str:
 
 
 def credentials_hint(host: str, used: Credentials) -> str:
-    """What to do about refused or missing credentials; names their source, never themselves."""
+    """Return what to do about refused or missing credentials; names their source, never
+    themselves.
+    """
     if not used:
         return f"no credentials for {host} were found: {LOGIN}"
     reason = "they are wrong, have expired, or lack the permission"
@@ -94,7 +100,7 @@ def credentials_hint(host: str, used: Credentials) -> str:
 
 
 def error_of_connection(error: Exception, where: str, host: str) -> RegistryError:
-    """The error for a connection that failed.
+    """Return the error for a connection that failed.
 
     Args:
         error: what httpx raised.
@@ -112,7 +118,9 @@ def _connection_text(error: Exception, host: str) -> tuple[str, str]:
                 f"its certificate is not trusted: {cause.verify_message}",
                 "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)",
             )
-        if isinstance(cause, ssl.SSLError) and is_loopback(host):  # it did not answer over plain http either
+        if isinstance(cause, ssl.SSLError) and is_loopback(
+            host
+        ):  # it did not answer over plain http either
             return "it speaks neither http nor https", f"if the registry is starting, {RUN_AGAIN}"
         if isinstance(cause, ssl.SSLError):
             return (

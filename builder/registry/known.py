@@ -8,19 +8,21 @@ from collections.abc import Iterable
 class KnownBlobs:
     """The blobs that this command has pushed, and where.
 
-    Images that share layers may go to several repositories of a registry. A layer that one of them has is
-    mounted in the others, not sent again.
+    Images that share layers may go to several repositories of a registry. A layer that one of them
+    has is mounted in the others, not sent again.
     """
 
     def __init__(self) -> None:
         self._repositories: dict[tuple[str, str], str] = {}
 
     def add(self, host: str, repository: str, digests: Iterable[str]) -> None:
-        """Records that a repository has these blobs."""
+        """Record that a repository has these blobs."""
         for digest in digests:
             self._repositories.setdefault((host, digest), repository)
 
     def repositories(self, host: str, digest: str) -> tuple[str, ...]:
-        """A repository of the registry that has the blob: one is enough for a mount. Empty: none is known."""
+        """Return a repository of the registry that has the blob: one is enough for a mount. Empty:
+        none is known.
+        """
         found = self._repositories.get((host, digest))
         return () if found is None else (found,)

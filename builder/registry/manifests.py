@@ -38,9 +38,13 @@ class TagMove:
     before: str | None
     """The digest that the tag named before; None: it did not exist."""
     now: str | None
-    """The digest that the tag names now, as the registry reports it; None: the tag does not exist."""
+    """The digest that the tag names now, as the registry reports it; None: the tag does not
+    exist.
+    """
     written: bool
-    """Whether a manifest was sent. False: the tag named the manifest already, or was not as expected."""
+    """Whether a manifest was sent. False: the tag named the manifest already, or was not as
+    expected.
+    """
 
 
 class Manifests:
@@ -50,10 +54,11 @@ class Manifests:
         self._transport = transport
 
     def head(self, repository: str, ref: str) -> Descriptor | None:
-        """The descriptor of a tag or digest, without downloading the manifest; None when it does not exist.
+        """Return the descriptor of a tag or digest, without downloading the manifest; None when it
+        does not exist.
 
-        ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is downloaded
-        and hashed.
+        ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is
+        downloaded and hashed.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
@@ -62,7 +67,9 @@ class Manifests:
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise self._transport.refusal(answer, f"return the manifest of {self._name(repository, ref)}")
+            raise self._transport.refusal(
+                answer, f"return the manifest of {self._name(repository, ref)}"
+            )
         digest = answer.headers.get("Docker-Content-Digest", "")
         size = answer.content_length
         if not is_digest(digest) or size is None:
@@ -70,8 +77,10 @@ class Manifests:
             return Descriptor(media_type, digest, len(data))
         return Descriptor(answer.media_type, digest, size)
 
-    def get(self, repository: str, ref: str, accept: Sequence[str] = ACCEPT) -> tuple[bytes, str, str]:
-        """A manifest or index: its bytes, media type and digest, verified.
+    def get(
+        self, repository: str, ref: str, accept: Sequence[str] = ACCEPT
+    ) -> tuple[bytes, str, str]:
+        """Return a manifest or index: its bytes, media type and digest, verified.
 
         Args:
             repository: in the registry.
@@ -81,7 +90,8 @@ class Manifests:
         Raises:
             RegistryError: it does not exist, or the registry refuses.
             HashMismatch: the content does not match the digest.
-            ImageError: its media types contradict each other, or it is both a manifest and an index.
+            ImageError: its media types contradict each other, or it is both a manifest and an
+                index.
         """
         answer = self._read("GET", repository, ref, accept)
         name = self._name(repository, ref)
@@ -98,7 +108,8 @@ class Manifests:
         return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
-        """Stores a manifest under a tag or its digest; returns the digest. Its blobs must exist already.
+        """Store a manifest under a tag or its digest; returns the digest. Its blobs must exist
+        already.
 
         Args:
             repository: in the registry.
@@ -116,20 +127,20 @@ class Manifests:
     def move_tag(
         self, repository: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
     ) -> TagMove:
-        """Points a tag at a manifest whose blobs exist already, and reads the tag back.
+        """Point a tag at a manifest whose blobs exist already, and reads the tag back.
 
-        The registry is asked directly before the write; a tag that is not as expected is not written. Between
-        that and the write another client may still move the tag, since the distribution-spec has no
-        conditional requests (its issue 250). The caller compares ``now`` with the digest of ``data``: another
-        digest belongs to another client.
+        The registry is asked directly before the write; a tag that is not as expected is not
+        written. Between that and the write another client may still move the tag, since the
+        distribution-spec has no conditional requests (its issue 250). The caller compares ``now``
+        with the digest of ``data``: another digest belongs to another client.
 
         Args:
             repository: in the registry.
             tag: the tag.
             data: the manifest's bytes.
             media_type: of the manifest.
-            expected: the digest that the tag must name before; None: the tag must not exist; :data:`ANY`: the
-                tag is moved in any case.
+            expected: the digest that the tag must name before; None: the tag must not exist;
+                :data:`ANY`: the tag is moved in any case.
 
         Raises:
             RegistryError: the registry refuses, changes the manifest, or cannot be reached.
@@ -143,7 +154,9 @@ class Manifests:
         return TagMove(before, self._read_back(repository, tag, before), written=True)
 
     def _read_back(self, repository: str, tag: str, before: str | None) -> str | None:
-        """What a tag names after a write. Caches before a registry may still hold what it named before."""
+        """Return what a tag names after a write. Caches before a registry may still hold what it
+        named before.
+        """
         for failures in range(1, READ_BACKS + 1):
             found = self.head(repository, tag)
             now = found.digest if found else None
@@ -153,7 +166,7 @@ class Manifests:
         return now
 
     def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
-        """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer.
+        """Store a manifest with a ``subject``; returns whether the registry lists it as a referrer.
 
         Raises:
             ArtifactRefused: the registry does not accept such manifests.
@@ -164,7 +177,8 @@ class Manifests:
         return "OCI-Subject" in answer.headers
 
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
-        """The artifacts attached to a manifest (listing referrers); None when the registry has no such list.
+        """Return the artifacts attached to a manifest (listing referrers); None when the registry
+        has no such list.
 
         Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
         docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
@@ -174,17 +188,21 @@ class Manifests:
         """
         found: list[Descriptor] = []
         check_repository(repository)
-        for answer in self._pages(repository, f"/v2/{repository}/referrers/{digest}", {"Accept": OCI_INDEX}):
+        for answer in self._pages(
+            repository, f"/v2/{repository}/referrers/{digest}", {"Accept": OCI_INDEX}
+        ):
             if answer.status in (401, 403) or answer.status in BUSY:
                 name = self._name(repository, digest)
                 raise self._transport.refusal(answer, f"list what is attached to {name}")
-            if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
+            if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(
+                OCI_INDEX
+            ):
                 return None
             found += parse_referrers(answer.body, self._transport.host)
         return found
 
     def _pages(self, repository: str, path: str, headers: dict[str, str]) -> Iterator[Answer]:
-        """The responses of a list that may have several pages."""
+        """Yield the responses of a list that may have several pages."""
         transport = self._transport
         scopes = transport.pull_scopes(repository)
         url = transport.url(path)
@@ -209,7 +227,9 @@ class Manifests:
     def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
         url = self._url(repository, ref)
         scopes = self._transport.pull_scopes(repository)
-        return self._transport.ask(Request(method, url, scopes, repository, {"Accept": ", ".join(accept)}))
+        return self._transport.ask(
+            Request(method, url, scopes, repository, {"Accept": ", ".join(accept)})
+        )
 
     def _put(
         self,
@@ -219,7 +239,7 @@ class Manifests:
         media_type: str,
         refused: type[RegistryError] = RegistryError,
     ) -> Answer:
-        """Sends a manifest; returns the answer, which is a success.
+        """Send a manifest; returns the answer, which is a success.
 
         Args:
             repository, ref, data, media_type: see :meth:`put`.
@@ -238,10 +258,16 @@ class Manifests:
                 self._transport.pause(failures)
         if answer.status in (200, 201, 202):
             return answer
-        other_reasons = set(answer.codes()) & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN", "DIGEST_INVALID"}
+        other_reasons = set(answer.codes()) & {
+            "MANIFEST_BLOB_UNKNOWN",
+            "BLOB_UNKNOWN",
+            "DIGEST_INVALID",
+        }
         of_this_kind = answer.status in (400, 405, 415, 422) and not other_reasons
         kind = refused if of_this_kind else RegistryError
-        raise self._transport.refusal(answer, f"accept the manifest of {self._name(repository, ref)}", kind)
+        raise self._transport.refusal(
+            answer, f"accept the manifest of {self._name(repository, ref)}", kind
+        )
 
     def _check_stored(self, answer: Answer, repository: str, ref: str, data: bytes) -> None:
         digest = sha256(data)
@@ -263,9 +289,10 @@ class Manifests:
 
 
 def is_digest_of(digest: str, data: bytes) -> bool:
-    """Whether a registry's ``Docker-Content-Digest`` is of these bytes.
+    """Return whether a registry's ``Docker-Content-Digest`` is of these bytes.
 
-    It may use another algorithm of the image-spec, such as sha512. One that builder does not know says
+    It may use another algorithm of the image-spec, such as sha512. One that builder does not know
+    says
     nothing: what counts is the sha256 that builder computes itself.
     """
     algorithm, _, value = digest.partition(":")
@@ -275,7 +302,7 @@ def is_digest_of(digest: str, data: bytes) -> bool:
 
 
 def parse_referrers(data: bytes, where: str) -> list[Descriptor]:
-    """The entries of a list of attached artifacts.
+    """Return the entries of a list of attached artifacts.
 
     Args:
         data: the image index.

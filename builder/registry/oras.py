@@ -1,8 +1,10 @@
-"""SIF files in OCI registries, as Apptainer and SingularityCE push and pull them: ``oras://HOST/REPOSITORY:TAG``.
+"""SIF files in OCI registries, as Apptainer and SingularityCE push and pull them:
+``oras://HOST/REPOSITORY:TAG``.
 
-Such an artifact is a manifest with the config ``{}`` and one layer, which is the SIF file. Here it is an
-:class:`Image`, so it is pushed, tagged and written to OCI layouts as images are. The same SIF has the same
-digest, and is not uploaded again.
+Such an artifact is a manifest with the config ``{}`` and one layer, which is the SIF file. Here it
+is an
+:class:`Image`, so it is pushed, tagged and written to OCI layouts as images are. The same SIF has
+the same digest, and is not uploaded again.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _MAGIC_AT = 32
 
 
 def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None = None) -> Image:
-    """The artifact of a SIF: the same bytes and the same title have the same digest.
+    """Return the artifact of a SIF: the same bytes and the same title have the same digest.
 
     Args:
         sif: the file.
@@ -63,7 +65,7 @@ def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None
 
 
 def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor | None:
-    """The SIF of an artifact's manifest; None when the manifest is of something else.
+    """Return the SIF of an artifact's manifest; None when the manifest is of something else.
 
     Args:
         manifest: its bytes.
@@ -79,20 +81,23 @@ def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor
 
 
 def is_sif(layer: Descriptor) -> bool:
-    """Whether a layer is a SIF."""
+    """Return whether a layer is a SIF."""
     return layer.media_type == SIF_LAYER
 
 
 def check_sif(path: Path) -> None:
-    """Raises ImageError unless a file begins as a SIF does."""
+    """Raise ImageError unless a file begins as a SIF does."""
     try:
         with path.open("rb") as f:
             head = f.read(_MAGIC_AT + len(_MAGIC))
     except OSError as e:
-        raise ImageError(f"{path}: {e.strerror}", "build the SIF first, or correct the path") from None
+        raise ImageError(
+            f"{path}: {e.strerror}", "build the SIF first, or correct the path"
+        ) from None
     if head[_MAGIC_AT:] != _MAGIC:
         raise ImageError(
-            f"{path} is not a SIF", "it is another kind of image, or damaged: build or pull it again"
+            f"{path} is not a SIF",
+            "it is another kind of image, or damaged: build or pull it again",
         )
 
 
@@ -104,11 +109,10 @@ def pull_sif(
     store: Store,
     reporter: Reporter = QUIET,
 ) -> bool:
-    """Downloads a SIF to ``output`` unless that file is the SIF already.
+    """Download a SIF to ``output`` unless that file is the SIF already.
 
-    It is downloaded beside its place, verified and renamed: ``output`` is always the old file or the new one,
-    also after a power loss.
-    A download that was interrupted is resumed.
+    It is downloaded beside its place, verified and renamed: ``output`` is always the old file or
+    the new one, also after a power loss. A download that was interrupted is resumed.
 
     Args:
         client: the registry.
@@ -133,13 +137,15 @@ def pull_sif(
         require_space(output.parent, layer.size - present, output.name)
         task = f"pulling {output.name}"
         with working(reporter, task, layer.size):
-            client.blobs.download_to_file(repository, layer, partial, lambda n: reporter.advance(task, n))
+            client.blobs.download_to_file(
+                repository, layer, partial, lambda n: reporter.advance(task, n)
+            )
 
     return _place(layer, output, store, fetch)
 
 
 def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
-    """Copies a SIF from an OCI layout to ``output``, as :func:`pull_sif` downloads one.
+    """Copy a SIF from an OCI layout to ``output``, as :func:`pull_sif` downloads one.
 
     It is never a hard link: signing a SIF, or adding to it, changes the file in place.
 
@@ -180,9 +186,9 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
 def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
     """Make ``output`` the SIF; ``fetch`` fills the partial file. Return whether it was needed.
 
-    The nodes of a job may pull into one shared folder at the same time, each with its own cache, and
-    file locks may not work across nodes. So every process claims a partial file of its own; those that
-    share a cache wait for each other.
+    The nodes of a job may pull into one shared folder at the same time, each with its own cache,
+    and file locks may not work across nodes. So every process claims a partial file of its own;
+    those that share a cache wait for each other.
     """
     if output.is_dir():
         raise ImageError(f"{output} is a folder", "name the file for the SIF")

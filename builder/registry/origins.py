@@ -13,7 +13,8 @@ from builder.settings import Settings
 
 
 class Origins:
-    """Creates one client per registry, when it is first needed. Use as a context manager; safe for threads.
+    """Creates one client per registry, when it is first needed. Use as a context manager; safe for
+    threads.
 
     Args:
         settings: its ``offline`` forbids registries on other machines.
@@ -22,7 +23,10 @@ class Origins:
     """
 
     def __init__(
-        self, settings: Settings | None, reporter: Reporter = QUIET, client: RegistryClient | None = None
+        self,
+        settings: Settings | None,
+        reporter: Reporter = QUIET,
+        client: RegistryClient | None = None,
     ) -> None:
         self._settings = settings
         self._reporter = reporter
@@ -38,7 +42,7 @@ class Origins:
         self._stack.close()
 
     def client_of(self, layer: Layer) -> tuple[RegistryClient, str]:
-        """The client and the repository of a layer that is not on this machine.
+        """Return the client and the repository of a layer that is not on this machine.
 
         Raises:
             RegistryError: the layer has no origin, or ``offline`` forbids its registry.

@@ -39,11 +39,12 @@ def named_credentials(
     environ: Mapping[str, str] | None = None,
     warn: Warn = _ignore,
 ) -> Credentials | None:
-    """Return the credentials for the registry that is published to or pulled from, if there are any.
+    """Return the credentials for the registry that is published to or pulled from, if there are
+    any.
 
     They are in the variables REGISTRY_USER and REGISTRY_PASSWORD, else in the file that
-    BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it need
-    not name its registry. REGISTRY_HOST, in the environment or in the file, does: see
+    BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it
+    need not name its registry. REGISTRY_HOST, in the environment or in the file, does: see
     :attr:`~builder.registry.credentials.Credentials.host`.
 
     Args:
@@ -69,8 +70,8 @@ def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
         warn: receives a warning when other users can read the file.
 
     Raises:
-        RegistryError: it cannot be read, lacks one of the two, or holds more than values. The message
-            quotes nothing of the file.
+        RegistryError: it cannot be read, lacks one of the two, or holds more than values. The
+            message quotes nothing of the file.
     """
     text, mode = _read(path)
     values: dict[str, str] = {}

@@ -31,7 +31,8 @@ from builder.store.blobs import Store
 def resolve_manifest(
     client: RegistryClient, repository: str, ref: str, architecture: str
 ) -> tuple[bytes, Descriptor]:
-    """The image manifest of a tag or digest; for an index, its manifest for ``linux/<architecture>``.
+    """Return the image manifest of a tag or digest; for an index, its manifest for
+    ``linux/<architecture>``.
 
     Args:
         client: the registry.
@@ -44,7 +45,9 @@ def resolve_manifest(
         ImageError: the index has no image for this architecture, or is damaged.
     """
     by_digest = is_digest(ref)
-    where = str(Reference(client.host, repository, None if by_digest else ref, ref if by_digest else None))
+    where = str(
+        Reference(client.host, repository, None if by_digest else ref, ref if by_digest else None)
+    )
     data, media_type, digest = client.manifests.get(repository, ref)
 
     def read(descriptor: Descriptor) -> bytes:
@@ -75,7 +78,7 @@ def pull_image(
     store: Store,
     reporter: Reporter = QUIET,
 ) -> Image:
-    """Downloads an image; blobs in the store are not downloaded again.
+    """Download an image; blobs in the store are not downloaded again.
 
     Args:
         client: the registry.
@@ -86,7 +89,8 @@ def pull_image(
         reporter: receives progress.
 
     Raises:
-        RegistryError, ImageError, HashMismatch, SpaceError: see the client and :func:`resolve_manifest`.
+        RegistryError, ImageError, HashMismatch, SpaceError: see the client and
+            :func:`resolve_manifest`.
     """
     where = f"{client.host}/{repository}"
     manifest, descriptor = resolve_manifest(client, repository, ref, architecture)
@@ -107,7 +111,8 @@ def fetch_layers(
     reporter: Reporter = QUIET,
     client: RegistryClient | None = None,
 ) -> Image:
-    """The same image with every layer on this machine; missing ones are downloaded from their registries.
+    """Return the same image with every layer on this machine; missing ones are downloaded from
+    their registries.
 
     Args:
         image: the image.
@@ -117,7 +122,8 @@ def fetch_layers(
         client: an open client, used for layers on that client's host.
 
     Raises:
-        RegistryError: a layer has no origin, its registry cannot be reached, or ``offline`` forbids it.
+        RegistryError: a layer has no origin, its registry cannot be reached, or ``offline`` forbids
+            it.
         HashMismatch, SpaceError: see the client.
     """
     missing = {layer.descriptor.digest: layer for layer in image.layers if layer.path is None}
@@ -135,7 +141,7 @@ def fetch_layers(
 def _download(
     layers: Collection[Layer], store: Store, origins: Origins, reporter: Reporter
 ) -> dict[str, Path]:
-    """Downloads layers; returns their paths by digest."""
+    """Download layers; returns their paths by digest."""
     for layer in layers:  # a layer without origin is an error before anything is downloaded
         origins.client_of(layer)
     task = f"pulling {next(iter(layers)).origin}"

@@ -1,12 +1,13 @@
 """Pushes an image: the blobs that the registry lacks, then the manifest. Tags move afterwards.
 
-1. Ask for the manifest by its digest, and for every blob, 16 requests at a time. Only missing blobs, and
-   those of another size, continue: a registry may have lost one although it has the manifest.
-2. Mount missing blobs from other repositories of the same registry where possible: those that this command
-   has pushed them to, and that of the base.
-3. Upload the rest, eight at a time, the largest first: from the store, or from the registry that a layer of
-   the base image comes from, without a copy on this machine. A layer of the store that turns out to be
-   damaged is removed there.
+1. Ask for the manifest by its digest, and for every blob, 16 requests at a time. Only missing
+   blobs, and those of another size, continue: a registry may have lost one although it has the
+   manifest.
+2. Mount missing blobs from other repositories of the same registry where possible: those that this
+   command has pushed them to, and that of the base.
+3. Upload the rest, eight at a time, the largest first: from the store, or from the registry that a
+   layer of the base image comes from, without a copy on this machine. A layer of the store that
+   turns out to be damaged is removed there.
 4. Upload the config, then the manifest under its digest, unless the registry had all of it before.
 """
 
@@ -68,7 +69,7 @@ def push_image(
     known: KnownBlobs | None = None,
     reporter: Reporter = QUIET,
 ) -> PushReport:
-    """Pushes everything except the tags: afterwards the image can be pulled by its digest.
+    """Push everything except the tags: afterwards the image can be pulled by its digest.
 
     Args:
         image: the image.
@@ -135,7 +136,7 @@ class _Push:
         )
 
     def _missing(self, layers: Iterable[Layer]) -> list[Layer]:
-        """The layers that the repository lacks, or has with another size."""
+        """Return the layers that the repository lacks, or has with another size."""
 
         def is_there(layer: Layer) -> bool:
             return self._client.blobs.has(self._repository, layer.descriptor)
@@ -143,7 +144,7 @@ class _Push:
         return [layer for layer, there in in_parallel(is_there, layers, CHECKS) if not there]
 
     def _not_mounted(self, layers: Iterable[Layer]) -> list[Layer]:
-        """The layers that could not be mounted from another repository."""
+        """Return the layers that could not be mounted from another repository."""
 
         def mount(layer: Layer) -> bool:
             host, _, origin = layer.origin.partition("/")
@@ -153,7 +154,8 @@ class _Push:
         return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
 
     def _mount(self, blob: Descriptor, first: Sequence[str] = ()) -> bool:
-        """Whether the repository has the blob after a mount: a source may hold a part of it only.
+        """Return whether the repository has the blob after a mount: a source may hold a part of it
+        only.
 
         Args:
             blob: the blob.
@@ -162,11 +164,13 @@ class _Push:
         known = self._known.repositories(self._client.host, blob.digest)
         sources = dict.fromkeys([*known, *first])
         others = [source for source in sources if source != self._repository]
-        mounted = any(self._client.blobs.mount(self._repository, blob.digest, source) for source in others)
+        mounted = any(
+            self._client.blobs.mount(self._repository, blob.digest, source) for source in others
+        )
         return mounted and self._client.blobs.has(self._repository, blob)
 
     def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
-        """Uploads layers and the config; returns how many configs (0 or 1) were sent and mounted."""
+        """Upload layers and the config; returns how many configs (0 or 1) were sent and mounted."""
         for layer in layers:
             if layer.path is None and not layer.origin:
                 raise RegistryError(
@@ -179,7 +183,10 @@ class _Push:
             with Origins(self._client.settings, self._reporter, self._client) as origins:
                 largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
                 in_parallel(
-                    lambda layer: self._upload_layer(layer, origins), largest_first, UPLOADS, self._stop
+                    lambda layer: self._upload_layer(layer, origins),
+                    largest_first,
+                    UPLOADS,
+                    self._stop,
                 )
             return self._upload_config()
 
@@ -218,7 +225,9 @@ class _Push:
             raise
 
     def _remove_damaged(self, blob: Descriptor, path: Path) -> RegistryError:
-        """Removes a damaged layer from the store, so that the next build makes it again; the error for it."""
+        """Remove a damaged layer from the store, so that the next build makes it again; the error
+        for it.
+        """
         settings = self._client.settings
         store = Store(settings.cache) if settings is not None else None
         if store is None or path != store.path(blob.digest):
@@ -247,7 +256,7 @@ class _Push:
 
 
 def _is_intact(path: Path, blob: Descriptor) -> bool:
-    """Whether a file has the size and the digest of a blob; reads all of it."""
+    """Return whether a file has the size and the digest of a blob; reads all of it."""
     try:
         return path.stat().st_size == blob.size and sha256_file(path) == blob.digest
     except OSError:

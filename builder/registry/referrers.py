@@ -1,9 +1,10 @@
 """Artifacts attached to images: reports, SBOMs, statements (subjects of image-spec 1.1).
 
-An attached artifact is a separate manifest that names the image as its subject: the image and its digest do
-not change. Registries with distribution-spec 1.1 list what refers to an image. For older ones (distribution
-2.8, Debian's docker-registry) the list is an image index under the tag ``sha256-<hex>``, the referrers tag
-schema. OCI layouts list such manifests in ``index.json``, without a tag.
+An attached artifact is a separate manifest that names the image as its subject: the image and its
+digest do not change. Registries with distribution-spec 1.1 list what refers to an image. For older
+ones (distribution
+2.8, Debian's docker-registry) the list is an image index under the tag ``sha256-<hex>``, the
+referrers tag schema. OCI layouts list such manifests in ``index.json``, without a tag.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Artifact:
     """Of its manifest."""
 
     def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
-        """The manifest for an image, and its descriptor as lists of referrers contain it."""
+        """Return the manifest for an image, and its descriptor as lists of referrers contain it."""
         value: dict[str, Any] = {
             "schemaVersion": 2,
             "mediaType": OCI_MANIFEST,
@@ -97,7 +98,7 @@ class Artifact:
         return data, entry
 
     def layers(self) -> list[tuple[Descriptor, bytes]]:
-        """The files as layers."""
+        """Return the files as layers."""
         return [
             (replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data)
             for f in self.files
@@ -133,7 +134,9 @@ def attach(client: RegistryClient, repository: str, subject: Descriptor, artifac
     listed = client.manifests.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
-        listed = _is_listed(entry.digest, client.manifests.get_referrers(repository, subject.digest) or [])
+        listed = _is_listed(
+            entry.digest, client.manifests.get_referrers(repository, subject.digest) or []
+        )
     if not listed:
         _list_by_tag(client, repository, subject.digest, entry)
     return entry.digest
@@ -144,7 +147,7 @@ def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
 
 
 def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: Descriptor) -> None:
-    """Adds an entry to the list under the tag; see :data:`_TRIES`."""
+    """Add an entry to the list under the tag; see :data:`_TRIES`."""
     tag = referrers_tag(subject)
     for _ in range(_TRIES):
         listed, digest = _listed_by_tag(client, repository, subject)
@@ -152,7 +155,9 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
             return
         manifests = [descriptor.to_json() for descriptor in (*listed, entry)]
         index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-        client.manifests.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
+        client.manifests.move_tag(
+            repository, tag, canonical_json(index), OCI_INDEX, expected=digest
+        )
     listed, _ = _listed_by_tag(client, repository, subject)
     if not _is_listed(entry.digest, listed):
         raise RegistryError(
@@ -168,7 +173,7 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
 def referrers(
     client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
 ) -> list[Descriptor]:
-    """What is attached to an image, as the registry lists it.
+    """Return what is attached to an image, as the registry lists it.
 
     Args:
         client: the registry.
@@ -186,14 +191,14 @@ def referrers(
 
 
 def referrers_tag(subject: str) -> str:
-    """The tag of the list in registries before distribution-spec 1.1."""
+    """Return the tag of the list in registries before distribution-spec 1.1."""
     return subject.replace(":", "-", 1)
 
 
 def _listed_by_tag(
     client: RegistryClient, repository: str, subject: str
 ) -> tuple[list[Descriptor], str | None]:
-    """The list under the tag, and its digest; None: there is no such tag."""
+    """Return the list under the tag, and its digest; None: there is no such tag."""
     tag = referrers_tag(subject)
     current = client.manifests.head(repository, tag)
     if current is None:
@@ -212,7 +217,8 @@ def _listed_by_tag(
 def fetch_attached(
     reference: str, artifact_type: str, settings: Settings, *, reporter: Reporter = QUIET
 ) -> list[Attached]:
-    """The artifacts of a type that are attached to an image, the newest last; empty when there are none.
+    """Return the artifacts of a type that are attached to an image, the newest last; empty when
+    there are none.
 
     Args:
         reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or
@@ -226,7 +232,9 @@ def fetch_attached(
     """
     if reference.startswith("oci:"):
         folder, digest = _in_layout(reference)
-        artifacts = (_read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type))
+        artifacts = (
+            _read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type)
+        )
         found = _within_limit(artifacts, reference)
     else:
         found = _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
@@ -238,7 +246,9 @@ def _fetch_from_registry(
 ) -> list[Attached]:
     credentials = named_credentials(warn=reporter.warn)
     repository = reference.repository
-    with RegistryClient(reference.host, credentials, settings=settings, reporter=reporter) as client:
+    with RegistryClient(
+        reference.host, credentials, settings=settings, reporter=reporter
+    ) as client:
         image = client.manifests.head(repository, reference.ref)
         if image is None:
             raise RegistryError(
@@ -252,7 +262,7 @@ def _fetch_from_registry(
 
 
 def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
-    """The artifacts; raises RegistryError when they are larger than :data:`MAX_ATTACHED`."""
+    """Return the artifacts; raises RegistryError when they are larger than :data:`MAX_ATTACHED`."""
     found: list[Attached] = []
     size = 0
     for artifact in artifacts:
@@ -264,7 +274,9 @@ def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
 
 
 def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
-    """The files of an artifact; raises RegistryError when they are too large to be read into memory."""
+    """Return the files of an artifact; raises RegistryError when they are too large to be read into
+    memory.
+    """
     files = [Descriptor.from_json(d) for d in manifest["layers"]]
     if sum(file.size for file in files) > MAX_SMALL_BLOB:
         raise _too_much(where, MAX_SMALL_BLOB)
@@ -323,8 +335,10 @@ def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: 
     return entry.digest
 
 
-def layout_referrers(folder: Path, subject: str, artifact_type: str | None = None) -> list[Descriptor]:
-    """What is attached to an image of an OCI layout.
+def layout_referrers(
+    folder: Path, subject: str, artifact_type: str | None = None
+) -> list[Descriptor]:
+    """Return what is attached to an image of an OCI layout.
 
     Args:
         folder: the layout.
@@ -348,11 +362,13 @@ def layout_referrers(folder: Path, subject: str, artifact_type: str | None = Non
 def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
     data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
     files = _small_files(data, str(folder))
-    return _attached(data, descriptor.digest, [(d, read_blob(folder, d, MAX_SMALL_BLOB)) for d in files])
+    return _attached(
+        data, descriptor.digest, [(d, read_blob(folder, d, MAX_SMALL_BLOB)) for d in files]
+    )
 
 
 def _in_layout(reference: str) -> tuple[Path, str]:
-    """The folder and the digest of ``oci:DIR:TAG`` or ``oci:DIR@sha256:...``."""
+    """Return the folder and the digest of ``oci:DIR:TAG`` or ``oci:DIR@sha256:...``."""
     rest = reference.removeprefix("oci:")
     path, at, digest = rest.partition("@")
     if at and is_digest(digest):

@@ -1,4 +1,6 @@
-"""Where the bytes of an upload come from: a file, memory, or another registry; hashed while they are sent."""
+"""Where the bytes of an upload come from: a file, memory, or another registry; hashed while they
+are sent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class DamagedSource(RegistryError):
 
 
 def file_source(path: Path) -> BlobSource:
-    """The bytes of a file, in chunks of 1 MiB."""
+    """Yield the bytes of a file, in chunks of 1 MiB."""
 
     def read(offset: int) -> Iterator[bytes]:
         with path.open("rb") as f:
@@ -37,8 +39,9 @@ def bytes_source(data: bytes) -> BlobSource:
 class HashedSource:
     """A source that is compared with the digest before its last byte is sent.
 
-    The invariant: ``_hash`` covers the first ``_hashed`` bytes of the blob, each of them once, however often
-    the upload begins again. Example, with an upload that continues at 9 MiB after a failure at 10 MiB::
+    The invariant: ``_hash`` covers the first ``_hashed`` bytes of the blob, each of them once,
+    however often the upload begins again. Example, with an upload that continues at 9 MiB after a
+    failure at 10 MiB::
 
         first attempt    |##########|                 hashed = 10 MiB
         second attempt            |#|##########|      the first of these MiB is sent again, not hashed again
@@ -57,7 +60,7 @@ class HashedSource:
         self._hashed = 0
 
     def __call__(self, offset: int) -> Iterator[bytes]:
-        """The bytes from ``offset`` on.
+        """Yield the bytes from ``offset`` on.
 
         Raises:
             DamagedSource: they do not match the digest; raised before the last of them.
@@ -81,4 +84,6 @@ class HashedSource:
     def _check(self) -> None:
         found = f"sha256:{self._hash.hexdigest()}"
         if found != self._digest:
-            raise DamagedSource(f"the blob {self._digest} is damaged: its bytes are {found}", "build again")
+            raise DamagedSource(
+                f"the blob {self._digest} is damaged: its bytes are {found}", "build again"
+            )

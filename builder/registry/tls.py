@@ -15,7 +15,9 @@ from builder.settings import home_folder
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host[:port]`` names this machine; decided from the text, without a DNS query."""
+    """Return whether ``host[:port]`` names this machine; decided from the text, without a DNS
+    query.
+    """
     name = host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
     if name in ("localhost", "::1") or name.endswith(".localhost"):
         return True
@@ -23,10 +25,11 @@ def is_loopback(host: str) -> bool:
 
 
 def tls_context(host: str) -> ssl.SSLContext:
-    """The TLS settings for a registry.
+    """Return the TLS settings for a registry.
 
-    Trusts SSL_CERT_FILE / SSL_CERT_DIR, else the system's authorities, and ``*.crt`` in ``certs.d/HOST`` of
-    docker and podman. A ``*.cert`` with a ``*.key`` there is this client's own certificate.
+    Trusts SSL_CERT_FILE / SSL_CERT_DIR, else the system's authorities, and ``*.crt`` in
+    ``certs.d/HOST`` of docker and podman. A ``*.cert`` with a ``*.key`` there is this client's own
+    certificate.
 
     Raises:
         RegistryError: a certificate file cannot be read.
@@ -34,7 +37,9 @@ def tls_context(host: str) -> ssl.SSLContext:
     named = os.environ.get("SSL_CERT_FILE")
     if named and not Path(named).is_file():
         raise RegistryError(
-            f"SSL_CERT_FILE names {named}, which does not exist", "correct or unset SSL_CERT_FILE", host=host
+            f"SSL_CERT_FILE names {named}, which does not exist",
+            "correct or unset SSL_CERT_FILE",
+            host=host,
         )
     system = ssl.get_default_verify_paths()
     has_system = system.cafile or system.capath
@@ -55,7 +60,9 @@ def _certificate_folders(host: str) -> Iterator[Path]:
 
 
 def _may_exist(folder: Path) -> bool:
-    """Whether the folder exists; without the permission to look, :func:`_load_folder` reports the error."""
+    """Return whether the folder exists; without the permission to look, :func:`_load_folder`
+    reports the error.
+    """
     try:
         return folder.is_dir()
     except OSError:
@@ -70,5 +77,7 @@ def _load_folder(context: ssl.SSLContext, folder: Path, host: str) -> None:
             context.load_cert_chain(file, file.with_suffix(".key"))
     except (OSError, ssl.SSLError) as e:
         raise RegistryError(
-            f"cannot use a certificate in {folder}: {e}", "correct it, or let this user read it", host=host
+            f"cannot use a certificate in {folder}: {e}",
+            "correct it, or let this user read it",
+            host=host,
         ) from None

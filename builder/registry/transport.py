@@ -84,7 +84,9 @@ class Transport:
             trust_env=not self._loopback,  # proxies are for other machines
             follow_redirects=False,
             headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
-            limits=httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
+            limits=httpx.Limits(
+                max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
+            ),
             timeout=_TIMEOUT,
         )
         self._auth = Authenticator(
@@ -97,13 +99,15 @@ class Transport:
         )
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._http.close()
 
     # credentials --------------------------------------------------------------------------------------------
 
     def credentials(self, repository: str) -> Credentials:
-        """The credentials that are used when the registry asks for them; ANONYMOUS when none are known."""
+        """Return the credentials that are used when the registry asks for them; ANONYMOUS when none
+        are known.
+        """
         named = self._named
         if named is not None and are_for(named, self.host):
             return named
@@ -118,12 +122,16 @@ class Transport:
         return self._found_credentials[repository]
 
     def expect_push(self, repository: str) -> None:
-        """Announces a push, so that the first token allows pushing: a missing permission shows at once."""
+        """Announce a push, so that the first token allows pushing: a missing permission shows at
+        once.
+        """
         check_repository(repository)
         self._push_repositories.add(repository)
 
     def pull_scopes(self, repository: str) -> Scopes:
-        """The permission to read a repository; also to write it, after :meth:`expect_push`."""
+        """Return the permission to read a repository; also to write it, after
+        :meth:`expect_push`.
+        """
         if repository in self._push_repositories:
             return push_scopes(repository)
         return frozenset({f"repository:{repository}:pull"})
@@ -148,7 +156,8 @@ class Transport:
     # requests -----------------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> Answer:
-        """Sends a request with a small response; repeats it after broken connections and busy responses.
+        """Send a request with a small response; repeats it after broken connections and busy
+        responses.
 
         Raises:
             RegistryError: the registry cannot be reached.
@@ -171,11 +180,12 @@ class Transport:
 
     @contextlib.contextmanager
     def open(self, request: Request) -> Iterator[httpx.Response]:
-        """Sends a request once, with credentials, and follows redirects; the response's body is not read yet.
+        """Send a request once, with credentials, and follows redirects; the response's body is not
+        read yet.
 
-        Credentials are sent to the registry itself only. Where it redirects to (a bucket of S3 or Azure, with
-        a signature in the URL) they would be disclosed, and S3 refuses requests with two kinds of
-        authentication.
+        Credentials are sent to the registry itself only. Where it redirects to (a bucket of S3 or
+        Azure, with a signature in the URL) they would be disclosed, and S3 refuses requests with
+        two kinds of authentication.
 
         Raises:
             httpx.TransportError: the connection broke.
@@ -214,13 +224,15 @@ class Transport:
         return self._start(prepared)
 
     def _start(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request; the response's body is not read yet."""
+        """Send a request; the response's body is not read yet."""
         try:
             return self._http.send(request, stream=True)
         except UnicodeError:  # httpx 0.28 parses Location in any case, and idna raises this
             raise self._not_a_url(request.url) from None
 
-    def _redirect_target(self, url: httpx.URL, response: httpx.Response, redirects: int) -> httpx.URL:
+    def _redirect_target(
+        self, url: httpx.URL, response: httpx.Response, redirects: int
+    ) -> httpx.URL:
         target = self.location(url, response.headers["Location"])
         if redirects > MAX_REDIRECTS:
             raise RegistryError(
@@ -232,7 +244,9 @@ class Transport:
         return target
 
     def pause(self, failures: int, answer: Answer | None = None) -> None:
-        """Waits before the next attempt: as ``Retry-After`` states, else about 0.5 s, 1 s, 2 s ... 30 s."""
+        """Wait before the next attempt: as ``Retry-After`` states, else about 0.5 s, 1 s, 2 s ...
+        30 s.
+        """
         wait = answer.retry_after if answer else None
         if wait is None:
             jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret depends on it
@@ -250,15 +264,16 @@ class Transport:
             return self._scheme
 
     def url(self, path: str) -> httpx.URL:
-        """The address of a path of the API (``/v2/...``)."""
+        """Return the address of a path of the API (``/v2/...``)."""
         return httpx.URL(f"{self.scheme}://{self._api_host}{path}")
 
     def location(self, url: httpx.URL, location: str) -> httpx.URL:
-        """The address in a ``Location`` or ``Link`` header of the response of ``url``.
+        """Return the address in a ``Location`` or ``Link`` header of the response of ``url``.
 
-        Registries behind a proxy that terminates TLS (distribution 2.8 without ``http.host``, Harbor without
-        ``external_url``) send addresses with ``http:``; for the registry's own host they become ``https:``.
-        No other address leads from https to http: a layer would be sent, or received, in clear.
+        Registries behind a proxy that terminates TLS (distribution 2.8 without ``http.host``,
+        Harbor without ``external_url``) send addresses with ``http:``; for the registry's own host
+        they become ``https:``. No other address leads from https to http: a layer would be sent, or
+        received, in clear.
 
         Raises:
             RegistryError: it is not a URL, or leads from https to http.
@@ -276,9 +291,11 @@ class Transport:
         return target
 
     def next_page(self, answer: Answer) -> httpx.URL | None:
-        """The address of the next page of a list (``Link``), on the registry itself; None on the last page.
+        """Return the address of the next page of a list (``Link``), on the registry itself; None on
+        the last page.
 
-        Only path and query of the ``Link`` header count, as in skopeo: a list is never continued elsewhere.
+        Only path and query of the ``Link`` header count, as in skopeo: a list is never continued
+            elsewhere.
 
         Raises:
             RegistryError: it is not a URL.
@@ -303,11 +320,12 @@ class Transport:
         )
 
     def _probe(self) -> str:
-        """The scheme of a registry on this machine; asks over plain http, without credentials.
+        """Return the scheme of a registry on this machine; asks over plain http, without
+        credentials.
 
-        A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP request to an
-        HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a redirect to https, or
-        hangs up.
+        A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP
+        request to an HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a
+        redirect to https, or hangs up.
         """
         try:
             with self._http.stream("GET", f"http://{self._api_host}/v2/", timeout=15) as response:
@@ -326,7 +344,7 @@ class Transport:
         return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
 
     def _name_of(self, url: httpx.URL) -> str:
-        """The registry's name for messages, or the host that it redirected to."""
+        """Return the registry's name for messages, or the host that it redirected to."""
         return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
 
     # errors -------------------------------------------------------------------------------------------------
@@ -334,16 +352,18 @@ class Transport:
     def refusal(
         self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
     ) -> RegistryError:
-        """The error for a response that is not a success; ``action`` continues "HOST did not ..."."""
+        """Return the error for a response that is not a success; ``action`` continues "HOST did not
+        ...".
+        """
         return error_of_answer(answer, self.host, action, self._auth.used, kind)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:
-        """The error for a connection to ``where`` that failed."""
+        """Return the error for a connection to ``where`` that failed."""
         return error_of_connection(error, where, self.host)
 
 
 def push_scopes(repository: str) -> Scopes:
-    """The permission to read and write a repository."""
+    """Return the permission to read and write a repository."""
     return frozenset({f"repository:{repository}:pull,push"})
 
 

@@ -1,13 +1,13 @@
 """The upload of one blob: one PUT, and chunks where that fails.
 
-One PUT with the whole blob is the fastest way, and all registries accept it. When the registry refuses it as
-too large (413), or the connection breaks, a new session sends the blob in chunks (PATCH), and continues after
-each failure from the byte that the registry has.
+One PUT with the whole blob is the fastest way, and all registries accept it. When the registry
+refuses it as too large (413), or the connection breaks, a new session sends the blob in chunks
+(PATCH), and continues after each failure from the byte that the registry has.
 
-The invariant: ``offset`` is the number of bytes that the *registry* reports for this upload session, never
-the number that was sent. After a failed PATCH the registry is asked (GET on the session), so no byte is
-missing or duplicated however the connection broke. What a session holds after a PUT with a body that failed
-is not defined: it is never continued. Example, 20 MiB::
+The invariant: ``offset`` is the number of bytes that the *registry* reports for this upload
+session, never the number that was sent. After a failed PATCH the registry is asked (GET on the
+session), so no byte is missing or duplicated however the connection broke. What a session holds
+after a PUT with a body that failed is not defined: it is never continued. Example, 20 MiB::
 
     POST  /v2/a/b/blobs/uploads/            202  Location: /v2/a/b/blobs/uploads/ONE          offset = 0
     PUT   ONE?digest=sha256:...             the connection breaks after 9 MiB
@@ -20,9 +20,10 @@ is not defined: it is never continued. Example, 20 MiB::
     PUT   TWO?digest=sha256:...             201  (empty body)
     HEAD  /v2/a/b/blobs/sha256:...          200  Content-Length: 20971520
 
-The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off, without a look
-at the digest. A session that the registry has forgotten (404) is replaced by a new one, with ``offset`` 0.
-Six failures in a row without a new byte end the upload, and so does sending ten times the blob's bytes.
+The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off,
+without a look at the digest. A session that the registry has forgotten (404) is replaced by a new
+one, with ``offset`` 0. Six failures in a row without a new byte end the upload, and so does sending
+ten times the blob's bytes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Blob:
 
 @dataclass(slots=True)
 class ChunkSize:
-    """The chunk size that a registry accepted, shared by all uploads: only one blob has to find it out."""
+    """The chunk size that a registry accepted, shared by all uploads: only one blob has to find it
+    out.
+    """
 
     size: int = 0
     """In bytes; 0: try one PUT first."""
@@ -76,8 +79,8 @@ class Upload:
     Args:
         transport: sends requests.
         blob: what to send.
-        stored: asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN` when it
-            does not state it, None when it has no such blob.
+        stored: asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN`
+            when it does not state it, None when it has no such blob.
         shared: the chunk size of earlier uploads; a smaller one is stored there.
         meter: receives the position.
     """
@@ -109,11 +112,12 @@ class Upload:
         """Bytes that were sent, each time counted."""
 
     def run(self) -> None:
-        """Uploads the blob.
+        """Upload the blob.
 
         Raises:
             DamagedSource: the bytes do not match the digest; the last of them was not sent.
-            RegistryError: the registry refuses it, holds something else afterwards, or cannot be reached.
+            RegistryError: the registry refuses it, holds something else afterwards, or cannot be
+                reached.
         """
         failures = 0
         while True:
@@ -142,18 +146,22 @@ class Upload:
     # one step -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Opens an upload session."""
+        """Open an upload session."""
         repository = self._blob.repository
         url = self._transport.url(f"/v2/{repository}/blobs/uploads/")
         answer = self._transport.ask(Request("POST", url, self._scopes, repository, body=b""))
         if answer.status != 202 or "Location" not in answer.headers:
-            raise self._transport.refusal(answer, f"begin an upload to {self._transport.host}/{repository}")
-        self._min_chunk = max(MIN_CHUNK, number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0)
+            raise self._transport.refusal(
+                answer, f"begin an upload to {self._transport.host}/{repository}"
+            )
+        self._min_chunk = max(
+            MIN_CHUNK, number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0
+        )
         self._offset = 0
         self._follow(answer)
 
     def _step(self) -> Answer | None:
-        """Sends one PUT or PATCH; returns None when the registry has the whole blob."""
+        """Send one PUT or PATCH; returns None when the registry has the whole blob."""
         size = self._blob.size
         in_one_request = not self._chunk or size <= self._chunk
         if self._offset == 0 and in_one_request:
@@ -172,7 +180,7 @@ class Upload:
         return None if answer.status in (200, 201, 204) else answer
 
     def _send(self, method: str, start: int, end: int) -> Answer:
-        """Sends the bytes from ``start`` to ``end`` (exclusive)."""
+        """Send the bytes from ``start`` to ``end`` (exclusive)."""
         assert self._session is not None
         self._method, self._attempted = method, end - start
         url = self._session
@@ -182,7 +190,12 @@ class Upload:
         else:
             headers["Content-Range"] = f"{start}-{end - 1}"
         request = Request(
-            method, url, self._scopes, self._blob.repository, headers, lambda: self._read(start, end)
+            method,
+            url,
+            self._scopes,
+            self._blob.repository,
+            headers,
+            lambda: self._read(start, end),
         )
         with self._transport.open(request) as response:
             return read_answer(response)
@@ -212,7 +225,9 @@ class Upload:
     # after a failure ----------------------------------------------------------------------------------------
 
     def _is_final(self, answer: Answer | None) -> bool:
-        """Whether another attempt, from another offset or in a new session, cannot succeed."""
+        """Return whether another attempt, from another offset or in a new session, cannot
+        succeed.
+        """
         if answer is None:
             return False
         if answer.status == 413 and self._attempted <= self._min_chunk:
@@ -222,7 +237,7 @@ class Upload:
         return not answer.is_success and answer.status not in (404, 413, 416, *BUSY)
 
     def _recover(self, answer: Answer | None, failures: int) -> bool:
-        """Prepares the next attempt; returns True when the registry has the blob after all."""
+        """Prepare the next attempt; returns True when the registry has the blob after all."""
         if answer is None or answer.status not in BUSY:
             self._reduce_chunk()
         if answer is not None and answer.status == 413:
@@ -239,12 +254,14 @@ class Upload:
         return False
 
     def _reduce_chunk(self) -> None:
-        """A quarter of the last chunk, or of what was attempted; at least the registry's minimum."""
+        """A quarter of the last chunk, or of what was attempted; at least the registry's
+        minimum.
+        """
         smaller = self._chunk // 4 if self._chunk else FIRST_CHUNK
         self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
 
     def _find_offset(self) -> None:
-        """Asks how many bytes the registry has; drops a session that the registry does not know."""
+        """Ask how many bytes the registry has; drops a session that the registry does not know."""
         if self._session is not None:
             request = Request("GET", self._session, self._scopes, self._blob.repository)
             answer = self._transport.ask(request)
@@ -255,7 +272,7 @@ class Upload:
         self._session, self._offset = None, 0
 
     def _check_stored(self) -> None:
-        """Compares the size of what the registry holds now, if the registry states it."""
+        """Compare the size of what the registry holds now, if the registry states it."""
         blob, stored = self._blob, self._stored()
         if stored in (None, UNKNOWN, blob.size):
             return
@@ -269,17 +286,20 @@ class Upload:
     def _failure(self, answer: Answer | None, error: Exception | None) -> RegistryError:
         blob, host = self._blob, self._transport.host
         if answer is not None:
-            action = f"accept the blob {blob.digest} ({blob.size} bytes) in {host}/{blob.repository}"
+            action = (
+                f"accept the blob {blob.digest} ({blob.size} bytes) in {host}/{blob.repository}"
+            )
             return self._transport.refusal(answer, action)
         assert error is not None
         return self._transport.unreachable(error, host)
 
 
 def _bytes_received(answer: Answer, default: int) -> int:
-    """The bytes that a registry has, from ``Range: 0-N``, where N is the index of the last byte.
+    """Return the bytes that a registry has, from ``Range: 0-N``, where N is the index of the last
+    byte.
 
-    ``0-0`` counts as none: distribution 2.8 (Debian's docker-registry) sends it for an upload without any
-    byte, where one byte would be meant.
+    ``0-0`` counts as none: distribution 2.8 (Debian's docker-registry) sends it for an upload
+    without any byte, where one byte would be meant.
     """
     match = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,18})", answer.headers.get("Range", "").strip())
     if not match:

@@ -1,7 +1,7 @@
 """Apptainer and SingularityCE, through their command line.
 
-A SIF is run directly. An OCI image is unpacked into the cache and run as a sandbox, which is faster than to
-compress it into a SIF.
+A SIF is run directly. An OCI image is unpacked into the cache and run as a sandbox, which is faster
+than to compress it into a SIF.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ from builder.run.rootfs import cached_rootfs
 from builder.sif.singularity import NOT_MOUNTED
 
 _NOT_INSTALLED = "neither apptainer nor singularity is installed"
-_FLAT_HINT = "build it with 'sif: {layout: flat}' in the recipe, or set 'enable overlay' in apptainer.conf"
+_FLAT_HINT = (
+    "build it with 'sif: {layout: flat}' in the recipe, or set 'enable overlay' in apptainer.conf"
+)
 #: Apptainer's and SingularityCE's prefix of variables that are set in the container.
 _PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
 
 def find_apptainer() -> str | None:
-    """Returns the path of apptainer, or else of singularity; None if neither is installed."""
+    """Return the path of apptainer, or else of singularity; None if neither is installed."""
     return shutil.which("apptainer") or shutil.which("singularity")
 
 
 def apptainer_problem() -> str | None:
-    """Returns None if apptainer or singularity works on this host, else the reason."""
+    """Return None if apptainer or singularity works on this host, else the reason."""
     tool = find_apptainer()
     if tool is None:
         return _NOT_INSTALLED
@@ -79,7 +81,9 @@ class ApptainerRunner(Runner):
         if isinstance(image, SifImage):
             container = image.path.absolute()
         else:
-            container = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
+            container = cached_rootfs(
+                image, self._settings, self._store, self._reporter, owner=root
+            )
 
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
@@ -102,7 +106,9 @@ class ApptainerRunner(Runner):
 
 
 def _isolation(tool: str, options: RunOptions) -> list[str]:
-    """Options for what the container sees of the host: mounts and GPUs, no home, /tmp and environment."""
+    """Options for what the container sees of the host: mounts and GPUs, no home, /tmp and
+    environment.
+    """
     arguments = ["--containall", "--cleanenv"]
     # Without --no-eval (Apptainer 1.1, SingularityCE 3.10), the runtime evaluates values of variables as
     # shell code.
@@ -130,7 +136,9 @@ def _security(root: Identity, gpu: GpuVendor) -> list[str]:
 
 
 def _scratch_binds(scratch: Path, owner: Identity) -> list[str]:
-    """Options for home and temporary files in a folder: apptainer's tmpfs has 64 MiB, or is turned off."""
+    """Options for home and temporary files in a folder: apptainer's tmpfs has 64 MiB, or is turned
+    off.
+    """
     arguments = ["--workdir", str(scratch)]
     for name in ("tmp", "var/tmp"):
         folder = scratch / "builder" / name
@@ -144,7 +152,8 @@ def _scratch_binds(scratch: Path, owner: Identity) -> list[str]:
 def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, with the container's variables under the prefix of the tool.
 
-    They are not passed on the command line: values may be secret, and ``--env`` splits them at commas.
+    They are not passed on the command line: values may be secret, and ``--env`` splits them at
+        commas.
     """
     host = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
     prefix = _PREFIXES[0] if Path(tool).resolve().name == "apptainer" else _PREFIXES[1]
@@ -152,15 +161,20 @@ def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_started(image: Image | SifImage, done: Completed) -> None:
-    """Raises RunnerError if apptainer itself failed, and not the command in the container."""
+    """Raise RunnerError if apptainer itself failed, and not the command in the container."""
     if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
-        raise RunnerError(f"apptainer did not mount the overlay partitions of {image.path}", _FLAT_HINT)
+        raise RunnerError(
+            f"apptainer did not mount the overlay partitions of {image.path}", _FLAT_HINT
+        )
 
     fatal = [line for line in done.stderr.splitlines() if "FATAL" in line]
     if done.returncode != 255 or not fatal:
         return
     message = fatal[-1].split("FATAL:")[-1].strip()
-    hint = hint_for("apptainer", done.stderr) or "see apptainer's configuration, or use another --runner"
+    hint = (
+        hint_for("apptainer", done.stderr)
+        or "see apptainer's configuration, or use another --runner"
+    )
     if isinstance(image, SifImage) and "overlay" in message.lower():
         hint = _FLAT_HINT
     raise RunnerError(f"apptainer could not run the image: {message}", hint)

@@ -1,4 +1,6 @@
-"""What all runners share: their interface, the options of a run, and an image's config as a command line."""
+"""What all runners share: their interface, the options of a run, and an image's config as a command
+line.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +56,18 @@ class RunOptions:
     """Gives the container the host's GPUs of this vendor; no error if there are none."""
     network: Network = "none"
     keep_root: bool = False
-    """The runners userns and apptainer, where builder runs as root: the container's root is the host's, and
-    can write what is mounted. False: it is a user of the host without rights. docker and podman ignore it.
+    """The runners userns and apptainer, where builder runs as root: the container's root is the
+    host's, and can write what is mounted. False: it is a user of the host without rights. docker
+    and podman ignore it.
     """
     timeout_s: float | None = None
-    """Seconds after which the command is killed, without the time to load the image; None is no limit."""
+    """Seconds after which the command is killed, without the time to load the image; None is no
+    limit.
+    """
     capture: bool = True
-    """False connects the command to this process's own input and output; the result then has no output."""
+    """False connects the command to this process's own input and output; the result then has no
+    output.
+    """
     on_line: Callable[[str], None] | None = None
     """Receives each line of standard error as soon as it is written, from another thread. Only with
     ``capture``."""
@@ -81,22 +88,26 @@ class Runner(ABC):
 
     @abstractmethod
     def available(self) -> str | None:
-        """Returns None if the runner works on this host for this user, else the reason, within seconds."""
+        """Return None if the runner works on this host for this user, else the reason, within
+        seconds.
+        """
 
     @abstractmethod
     def run(
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
     ) -> Completed:
-        """Runs a command in a temporary container of the image and removes the container afterwards.
+        """Run a command in a temporary container of the image and removes the container afterwards.
 
         Args:
-            image: An image whose layers are all on this machine. The runner loads or unpacks it if needed.
-                apptainer runs a SIF directly, userns unpacks it, docker and podman refuse it.
+            image: An image whose layers are all on this machine. The runner loads or unpacks it if
+                needed. apptainer runs a SIF directly, userns unpacks it, docker and podman refuse
+                it.
             command: Appended to the entry point. Empty: the image's own command.
             options: Variables, mounts, GPUs, time limit and so on.
 
         Raises:
-            RunnerError: The container or the command cannot be started, or the runner does not support SIFs.
+            RunnerError: The container or the command cannot be started, or the runner does not
+                support SIFs.
             ImageError: The image cannot be loaded or unpacked.
         """
 
@@ -114,8 +125,12 @@ class ImageConfig:
 
     @classmethod
     def of(cls, image: Image | SifImage) -> ImageConfig:
-        """Reads the config of an OCI image or a SIF."""
-        whole = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+        """Read the config of an OCI image or a SIF."""
+        whole = (
+            read_sif(image.path).config()
+            if isinstance(image, SifImage)
+            else json.loads(image.config)
+        )
         config: dict[str, Any] = whole.get("config") or {}
         return cls(
             config_environment(whole),
@@ -126,8 +141,8 @@ class ImageConfig:
         )
 
     def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
-        """Returns the complete command line, by docker's rules: another entry point drops the image's own
-        command.
+        """Return the complete command line, by docker's rules: another entry point drops the
+        image's own command.
 
         Raises:
             RunnerError: There is nothing to run.
@@ -136,12 +151,14 @@ class ImageConfig:
         first = self.entrypoint if entrypoint is None else entrypoint
         words = [*first, *(command or default_command)]
         if not words:
-            raise RunnerError("the image has neither entry point nor command", "pass the command to run")
+            raise RunnerError(
+                "the image has neither entry point nor command", "pass the command to run"
+            )
         return words
 
 
 def require_oci(image: Image | SifImage, runner: str) -> Image:
-    """Returns the image if it is an OCI image.
+    """Return the image if it is an OCI image.
 
     Raises:
         RunnerError: It is a SIF.
@@ -155,7 +172,8 @@ def require_oci(image: Image | SifImage, runner: str) -> Image:
 
 
 def require_registered(config: ImageConfig, runner: str) -> None:
-    """Checks that this host starts programs for the image's processor: its own, or with a registered qemu.
+    """Check that this host starts programs for the image's processor: its own, or with a registered
+    qemu.
 
     Raises:
         RunnerError: It does not, and the engine would report "exec format error".
@@ -170,7 +188,7 @@ def require_registered(config: ImageConfig, runner: str) -> None:
 
 
 def check_mounts(mounts: Sequence[Mount], forbidden: str = "") -> None:
-    """Checks that the sources exist and the targets are absolute paths.
+    """Check that the sources exist and the targets are absolute paths.
 
     Args:
         mounts: The mounts of a run.
@@ -183,12 +201,14 @@ def check_mounts(mounts: Sequence[Mount], forbidden: str = "") -> None:
         target = mount.target
         if not mount.source.exists():
             raise RunnerError(
-                f"{mount.source} does not exist and cannot be mounted at {target}", "correct the path"
+                f"{mount.source} does not exist and cannot be mounted at {target}",
+                "correct the path",
             )
 
         if not target.startswith("/") or ".." in target.split("/") or not target.strip("/"):
             raise RunnerError(
-                f"{target!r} is not an absolute path inside the image", "start it at the root: /data"
+                f"{target!r} is not an absolute path inside the image",
+                "start it at the root: /data",
             )
 
         bad = set(forbidden) & set(f"{mount.source}{target}")

@@ -1,9 +1,10 @@
 """Takes from a container what it could use against the host. Uses only the standard library.
 
-The user namespace alone does not protect a host whose root runs the container: files below /proc and /sys are
-checked against the owner's id, not against capabilities. So, as in docker and podman:
+The user namespace alone does not protect a host whose root runs the container: files below /proc
+and /sys are checked against the owner's id, not against capabilities. So, as in docker and podman:
 
-- below /proc, only the files of processes can be written, and files with the host's secrets are hidden;
+- below /proc, only the files of processes can be written, and files with the host's secrets are
+hidden;
 - the capabilities are docker's, and no program can gain others (setuid bits have no effect);
 - system calls that only serve to attack the kernel, or to undo the above, are refused.
 """
@@ -69,16 +70,48 @@ _UNKNOWN_CALL = -1
 #: Refused with EPERM: what docker's default profile refuses too and a well-behaved program does not need.
 REFUSED_CALLS = (
     # new namespaces and mounts
-    *("unshare", "setns", "mount", "umount", "umount2", "pivot_root", "mount_setattr", "move_mount"),
+    *(
+        "unshare",
+        "setns",
+        "mount",
+        "umount",
+        "umount2",
+        "pivot_root",
+        "mount_setattr",
+        "move_mount",
+    ),
     *("open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
     # the kernel's keys, which are not part of a namespace
     *("add_key", "keyctl", "request_key"),
     # parts of the kernel with many faults in the past
-    *("bpf", "io_uring_enter", "io_uring_register", "io_uring_setup", "perf_event_open", "userfaultfd"),
+    *(
+        "bpf",
+        "io_uring_enter",
+        "io_uring_register",
+        "io_uring_setup",
+        "perf_event_open",
+        "userfaultfd",
+    ),
     # the host as a whole
-    *("acct", "delete_module", "finit_module", "init_module", "kexec_file_load", "kexec_load", "quotactl"),
+    *(
+        "acct",
+        "delete_module",
+        "finit_module",
+        "init_module",
+        "kexec_file_load",
+        "kexec_load",
+        "quotactl",
+    ),
     *("quotactl_fd", "reboot", "swapoff", "swapon", "syslog", "clock_adjtime", "clock_settime"),
-    *("settimeofday", "ioperm", "iopl", "lookup_dcookie", "fanotify_init", "open_by_handle_at", "vhangup"),
+    *(
+        "settimeofday",
+        "ioperm",
+        "iopl",
+        "lookup_dcookie",
+        "fanotify_init",
+        "open_by_handle_at",
+        "vhangup",
+    ),
 )
 #: Return 0 without doing anything where a build step's root is emulated, as Charliecloud's
 #: ``--force=seccomp`` does: in a user namespace with one id these calls cannot succeed, and all files of a
@@ -102,7 +135,9 @@ _TERMINAL_REQUESTS = (0x5412, 0x541C)
 
 
 def protect_files() -> None:
-    """Hides files of the kernel, and makes the others in /proc read-only. /sys is read-only already."""
+    """Hide files of the kernel, and makes the others in /proc read-only. /sys is read-only
+    already.
+    """
     os.chdir("/proc")
     null = open_path("/dev/null")
     for path in MASKED:
@@ -126,7 +161,9 @@ def protect_files() -> None:
 
 
 def drop_privileges(calls: Filter | None) -> None:
-    """Leaves this process and its children docker's capabilities and the allowed system calls, for ever."""
+    """Leave this process and its children docker's capabilities and the allowed system calls, for
+    ever.
+    """
     must("no_new_privs", prctl(_PR_SET_NO_NEW_PRIVS, 1))
     number = 0
     while prctl(_PR_CAPBSET_READ, number) >= 0:
@@ -147,11 +184,13 @@ def drop_privileges(calls: Filter | None) -> None:
 
 
 class Filter:
-    """A filter of system calls for the native architecture; programs of another one (32 bit) are killed.
+    """A filter of system calls for the native architecture; programs of another one (32 bit) are
+    killed.
 
     Args:
         library: libseccomp.
-        emulate_root: :data:`EMULATED_CALLS` and the creation of devices do nothing and report success.
+        emulate_root: :data:`EMULATED_CALLS` and the creation of devices do nothing and report
+            success.
     """
 
     def __init__(self, library: ctypes.CDLL, *, emulate_root: bool = False) -> None:
@@ -163,7 +202,9 @@ class Filter:
         self._context = ctypes.c_void_p(context)
         # Without it, kernels before 5.16 slow down all code, which would change the figures of a smoke test.
         library.seccomp_attr_set(self._context, _ATTRIBUTE_SPECULATION, ctypes.c_uint32(1))
-        library.seccomp_attr_set(self._context, _ATTRIBUTE_OPTIMIZE, ctypes.c_uint32(2))  # a binary tree
+        library.seccomp_attr_set(
+            self._context, _ATTRIBUTE_OPTIMIZE, ctypes.c_uint32(2)
+        )  # a binary tree
         for name in REFUSED_CALLS:
             self._refuse(name, errno.EPERM)
         # Its flags are in memory, which a filter cannot read. C libraries call clone instead.
@@ -172,7 +213,9 @@ class Filter:
         for flag in _NEW_NAMESPACES:
             self._refuse("clone", errno.EPERM, flags, flag, flag)
         for request in _TERMINAL_REQUESTS:
-            self._refuse("ioctl", errno.EPERM, 1, 0xFFFFFFFF, request)  # the kernel ignores the upper half
+            self._refuse(
+                "ioctl", errno.EPERM, 1, 0xFFFFFFFF, request
+            )  # the kernel ignores the upper half
         if emulate_root:
             self._emulate_root()
 
@@ -185,9 +228,11 @@ class Filter:
             for kind in _KINDS_OF_DEVICES:
                 self._refuse(name, 0, argument, _KIND_MASK, kind)
 
-    def _refuse(self, name: str, error: int, argument: int = -1, mask: int = 0, value: int = 0) -> None:
-        """Refuses a system call (``error`` 0: it returns 0); with ``argument``, only if that argument has
-        ``value`` under ``mask``.
+    def _refuse(
+        self, name: str, error: int, argument: int = -1, mask: int = 0, value: int = 0
+    ) -> None:
+        """Refuse a system call (``error`` 0: it returns 0); with ``argument``, only if that
+        argument has ``value`` under ``mask``.
         """
         number = self._library.seccomp_syscall_resolve_name(name.encode())
         if number == _UNKNOWN_CALL:
@@ -201,7 +246,7 @@ class Filter:
             raise Refused(f"libseccomp cannot filter {name}: {os.strerror(-result)}")
 
     def load(self) -> None:
-        """Applies the filter to this process and its children."""
+        """Apply the filter to this process and its children."""
         result = self._library.seccomp_load(self._context)
         if result != 0:
             raise Refused(f"the filter of system calls: {os.strerror(-result)}")
@@ -219,7 +264,7 @@ class _Comparison(ctypes.Structure):
 
 
 def seccomp_library() -> ctypes.CDLL | None:
-    """Returns the host's libseccomp; None if it is not installed."""
+    """Return the host's libseccomp; None if it is not installed."""
     try:
         return ctypes.CDLL("libseccomp.so.2")
     except OSError:
@@ -236,7 +281,7 @@ class Refused(Exception):
 
 
 def must(what: str, result: int) -> None:
-    """Raises Refused with the kernel's reason unless a C function returned 0."""
+    """Raise Refused with the kernel's reason unless a C function returned 0."""
     if result != 0:
         raise Refused(f"{what}: {os.strerror(ctypes.get_errno())}")
 
@@ -248,7 +293,7 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def open_path(path: str) -> int:
-    """Opens a file or folder only as a source of mounts."""
+    """Open a file or folder only as a source of mounts."""
     return os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
@@ -259,7 +304,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
 
 
 def bind_file(fd: int, target: str, *, readonly: bool) -> None:
-    """Mounts an open file or folder, with what is mounted below it, at an existing absolute path.
+    """Mount an open file or folder, with what is mounted below it, at an existing absolute path.
 
     The current folder must be a /proc.
     """
@@ -269,15 +314,18 @@ def bind_file(fd: int, target: str, *, readonly: bool) -> None:
 
 
 def make_readonly(path: str) -> None:
-    """Makes a mount and those below it read-only.
+    """Make a mount and those below it read-only.
 
-    mount_setattr is in Linux 5.12 and later; before, each mount is remounted. The current folder must be a
-    /proc.
+    mount_setattr is in Linux 5.12 and later; before, each mount is remounted. The current folder
+    must be a /proc.
     """
     attributes = struct.pack("=QQQQ", RDONLY, 0, 0, 0)
     at_fdcwd, at_recursive = -100, 0x8000
     encoded = os.fsencode(path)
-    if LIBC.syscall(_MOUNT_SETATTR, at_fdcwd, encoded, at_recursive, attributes, len(attributes)) == 0:
+    if (
+        LIBC.syscall(_MOUNT_SETATTR, at_fdcwd, encoded, at_recursive, attributes, len(attributes))
+        == 0
+    ):
         return
     for place in mounts_below(path):
         present = os.statvfs(place).f_flag
@@ -287,7 +335,9 @@ def make_readonly(path: str) -> None:
 
 
 def mounts_below(path: str) -> list[str]:
-    """Returns the path of a mount and those of all mounts below it. The current folder must be a /proc."""
+    """Return the path of a mount and those of all mounts below it. The current folder must be a
+    /proc.
+    """
     fd = open_path(path)
     with open(f"self/fdinfo/{fd}", "rb") as f:
         top = next(line.split()[1] for line in f if line.startswith(b"mnt_id:"))
@@ -298,7 +348,12 @@ def mounts_below(path: str) -> list[str]:
             number, parent, _, _, place = line.split()[:5]
             if parent in found:
                 found.add(number)
-                for escaped, character in ((b"040", b" "), (b"011", b"\t"), (b"012", b"\n"), (b"134", b"\\")):
+                for escaped, character in (
+                    (b"040", b" "),
+                    (b"011", b"\t"),
+                    (b"012", b"\n"),
+                    (b"134", b"\\"),
+                ):
                     place = place.replace(b"\\" + escaped, character)
                 paths.append(os.fsdecode(place))
     return paths

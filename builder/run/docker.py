@@ -1,9 +1,10 @@
-"""Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own configuration names.
+"""Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own
+configuration names.
 
-builder uses the SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the docker
-engine, ``build --load`` and ``pull``, and works where only a socket is available. docker does not accept the
-podman runner's command line: entry points of several words, multi-line variables and the removal of
-containers after a timeout differ.
+builder uses the SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the
+docker engine, ``build --load`` and ``pull``, and works where only a socket is available. docker
+does not accept the podman runner's command line: entry points of several words, multi-line
+variables and the removal of containers after a timeout differ.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SOCKET = Path("/var/run/docker.sock")
 
 
 def docker_address() -> dict[str, Any]:
-    """Returns the SDK's arguments for the engine that the docker command line would use.
+    """Return the SDK's arguments for the engine that the docker command line would use.
 
     Empty for DOCKER_HOST and the default address, which the SDK finds itself.
 
@@ -54,7 +55,8 @@ def docker_address() -> dict[str, Any]:
         context = ContextAPI.get_context(name)
     except DockerException as e:
         raise RunnerError(
-            f"docker's context {name or ''} cannot be read: {e}", "list the contexts: docker context ls"
+            f"docker's context {name or ''} cannot be read: {e}",
+            "list the contexts: docker context ls",
         ) from None
     if context is None:
         raise RunnerError(
@@ -69,8 +71,8 @@ def docker_address() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def docker_client(timeout_s: int = 600) -> Iterator[Any]:
-    """Opens a ``docker.DockerClient`` of the engine, and closes it at the end. ``timeout_s`` is that of each
-    request.
+    """Open a ``docker.DockerClient`` of the engine, and closes it at the end. ``timeout_s`` is that
+    of each request.
 
     Raises:
         RunnerError: DOCKER_CONTEXT names a context that does not exist.
@@ -89,7 +91,7 @@ def docker_client(timeout_s: int = 600) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
-    """Raises ``error(message)`` in place of errors of the SDK and of its HTTP library."""
+    """Raise ``error(message)`` in place of errors of the SDK and of its HTTP library."""
     import docker
     import requests
 
@@ -103,7 +105,9 @@ def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
 
 
 class DockerRunner(EngineRunner):
-    """Runs images with a Docker engine. Loads missing images, and removes them when the process ends."""
+    """Runs images with a Docker engine. Loads missing images, and removes them when the process
+    ends.
+    """
 
     name = "docker"
 
@@ -128,8 +132,8 @@ class DockerRunner(EngineRunner):
 class DockerStorage(Storage):
     """The storage of a Docker engine.
 
-    With containerd's image store (Docker 29's default) the id of an image is not its config's digest, and
-    the image is loaded again for each process.
+    With containerd's image store (Docker 29's default) the id of an image is not its config's
+    digest, and the image is loaded again for each process.
 
     Args:
         client: A client of the docker SDK.
@@ -180,7 +184,9 @@ class DockerStorage(Storage):
             self.client.api.remove_container(name, force=True, v=True)
 
     def own_containers(self) -> list[str]:
-        found = self.client.containers.list(all=True, filters={"name": REPOSITORY}, ignore_removed=True)
+        found = self.client.containers.list(
+            all=True, filters={"name": REPOSITORY}, ignore_removed=True
+        )
         return [container.name for container in found]
 
     def own_images(self) -> list[str]:
@@ -196,7 +202,8 @@ def _container(
     from docker.types import Mount as DockerMount
 
     mounts = [
-        DockerMount(m.target, str(m.source.absolute()), "bind", read_only=m.readonly) for m in options.mounts
+        DockerMount(m.target, str(m.source.absolute()), "bind", read_only=m.readonly)
+        for m in options.mounts
     ]
     name = container_name()
     container = storage.client.containers.create(
@@ -219,7 +226,7 @@ def _container(
 
 
 def docker_problem() -> str | None:
-    """Returns None if a Docker engine answers this user, else the reason."""
+    """Return None if a Docker engine answers this user, else the reason."""
     where = "the default address"
     try:
         where = redact(docker_address().get("base_url", os.environ.get("DOCKER_HOST") or where))
@@ -228,7 +235,11 @@ def docker_problem() -> str | None:
     except RunnerError as e:
         return e.message
     except Exception as e:  # the SDK passes on errors of requests, urllib3 and the socket
-        if not os.environ.get("DOCKER_HOST") and not shutil.which("docker") and not _SOCKET.exists():
+        if (
+            not os.environ.get("DOCKER_HOST")
+            and not shutil.which("docker")
+            and not _SOCKET.exists()
+        ):
             return "not installed"
         why = ": permission denied" if "ermission denied" in str(e) else ""
         return f"no engine answers at {where}{why}"
@@ -241,7 +252,9 @@ def _run_error(message: str) -> RunnerError:
 
 
 def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
-    """Returns the SDK's arguments that make the GPUs available in a container; empty if there are none."""
+    """Return the SDK's arguments that make the GPUs available in a container; empty if there are
+    none.
+    """
     devices = gpu_devices(gpu)
     # an engine on another machine may have GPUs that this host does not have
     if gpu == "nvidia" and (devices or "nvidia" in (client.info().get("Runtimes") or {})):
@@ -258,7 +271,7 @@ def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
 
 
 def _follow(container: Any, options: RunOptions) -> Completed:
-    """Runs the container to its end, or to the time limit, and reads or copies its output."""
+    """Run the container to its end, or to the time limit, and reads or copies its output."""
     late = threading.Event()
 
     def kill() -> None:
@@ -290,7 +303,7 @@ def _follow(container: Any, options: RunOptions) -> Completed:
 
 
 def _save(storage: DockerStorage, container: Any, archive: Path) -> None:
-    """Writes the image of a container, with what the command changed on top, into a file."""
+    """Write the image of a container, with what the command changed on top, into a file."""
     tag = new_tag()
     committed = container.commit(REPOSITORY, tag)
     try:

@@ -1,7 +1,8 @@
 """Known failures of runners, and what to do about each.
 
-A message of a container engine says what the kernel refused, and rarely what to type. :data:`_KNOWN` is the
-one table of both; ``builder doctor``, the smoke test and ``builder run`` use it.
+A message of a container engine says what the kernel refused, and rarely what to type.
+:data:`_KNOWN` is the one table of both; ``builder doctor``, the smoke test and ``builder run`` use
+it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Problem:
 
 
 def hint_for(runner: str, text: str) -> str:
-    """What to type after a runner failed.
+    """Return what to type after a runner failed.
 
     Args:
         runner: its name.
@@ -56,7 +57,7 @@ def hint_for(runner: str, text: str) -> str:
 
 
 def namespace_hint() -> str:
-    """Which setting of this host forbids user namespaces, and the line that allows them."""
+    """Return which setting of this host forbids user namespaces, and the line that allows them."""
     if _sysctl("kernel/unprivileged_userns_clone") == "0":
         return "as root: sysctl -w kernel.unprivileged_userns_clone=1"
     if _sysctl("user/max_user_namespaces") == "0":
@@ -76,7 +77,9 @@ def _sysctl(name: str) -> str:
 
 
 def _ulimits_hint() -> str:
-    """Returns how podman starts with limits that this user may set: only the machine's root may set more."""
+    """Return how podman starts with limits that this user may set: only the machine's root may set
+    more.
+    """
     words = []
     # podman 4.3 lowers the limit of processes for itself, and then cannot set its default
     for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
@@ -90,7 +93,11 @@ def _containers_conf() -> str:
     named = os.environ.get("CONTAINERS_CONF")
     if named:
         return named
-    return "/etc/containers/containers.conf" if os.geteuid() == 0 else "~/.config/containers/containers.conf"
+    return (
+        "/etc/containers/containers.conf"
+        if os.geteuid() == 0
+        else "~/.config/containers/containers.conf"
+    )
 
 
 def _cgroup_hint() -> str:

@@ -22,7 +22,8 @@ _NVIDIA_DRIVER = re.compile(
 
 
 def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
-    """Returns the device files and folders of a vendor's GPUs on this host, sorted; empty if there are none.
+    """Return the device files and folders of a vendor's GPUs on this host, sorted; empty if there
+    are none.
 
     For AMD, ``dri`` alone is any graphics card: there must be ``kfd`` (or ``dxg``, on WSL) as well.
     """
@@ -33,22 +34,31 @@ def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
 
 
 def is_complete(vendor: GpuVendor) -> bool:
-    """Returns whether this host's device files are all that programs need for a vendor's GPUs.
+    """Return whether this host's device files are all that programs need for a vendor's GPUs.
 
-    NVIDIA's are made by the first program that uses a GPU after a boot, as root: a container cannot.
+    NVIDIA's are made by the first program that uses a GPU after a boot, as root: a container
+    cannot.
     """
     names = {device.name for device in gpu_devices(vendor)}
-    return bool(names) and (vendor != "nvidia" or "dxg" in names or {"nvidiactl", "nvidia-uvm"} <= names)
+    return bool(names) and (
+        vendor != "nvidia" or "dxg" in names or {"nvidiactl", "nvidia-uvm"} <= names
+    )
 
 
 def device_groups(devices: Sequence[Path]) -> list[int]:
-    """Returns the groups, without root's, whose members may use devices or the devices in folders, sorted."""
-    files = [file for device in devices for file in (device.glob("render*") if device.is_dir() else [device])]
+    """Return the groups, without root's, whose members may use devices or the devices in folders,
+    sorted.
+    """
+    files = [
+        file
+        for device in devices
+        for file in (device.glob("render*") if device.is_dir() else [device])
+    ]
     return sorted({file.stat().st_gid for file in files} - {0})
 
 
 def nvidia_libraries() -> dict[str, Path]:
-    """Returns the host's NVIDIA driver libraries by name, as the dynamic loader finds them."""
+    """Return the host's NVIDIA driver libraries by name, as the dynamic loader finds them."""
     ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/usr/sbin:/sbin")
     if not ldconfig:
         return {}
@@ -58,7 +68,9 @@ def nvidia_libraries() -> dict[str, Path]:
 
 
 def parse_ldconfig(text: str) -> dict[str, Path]:
-    """Returns the 64-bit NVIDIA driver libraries that ``ldconfig -p`` lists; the first of a name wins."""
+    """Return the 64-bit NVIDIA driver libraries that ``ldconfig -p`` lists; the first of a name
+    wins.
+    """
     found: dict[str, Path] = {}
     for line in text.splitlines():
         # libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1

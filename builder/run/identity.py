@@ -28,7 +28,7 @@ class Identity:
         return self.uid == os.getuid()
 
     def give(self, tree: Path) -> None:
-        """Changes the owner of a folder and all that is in it, if this is another user.
+        """Change the owner of a folder and all that is in it, if this is another user.
 
         Raises:
             RunnerError: Root is not allowed to on this file system.
@@ -48,7 +48,7 @@ class Identity:
 
 
 def container_root(*, keep_root: bool) -> Identity:
-    """Returns who root in a container is: the user who runs builder, or in place of root a stranger.
+    """Return who root in a container is: the user who runs builder, or in place of root a stranger.
 
     Args:
         keep_root: Root stays root.
@@ -62,6 +62,6 @@ def container_root(*, keep_root: bool) -> Identity:
 
 
 def _contains(id_map: str, number: int) -> bool:
-    """Whether an id of this namespace is in its map (user_namespaces(7))."""
+    """Return whether an id of this namespace is in its map (user_namespaces(7))."""
     ranges = [tuple(map(int, line.split())) for line in id_map.splitlines()]
     return any(first <= number < first + count for first, _, count in ranges)

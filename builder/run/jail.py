@@ -1,13 +1,13 @@
 """Runs one command in an unpacked image, in Linux namespaces. Uses only the standard library.
 
-userns.py starts it as a separate process, because unshare(2) with a user namespace requires a process with
-one thread:
+userns.py starts it as a separate process, because unshare(2) with a user namespace requires a
+process with one thread:
 
     python -I -S -c START FOLDER PLAN STATUS
 
 START imports this module from FOLDER. PLAN and STATUS are numbers of open files: the plan as JSON
-(userns.py: ``_Plan``), and where to write why the command could not start. An empty status file means that
-the command ran, and the exit code is the command's.
+(userns.py: ``_Plan``), and where to write why the command could not start. An empty status file
+means that the command ran, and the exit code is the command's.
 
     UsernsRunner           in the host's namespaces, as an ordinary user or root
        | starts jail.py
@@ -24,21 +24,21 @@ the command ran, and the exit code is the command's.
        | forks, waits, reaps orphans
     start()                changes to the working directory, becomes the command
 
-The order of steps 1 and 4 matters: bind mounts are made from files opened before pivot_root, under paths
-resolved after it. So a symlink in the image cannot lead to a file of the host. Nor can a link into
-/proc/self/fd, because during step 4 the container has no /proc (the current folder is the host's), nor one to
-the host's root, because its path has a random name. Python modules are imported before step 2, so none comes
-from the image.
+The order of steps 1 and 4 matters: bind mounts are made from files opened before pivot_root, under
+paths resolved after it. So a symlink in the image cannot lead to a file of the host. Nor can a link
+into /proc/self/fd, because during step 4 the container has no /proc (the current folder is the
+host's), nor one to the host's root, because its path has a random name. Python modules are imported
+before step 2, so none comes from the image.
 
-Where builder runs as root, the plan's ids are those of nobody on the host: what the image's root reaches of
-the host, it reaches as a stranger. Files are opened (step 1) before this process takes that id, because
-folders above the cache may be closed to strangers.
+Where builder runs as root, the plan's ids are those of nobody on the host: what the image's root
+reaches of the host, it reaches as a stranger. Files are opened (step 1) before this process takes
+that id, because folders above the cache may be closed to strangers.
 
-Where the kernel refuses the overlay to this user (before Linux 5.11), the image's tree is mounted itself,
-read-only, with an empty tmpfs on each folder for temporary files.
+Where the kernel refuses the overlay to this user (before Linux 5.11), the image's tree is mounted
+itself, read-only, with an empty tmpfs on each folder for temporary files.
 
-Exit codes pass up unchanged: the command's, or 128 + n after signal n. SIGTERM and SIGHUP pass down. Each
-process dies with its parent, so nothing is left when builder is killed.
+Exit codes pass up unchanged: the command's, or 128 + n after signal n. SIGTERM and SIGHUP pass
+down. Each process dies with its parent, so nothing is left when builder is killed.
 """
 
 # Few imports: this starts for every command. So no pathlib, hence:
@@ -104,8 +104,8 @@ class HostFiles(NamedTuple):
     image: int
     """The unpacked root file system."""
     changes: tuple[int, int] | None
-    """Folders on disk for what the command changes, and for the overlay's own work; None: in memory, and
-    lost."""
+    """Folders on disk for what the command changes, and for the overlay's own work; None: in
+    memory, and lost."""
     mounts: list[tuple[int, str, bool]]
     """Descriptor, target and readonly of each mount."""
     devices: list[tuple[int, str]]
@@ -125,7 +125,9 @@ def main() -> NoReturn:
 
 
 def exit_with(status: int, work: Callable[[], int]) -> NoReturn:
-    """Ends this process with the exit code of ``work``, or writes into the status file why it failed."""
+    """End this process with the exit code of ``work``, or writes into the status file why it
+    failed.
+    """
     try:
         os._exit(work())
     except Refused as e:
@@ -140,7 +142,9 @@ def exit_with(status: int, work: Callable[[], int]) -> NoReturn:
 
 
 def outside(plan: dict[str, Any], status: int) -> int:
-    """The process that builder started: creates the namespaces and starts process 1 in them."""
+    """Return the process that builder started: creates the namespaces and starts process 1 in
+    them.
+    """
     die_with_parent()
     if plan["uid"] != os.getuid():
         os.setgroups(plan["groups"])
@@ -160,7 +164,7 @@ def outside(plan: dict[str, Any], status: int) -> int:
 
 
 def enter_namespaces(flags: int, uid: int, gid: int) -> None:
-    """Enters new namespaces, in which these ids of the host are root's.
+    """Enter new namespaces, in which these ids of the host are root's.
 
     A process that stays outside writes the ids: inside, only a process's own ids can be written.
     """
@@ -178,13 +182,19 @@ def enter_namespaces(flags: int, uid: int, gid: int) -> None:
     os.close(report)
     _, code = os.waitpid(pid, 0)
     if code:
-        raise Refused(f"root cannot be the user {uid} of the host: {os.strerror(os.WEXITSTATUS(code))}")
+        raise Refused(
+            f"root cannot be the user {uid} of the host: {os.strerror(os.WEXITSTATUS(code))}"
+        )
 
 
 def write_ids(pid: int, uid: int, gid: int) -> int:
-    """Maps root in the namespace of a process; returns 0 or the error number."""
+    """Map root in the namespace of a process; returns 0 or the error number."""
     try:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"0 {uid} 1"),
+            ("gid_map", f"0 {gid} 1"),
+        ):
             write(f"/proc/{pid}/{name}", text)
     except OSError as e:
         return e.errno or 1
@@ -226,7 +236,7 @@ def inside(plan: dict[str, Any], status: int) -> int:
 
 
 def start(plan: dict[str, Any]) -> NoReturn:
-    """Becomes the command."""
+    """Become the command."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     with suppress(OSError):
@@ -239,10 +249,14 @@ def start(plan: dict[str, Any]) -> NoReturn:
 
 
 def supervise(pid: int) -> int:
-    """Waits for a child and reaps orphans; returns the child's exit code, or 128 + n after signal n."""
+    """Wait for a child and reaps orphans; returns the child's exit code, or 128 + n after signal
+    n.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda n, _: os.kill(pid, n))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the command directly
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C in a terminal reaches the command directly
     while True:
         done, code = os.waitpid(-1, 0)
         if done != pid:
@@ -273,7 +287,7 @@ def open_host(plan: dict[str, Any]) -> HostFiles:
 
 
 def register_interpreter(line: str) -> int | None:
-    """Makes the kernel run programs of another processor with qemu, in this namespace only.
+    """Make the kernel run programs of another processor with qemu, in this namespace only.
 
     Args:
         line: the registration, see builder/qemu.py; empty: none is necessary.
@@ -293,15 +307,17 @@ def register_interpreter(line: str) -> int | None:
 def new_root(tree: int, changes: tuple[int, int] | None = None) -> bool:
     """Step 2: mounts the image's tree and changes to it.
 
-    Returns whether it is writable; changes are lost when the namespaces end, unless there are folders for
-    them.
+    Returns whether it is writable; changes are lost when the namespaces end, unless there are
+    folders for them.
     """
     # Any folder will do as a mount point: the host's root is about to be left.
     must("a temporary file system", mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "mode=755"))
     os.chdir("/tmp")
     for name in ("upper", "work", "root"):
         os.mkdir(name, 0o755)
-    upper, work = ("upper", "work") if changes is None else (f"/proc/self/fd/{fd}" for fd in changes)
+    upper, work = (
+        ("upper", "work") if changes is None else (f"/proc/self/fd/{fd}" for fd in changes)
+    )
     layers = f"lowerdir=/proc/self/fd/{tree},upperdir={upper},workdir={work}"
     # userxattr: Linux 5.11 and later, required in a user namespace; older kernels do not know it
     if changes is not None:
@@ -324,7 +340,7 @@ def new_root(tree: int, changes: tuple[int, int] | None = None) -> bool:
 
 
 def make_mount_point(name: str) -> None:
-    """Creates a folder unless it exists. Refuses symlinks, which may lead to the host."""
+    """Create a folder unless it exists. Refuses symlinks, which may lead to the host."""
     try:
         is_folder = stat.S_ISDIR(os.lstat(name).st_mode)
     except FileNotFoundError:
@@ -335,17 +351,20 @@ def make_mount_point(name: str) -> None:
 
 
 def enter_root() -> str:
-    """Step 3: makes the current folder the root, with an empty /dev; returns where the host's root is in it.
+    """Step 3: makes the current folder the root, with an empty /dev; returns where the host's root
+    is in it.
 
-    No link of the image can lead there, because the image does not know the name. (A host's root at / would
-    be reached by the link "usr/..".)
+    No link of the image can lead there, because the image does not know the name. (A host's root at
+    / would be reached by the link "usr/..".)
     """
     must("/dev", mount("tmpfs", "dev", "tmpfs", NOSUID, "mode=755"))
     old = f"dev/{os.urandom(16).hex()}"
     os.mkdir(old)
     number = _PIVOT_ROOT.get(platform.machine())
     if number is None:
-        raise Refused(f"the number of the system call pivot_root is not known on {platform.machine()}")
+        raise Refused(
+            f"the number of the system call pivot_root is not known on {platform.machine()}"
+        )
     must("the new root", LIBC.syscall(number, b".", os.fsencode(old)))
     return f"/{old}"
 
@@ -391,13 +410,16 @@ def leave_host(host: HostFiles, old_root: str) -> None:
 
 
 def fill_dev(devices: list[tuple[int, str]], shm_size: str) -> None:
-    """Fills /dev with the given devices of the host and no others."""
+    """Fill /dev with the given devices of the host and no others."""
     for fd, path in devices:
-        bind(fd, path, readonly=True)  # a device can still be written, but not its owner, mode and folder
+        bind(
+            fd, path, readonly=True
+        )  # a device can still be written, but not its owner, mode and folder
 
     os.mkdir("/dev/shm")
     must(
-        "/dev/shm", mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NOEXEC | NODEV, f"mode=1777,size={shm_size}")
+        "/dev/shm",
+        mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NOEXEC | NODEV, f"mode=1777,size={shm_size}"),
     )
     os.mkdir("/dev/pts")
     options = "newinstance,ptmxmode=0666,mode=0620"
@@ -415,7 +437,9 @@ def fill_dev(devices: list[tuple[int, str]], shm_size: str) -> None:
 
 
 def bind(fd: int, target: str, *, readonly: bool) -> None:
-    """Mounts an open file or folder of the host at a path of the new root, and creates the path if needed."""
+    """Mount an open file or folder of the host at a path of the new root, and creates the path if
+    needed.
+    """
     if not os.path.exists(target):
         try:
             if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -424,7 +448,9 @@ def bind(fd: int, target: str, *, readonly: bool) -> None:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError as e:
-            raise Refused(f"cannot create the mount point {target} in the image: {e.strerror}") from None
+            raise Refused(
+                f"cannot create the mount point {target} in the image: {e.strerror}"
+            ) from None
     bind_file(fd, target, readonly=readonly)
 
 
@@ -432,12 +458,12 @@ def bind(fd: int, target: str, *, readonly: bool) -> None:
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill this process when its parent ends."""
+    """Have the kernel kill this process when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def read(path: str) -> str:
-    """The text of a file; empty if it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as f:
             return f.read()
@@ -446,7 +472,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, text: str, flags: int = 0) -> None:
-    """Writes a text with one write(2), as files below /proc require."""
+    """Write a text with one write(2), as files below /proc require."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o644)
     try:
         os.write(fd, os.fsencode(text))
@@ -455,7 +481,7 @@ def write(path: str, text: str, flags: int = 0) -> None:
 
 
 def start_loopback() -> None:
-    """Starts the network interface ``lo``, through which PyTorch's processes communicate."""
+    """Start the network interface ``lo``, through which PyTorch's processes communicate."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         request = struct.pack("16sh", b"lo", 0)
         answer = fcntl.ioctl(s, _SIOCGIFFLAGS, request + bytes(22))

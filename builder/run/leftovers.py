@@ -1,7 +1,8 @@
 """Images and containers that builder leaves in the storage of docker and podman, and their removal.
 
-Each name has the process that made it in it (:mod:`builder.store.temporary`). An image is loaded once per
-process and removed when the process ends; those of killed processes are removed by the next run.
+Each name has the process that made it in it (:mod:`builder.store.temporary`). An image is loaded
+once per process and removed when the process ends; those of killed processes are removed by the
+next run.
 """
 
 from __future__ import annotations
@@ -23,32 +24,34 @@ _loaded: dict[tuple[str, str], tuple[str, Callable[[], object]]] = {}
 
 
 def new_tag() -> str:
-    """A new tag or container name that names this process."""
+    """Return a new tag or container name that names this process."""
     return temporary_name()
 
 
 def loaded(runner: str, digest: str) -> str | None:
-    """The id of an image that this process has loaded into an engine; None if it has not."""
+    """Return the id of an image that this process has loaded into an engine; None if it has not."""
     found = _loaded.get((runner, digest))
     return found[0] if found else None
 
 
 def remember(runner: str, digest: str, image_id: str, remove: Callable[[], object]) -> None:
-    """Records an image that this process has loaded; ``remove`` is called when the process ends."""
+    """Record an image that this process has loaded; ``remove`` is called when the process ends."""
     if not _loaded:
         atexit.register(remove_loaded)
     _loaded[runner, digest] = (image_id, remove)
 
 
 def remove_loaded(runner: str | None = None) -> None:
-    """Removes the images that this process has loaded, of one runner or of all."""
+    """Remove the images that this process has loaded, of one runner or of all."""
     for key in [key for key in _loaded if runner in (None, key[0])]:
-        with contextlib.suppress(Exception):  # the engine has ended, or somebody uses or removed the image
+        with contextlib.suppress(
+            Exception
+        ):  # the engine has ended, or somebody uses or removed the image
             _loaded.pop(key)[1]()
 
 
 def is_left_behind(name: str) -> bool:
-    """Returns whether a process of this host that was killed has left an image or a container."""
+    """Return whether a process of this host that was killed has left an image or a container."""
     found = _WRITER.search(name)
     writer = writer_of(found[0]) if found else None
     return writer is not None and writer.is_here() and not writer.is_running()

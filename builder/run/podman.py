@@ -35,7 +35,8 @@ _PLAIN_FOLDER = Path("/tmp")  # noqa: S108
 
 
 class PodmanRunner(EngineRunner):
-    """Runs images with podman, as root or rootless, with podman's own configuration (CONTAINERS_CONF ...).
+    """Runs images with podman, as root or rootless, with podman's own configuration
+    (CONTAINERS_CONF ...).
 
     Loads missing images, and removes them when the process ends.
     """
@@ -57,7 +58,15 @@ class PodmanRunner(EngineRunner):
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
     ) -> Completed:
         name = container_name()
-        run = [self.name, "run", *(["--rm"] if archive is None else []), "--name", name, "--pull", "never"]
+        run = [
+            self.name,
+            "run",
+            *(["--rm"] if archive is None else []),
+            "--name",
+            name,
+            "--pull",
+            "never",
+        ]
         run += [*_arguments(options), *self.gpu_options(options.gpu)]
         variables_of_run = variable_options(options.env, self._settings.tmpdir)
         with self.storage() as storage, variables_of_run as (variables, environ):
@@ -95,14 +104,14 @@ class PodmanRunner(EngineRunner):
             raise _error(self.name, f"{self.name} {command[1]} failed: {reason(done.stderr)}")
 
     def gpu_options(self, gpu: GpuVendor) -> list[str]:
-        """Returns options that make the host's GPUs available in a container."""
+        """Return options that make the host's GPUs available in a container."""
         devices = gpu_devices(gpu)
         if gpu == "amd" and devices:
             return [*(f"--device={device}" for device in devices), "--group-add=keep-groups"]
         return ["--device=nvidia.com/gpu=all"] if devices else []
 
     def _check_started(self, done: Completed) -> None:
-        """Raises RunnerError if podman itself failed, and not the command in the container."""
+        """Raise RunnerError if podman itself failed, and not the command in the container."""
         errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
         if done.returncode == 125 or (done.returncode in (126, 127) and errors):
             message = errors[-1] if errors else reason(done.stderr)
@@ -110,9 +119,11 @@ class PodmanRunner(EngineRunner):
 
 
 class PodmanHpcRunner(PodmanRunner):
-    """Runs images with podman-hpc: podman with the storage, the GPUs and the libraries of an HPC site.
+    """Runs images with podman-hpc: podman with the storage, the GPUs and the libraries of an HPC
+    site.
 
-    An image that was not migrated (squashed for all nodes) before is loaded into the storage of this node.
+    An image that was not migrated (squashed for all nodes) before is loaded into the storage of
+    this node.
     """
 
     name = "podman-hpc"
@@ -128,7 +139,9 @@ class PodmanStorage(Storage):
 
     host = "localhost/"
 
-    def __init__(self, program: str, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
+    def __init__(
+        self, program: str, settings: Settings, store: Store, reporter: Reporter = QUIET
+    ) -> None:
         self.program = program
         self._settings = settings
         self._store = store
@@ -196,17 +209,21 @@ class PodmanStorage(Storage):
                     remove_tree(path)
 
 
-def remove(command: Sequence[str], reporter: Reporter, env: Mapping[str, str] | None = None) -> None:
-    """Runs a command of podman that removes an image or a container, to its end; it may fail.
+def remove(
+    command: Sequence[str], reporter: Reporter, env: Mapping[str, str] | None = None
+) -> None:
+    """Run a command of podman that removes an image or a container, to its end; it may fail.
 
-    With the driver vfs this takes minutes. podman first forgets an image and then deletes its layers. If it
-    is killed, layers stay that none of its commands finds (podman 4.3); only loading and removing the same
-    image again deletes them. Hence no time limit, and a session of its own: podman continues when Ctrl-C, a
-    closed terminal or kill -9 ends builder.
+    With the driver vfs this takes minutes. podman first forgets an image and then deletes its
+    layers. If it is killed, layers stay that none of its commands finds (podman 4.3); only loading
+    and removing the same image again deletes them. Hence no time limit, and a session of its own:
+    podman continues when Ctrl-C, a closed terminal or kill -9 ends builder.
     """
     nothing = subprocess.DEVNULL
     with working(reporter, f"removing what builder loaded into {command[0]}"):
-        started = subprocess.Popen(command, env=env, stdout=nothing, stderr=nothing, start_new_session=True)
+        started = subprocess.Popen(
+            command, env=env, stdout=nothing, stderr=nothing, start_new_session=True
+        )
         started.wait()
 
 
@@ -216,12 +233,15 @@ def _error(program: str, message: str) -> RunnerError:
 
 
 def migrated_ids(program: str) -> frozenset[str]:
-    """Returns the ids of the images in podman-hpc's read-only storage, which all nodes see: ``sha256:...``.
+    """Return the ids of the images in podman-hpc's read-only storage, which all nodes see:
+    ``sha256:...``.
 
-    Of podman-hpc's commands only ``images`` and ``run`` look there: ``image exists`` and ``image inspect`` do
-    not (podman-hpc 1.1.4).
+    Of podman-hpc's commands only ``images`` and ``run`` look there: ``image exists`` and ``image
+    inspect`` do not (podman-hpc 1.1.4).
     """
-    done = execute([program, "images", "--no-trunc", "--format", "{{.ReadOnly}} {{.ID}}"], timeout_s=60)
+    done = execute(
+        [program, "images", "--no-trunc", "--format", "{{.ReadOnly}} {{.ID}}"], timeout_s=60
+    )
     lines = [line.split() for line in done.stdout.splitlines()]
     return frozenset(words[1] for words in lines if len(words) == 2 and words[0] == "true")
 
@@ -248,19 +268,21 @@ def _arguments(options: RunOptions) -> list[str]:
 def variable_options(
     env: Mapping[str, str], folder: Path
 ) -> Iterator[tuple[list[str], dict[str, str] | None]]:
-    """Returns options that set variables in the container, and the environment that podman itself needs for
-    that.
+    """Return options that set variables in the container, and the environment that podman itself
+    needs for that.
 
-    Values may be secret, so they are never on a command line. They are in a file in ``folder`` that only this
-    user can read. A file has one line per variable, so values of several lines are passed through podman's
-    own environment.
+    Values may be secret, so they are never on a command line. They are in a file in ``folder`` that
+    only this user can read. A file has one line per variable, so values of several lines are passed
+    through podman's own environment.
 
     Raises:
         RunnerError: A name cannot be that of a variable.
     """
     for name in env:
         if not re.fullmatch(r"[^=\s#\0][^=\s\0]*", name):
-            raise RunnerError(f"{name!r} is not a valid name of an environment variable", "correct it")
+            raise RunnerError(
+                f"{name!r} is not a valid name of an environment variable", "correct it"
+            )
     if not env:
         yield [], None
         return
@@ -280,7 +302,8 @@ def variable_options(
 
 @contextlib.contextmanager
 def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
-    """Writes the image into a temporary OCI layout (hard links to the cache) and returns ``oci:DIR:TAG``.
+    """Write the image into a temporary OCI layout (hard links to the cache) and returns
+    ``oci:DIR:TAG``.
 
     Raises:
         ImageError: A layer is not on this machine.

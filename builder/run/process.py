@@ -48,7 +48,8 @@ def execute(
     pass_fds: Sequence[int] = (),
     on_line: Callable[[str], None] | None = None,
 ) -> Completed:
-    """Runs a command of the host. After a timeout, Ctrl-C or any error, it and its children are killed.
+    """Run a command of the host. After a timeout, Ctrl-C or any error, it and its children are
+    killed.
 
     Args:
         command: The program and its arguments.
@@ -68,7 +69,9 @@ def execute(
         with _ctrl_c_waits():
             process = _start(command, env, capture, pass_fds)
             outputs = ((process.stdout, ProcessOutput()), (process.stderr, ProcessOutput(on_line)))
-            readers += [_OutputReader(stream, process, output) for stream, output in outputs if stream]
+            readers += [
+                _OutputReader(stream, process, output) for stream, output in outputs if stream
+            ]
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
         if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
@@ -76,11 +79,15 @@ def execute(
 
     if timed_out:  # a child outside the group may still hold the outputs open
         _wait(process, readers, GRACE_PERIOD_S)
-    return _result(str(command[0]), process.returncode, [reader.output for reader in readers], timed_out)
+    return _result(
+        str(command[0]), process.returncode, [reader.output for reader in readers], timed_out
+    )
 
 
-def _result(program: str, code: int, outputs: Sequence[ProcessOutput], timed_out: bool) -> Completed:
-    """Returns how a command ended; there are no outputs if they were not captured."""
+def _result(
+    program: str, code: int, outputs: Sequence[ProcessOutput], timed_out: bool
+) -> Completed:
+    """Return how a command ended; there are no outputs if they were not captured."""
     for output in outputs:
         output.check(program)
     out, err = (output.text for output in outputs) if outputs else ("", "")
@@ -91,7 +98,10 @@ def _result(program: str, code: int, outputs: Sequence[ProcessOutput], timed_out
 
 
 def _start(
-    command: Sequence[str | Path], env: Mapping[str, str] | None, capture: bool, pass_fds: Sequence[int]
+    command: Sequence[str | Path],
+    env: Mapping[str, str] | None,
+    capture: bool,
+    pass_fds: Sequence[int],
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE if capture else None
     try:
@@ -146,7 +156,7 @@ class ProcessOutput:
         return len(self.data) > MAX_OUTPUT
 
     def check(self, program: str) -> None:
-        """Raises RunnerError if it is too long, and the program was killed for that."""
+        """Raise RunnerError if it is too long, and the program was killed for that."""
         if self.too_long:
             raise RunnerError(
                 f"{program} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
@@ -159,7 +169,7 @@ class ProcessOutput:
         return self.data.decode(errors="replace")
 
     def add(self, block: bytes) -> None:
-        """Adds what was read, and passes on the lines that are complete."""
+        """Add what was read, and passes on the lines that are complete."""
         searched = len(self.data)
         self.data += block
         end = self.data.rfind(b"\n", searched) + 1
@@ -170,9 +180,13 @@ class ProcessOutput:
 
 
 class _OutputReader(threading.Thread):
-    """Reads an output of a process to its end, and kills the process if it is longer than allowed."""
+    """Reads an output of a process to its end, and kills the process if it is longer than
+    allowed.
+    """
 
-    def __init__(self, stream: IO[bytes], process: subprocess.Popen[bytes], output: ProcessOutput) -> None:
+    def __init__(
+        self, stream: IO[bytes], process: subprocess.Popen[bytes], output: ProcessOutput
+    ) -> None:
         super().__init__(daemon=True)  # a process that left the group may never close the output
         self.output = output
         self._stream = stream
@@ -192,7 +206,7 @@ class _OutputReader(threading.Thread):
 def _wait(
     process: subprocess.Popen[bytes], readers: Sequence[_OutputReader], timeout_s: float | None
 ) -> bool:
-    """Waits for the end of a process and its outputs; returns False after the time limit."""
+    """Wait for the end of a process and its outputs; returns False after the time limit."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     for reader in readers:
         reader.join(None if end is None else max(0.0, end - time.monotonic()))
@@ -206,7 +220,7 @@ def _wait(
 
 
 def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
-    """Sends SIGTERM, then SIGKILL, to a process or its group."""
+    """Send SIGTERM, then SIGKILL, to a process or its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if group:
@@ -223,12 +237,12 @@ def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
 
 
 def reason(text: str) -> str:
-    """Returns the first line that is not empty."""
+    """Return the first line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else "no reason given"
 
 
 def tail(lines: Iterable[str], count: int = 15) -> str:
-    """Returns the last lines that are not empty, indented, for an error message."""
+    """Return the last lines that are not empty, indented, for an error message."""
     written = [line for line in lines if line.strip()]
     return "\n".join(f"    {line.rstrip()}" for line in written[-count:])

@@ -1,8 +1,8 @@
 """Unpacked images, OCI and SIF, in the cache: one folder per image and user, complete or absent.
 
-So are the layers of OCI images, each in its own folder. What images have in common is unpacked once: the
-files of an image are hard links to those of its layers.
-Containers never write into the tree, so links are safe.
+So are the layers of OCI images, each in its own folder. What images have in common is unpacked
+once: the files of an image are hard links to those of its layers. Containers never write into the
+tree, so links are safe.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def cached_rootfs(
     *,
     owner: Identity | None = None,
 ) -> Path:
-    """Returns the root file system of an image, unpacked on first use. All files belong to one user.
+    """Return the root file system of an image, unpacked on first use. All files belong to one user.
 
-    It stays in the cache until this process ends. Older images of the target are removed when another one is
-    unpacked, with the layers that only they have, see :mod:`builder.store.unpacked`.
+    It stays in the cache until this process ends. Older images of the target are removed when
+    another one is unpacked, with the layers that only they have, see :mod:`builder.store.unpacked`.
 
     Args:
         image: An image or a SIF, with all layers on this machine.
@@ -80,7 +80,9 @@ def cached_rootfs(
 
 def _target(image: Image | SifImage) -> str:
     """Return the target of an image, by its label; ``other`` if it has none."""
-    config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+    config = (
+        read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+    )
     labels = (config.get("config") or {}).get("Labels") or {}
     target = str(labels.get(_TARGET_LABEL, ""))
     return target if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target) else "other"
@@ -104,7 +106,7 @@ class _Unpacking:
         self._advance = functools.partial(reporter.advance, _TASK)
 
     def unpack(self, image: Image | SifImage, folder: Path) -> None:
-        """Unpacks an image into its folder."""
+        """Unpack an image into its folder."""
         if isinstance(image, SifImage):
             self._require_space(3 * image.size)
             with working(self._reporter, _TASK), self._new_folder(folder) as temporary:
@@ -125,7 +127,7 @@ class _Unpacking:
         return layer_folder(self._rootfs, layer.descriptor.digest, self._owner.uid)
 
     def _source(self, layer: Layer, used: contextlib.ExitStack) -> Source:
-        """Unpacks a layer that the cache does not have; it stays there until ``used`` is closed."""
+        """Unpack a layer that the cache does not have; it stays there until ``used`` is closed."""
         folder = self._folder(layer)
         while (fd := open_used(folder)) is None:
             with self._store.lock(f"rootfs {folder.name}"):
@@ -137,14 +139,18 @@ class _Unpacking:
 
     @contextlib.contextmanager
     def _new_folder(self, folder: Path) -> Iterator[Path]:
-        """Return a temporary name for a folder, which gets its owner and its name at the end of the block.
+        """Return a temporary name for a folder, which gets its owner and its name at the end of the
+        block.
 
-        Where locks do not work, another process may have unpacked the same meanwhile: its folder stays.
+        Where locks do not work, another process may have unpacked the same meanwhile: its folder
+            stays.
         """
         temporary = temporary_beside(folder)
         try:
             yield temporary
-            os.utime(temporary)  # else it has the image's time, and looks like a tree that was left behind
+            os.utime(
+                temporary
+            )  # else it has the image's time, and looks like a tree that was left behind
             self._owner.give(temporary)
             try:
                 temporary.replace(folder)

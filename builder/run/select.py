@@ -1,4 +1,6 @@
-"""Chooses a runner: docker, podman-hpc, podman, apptainer, or user namespaces without a container engine."""
+"""Chooses a runner: docker, podman-hpc, podman, apptainer, or user namespaces without a container
+engine.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,12 @@ ENGINE_NAMES = ("podman-hpc", "docker", "podman")
 def runners(
     settings: Settings, store: Store, reporter: Reporter = QUIET, *, gpu: GpuVendor = "none"
 ) -> list[Runner]:
-    """Returns all runners in the order in which they are tried for an image; nothing is started yet.
+    """Return all runners in the order in which they are tried for an image; nothing is started yet.
 
-    It is that of :data:`RUNNER_NAMES`, with exceptions for an image for GPUs. podman-hpc comes first, because
-    it has the settings of its site's GPUs. Where device files are missing, engines come before the runners
-    that pass on what is in /dev: an engine can make the files, or be on another machine.
+    It is that of :data:`RUNNER_NAMES`, with exceptions for an image for GPUs. podman-hpc comes
+    first, because it has the settings of its site's GPUs. Where device files are missing, engines
+    come before the runners that pass on what is in /dev: an engine can make the files, or be on
+    another machine.
     """
     found = [runner(settings, store, reporter) for runner in runner_classes()]
     if gpu != "none":
@@ -42,7 +45,7 @@ def runners(
 
 
 def runner_classes() -> tuple[type[Runner], ...]:
-    """Returns the runners' classes in the order of :data:`RUNNER_NAMES`."""
+    """Return the runners' classes in the order of :data:`RUNNER_NAMES`."""
     from builder.run.apptainer import ApptainerRunner
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanHpcRunner, PodmanRunner
@@ -60,10 +63,10 @@ def find_runner(
     gpu: GpuVendor = "none",
     without: Collection[str] = (),
 ) -> Runner:
-    """Returns the first runner that works on this host, or the named one.
+    """Return the first runner that works on this host, or the named one.
 
-    An engine is tried with a tiny container first: it may answer, load an image of gigabytes, and only then
-    fail. The named runner is not tried, because nothing could take its place.
+    An engine is tried with a tiny container first: it may answer, load an image of gigabytes, and
+    only then fail. The named runner is not tried, because nothing could take its place.
 
     Args:
         settings: Cache and temporary folder.

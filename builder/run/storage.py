@@ -1,7 +1,7 @@
 """What docker and podman do alike: images and containers of builder in an engine's storage.
 
-Images of the runners are removed when the process ends. Those of ``build --load`` and ``builder run`` stay
-there as ``builder/TARGET:latest``, so that the next run starts at once.
+Images of the runners are removed when the process ends. Those of ``build --load`` and ``builder
+run`` stay there as ``builder/TARGET:latest``, so that the next run starts at once.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class EngineRunner(Runner):
     def run_recorded(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
     ) -> Completed:
-        """Run a command without entry point, and save the image with what the command changed on top.
+        """Run a command without entry point, and save the image with what the command changed on
+        top.
 
         Args:
             image: the image.
@@ -169,13 +170,17 @@ class EngineRunner(Runner):
     def _run(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
     ) -> Completed:
-        """Run a command whose options are checked; with ``archive``, save the container after success."""
+        """Run a command whose options are checked; with ``archive``, save the container after
+        success.
+        """
 
     @abstractmethod
     def storage(self) -> contextlib.AbstractContextManager[Storage]:
         """Open the engine's storage."""
 
     def keep(self, image: Image, target: str) -> str:
-        """Load a target's image for more than this process, and return its id; see :meth:`Storage.keep`."""
+        """Load a target's image for more than this process, and return its id; see
+        :meth:`Storage.keep`.
+        """
         with self.storage() as storage:
             return storage.keep(image, target)

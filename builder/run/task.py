@@ -1,4 +1,5 @@
-"""Runs a program in a container of an image, with a folder that it shares with builder, limits and a log.
+"""Runs a program in a container of an image, with a folder that it shares with builder, limits and
+a log.
 
 Builds of wheels and the compiler of modules are such tasks; build steps share the log.
 """
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class TaskLog:
-    """The output of a task, without credentials: reported line by line, and in a file of the cache's logs.
+    """The output of a task, without credentials: reported line by line, and in a file of the
+    cache's logs.
 
     Args:
         settings: the cache.
@@ -83,7 +85,9 @@ class Task:
     timeout_s: float | None = None
 
 
-def run_task(task: Task, image: Image | SifImage, runner: Runner, output: TaskLog | None = None) -> Completed:
+def run_task(
+    task: Task, image: Image | SifImage, runner: Runner, output: TaskLog | None = None
+) -> Completed:
     """Run a task in a temporary container. The folder then belongs to the container's root.
 
     The program may have left anything in the folder: read its files with ``read_foreign``.

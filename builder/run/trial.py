@@ -1,6 +1,7 @@
 """Tries a runner: runs a program of 132 bytes in a container, and leaves nothing behind.
 
-An engine can answer and still be unable to start a container, so only this shows that a runner works.
+An engine can answer and still be unable to start a container, so only this shows that a runner
+works.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CODE = {
 
 
 def try_runner(kind: type[Runner]) -> Problem | None:
-    """Returns None if a runner runs a container on this host, else why not, within seconds.
+    """Return None if a runner runs a container on this host, else why not, within seconds.
 
     The program needs no network and no file of this host.
     """
@@ -53,21 +54,29 @@ def try_runner(kind: type[Runner]) -> Problem | None:
         if platform.machine() not in _CODE:
             return None
         try:
-            done = runner.run(trial_image(settings, store), [_PROGRAM], RunOptions(timeout_s=_TIMEOUT_S))
+            done = runner.run(
+                trial_image(settings, store), [_PROGRAM], RunOptions(timeout_s=_TIMEOUT_S)
+            )
         except BuilderError as e:
             return Problem(e.message, e.hint)
         finally:
             remove_loaded(kind.name)
     if done.timed_out:
-        return Problem(f"no container ended within {_TIMEOUT_S:.0f} s", "the engine or its storage may hang")
+        return Problem(
+            f"no container ended within {_TIMEOUT_S:.0f} s", "the engine or its storage may hang"
+        )
     if done.returncode != _EXIT_CODE:
         text = done.stderr.strip() or f"exit code {done.returncode}"
-        return Problem(f"could not run a container: {text.splitlines()[-1]}", hint_for(kind.name, text))
+        return Problem(
+            f"could not run a container: {text.splitlines()[-1]}", hint_for(kind.name, text)
+        )
     return None
 
 
 def trial_image(settings: Settings, store: Store) -> Image:
-    """An image of one program and the folders that container engines expect, for this processor."""
+    """Return an image of one program and the folders that container engines expect, for this
+    processor.
+    """
     folders = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "var/tmp")
     program = trial_program(platform.machine())
     layer = make_layer(
@@ -83,7 +92,9 @@ def trial_image(settings: Settings, store: Store) -> Image:
 
 
 def trial_program(machine: str) -> bytes:
-    """A static ELF program that ends with exit code 42: one header, one segment, three instructions."""
+    """Return a static ELF program that ends with exit code 42: one header, one segment, three
+    instructions.
+    """
     number, code = _CODE[machine]
     address, headers = 0x400000, 64 + 56
     size = headers + len(code)

@@ -1,5 +1,5 @@
-"""The user-namespace runner: unpacked layers and user namespaces. It needs no container engine, no root and
-no set-up.
+"""The user-namespace runner: unpacked layers and user namespaces. It needs no container engine, no
+root and no set-up.
 
 This module prepares the run; jail.py does what happens inside the namespaces.
 """
@@ -18,7 +18,15 @@ from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.qemu import cannot_run, emulation
-from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions, check_mounts
+from builder.run.base import (
+    DEFAULT_OPTIONS,
+    ImageConfig,
+    Mount,
+    Network,
+    Runner,
+    RunOptions,
+    check_mounts,
+)
 from builder.run.confine import seccomp_library
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices, nvidia_libraries
@@ -27,7 +35,9 @@ from builder.run.process import Completed, execute
 from builder.run.rootfs import cached_rootfs
 
 #: Imports jail.py without the packages of the environment, which are many.
-_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.run.jail import main; main()"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.run.jail import main; main()"
+)
 _FOLDER = Path(__file__).parents[2]
 #: Where the host's driver libraries are in the container.
 _DRIVER_FOLDER = "/run/builder-driver"
@@ -61,7 +71,8 @@ class _Plan:
     shm_size: str = _SHM_SIZE
     """Size of /dev/shm."""
     changes: str = ""
-    """A folder with the folders ``upper`` and ``work``: what the command changes is in ``upper`` after it.
+    """A folder with the folders ``upper`` and ``work``: what the command changes is in ``upper``
+    after it.
     Empty: changes are lost."""
     emulate_root: bool = False
     """See :class:`builder.run.confine.Filter`."""
@@ -70,10 +81,11 @@ class _Plan:
 
 
 class UsernsRunner(Runner):
-    """Runs images as root or as an ordinary user, who is root inside. The image's own user is ignored.
+    """Runs images as root or as an ordinary user, who is root inside. The image's own user is
+    ignored.
 
-    confine.py takes from the container what it could use against the host. In addition, builder's root is not
-    the container's (a stranger is, see identity.py), unless the options say so.
+    confine.py takes from the container what it could use against the host. In addition, builder's
+    root is not the container's (a stranger is, see identity.py), unless the options say so.
     """
 
     name = "userns"
@@ -91,7 +103,9 @@ class UsernsRunner(Runner):
         root = container_root(keep_root=options.keep_root)
         folder = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
         if seccomp_library() is None:
-            self._reporter.warn("libseccomp is not installed: the image's system calls are not filtered")
+            self._reporter.warn(
+                "libseccomp is not installed: the image's system calls are not filtered"
+            )
 
         env = {"HOME": "/root", **config.env, **options.env}
         devices = gpu_devices(options.gpu)
@@ -121,9 +135,10 @@ class UsernsRunner(Runner):
 def run_recorded(
     rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions, interpreter: str = ""
 ) -> Completed:
-    """Runs a command in an unpacked image and records in ``changes/upper`` what it changes there.
+    """Run a command in an unpacked image and records in ``changes/upper`` what it changes there.
 
-    Its root can do what a package's script does as root, see :data:`builder.run.confine.EMULATED_CALLS`.
+    Its root can do what a package's script does as root, see
+    :data:`builder.run.confine.EMULATED_CALLS`.
 
     Args:
         rootfs: The unpacked image, whose files belong to :func:`container_root`. It stays as it is.
@@ -133,8 +148,8 @@ def run_recorded(
         interpreter: See :func:`interpreter_of`.
 
     Returns:
-        The result. ``changes/upper`` is the upper folder of an overlay: whiteouts are character devices 0/0,
-        and the attribute ``user.overlay.opaque`` marks opaque folders.
+        The result. ``changes/upper`` is the upper folder of an overlay: whiteouts are character
+        devices 0/0, and the attribute ``user.overlay.opaque`` marks opaque folders.
 
     Raises:
         RunnerError: The command could not be started.
@@ -162,7 +177,7 @@ def run_recorded(
 
 
 def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
-    """The registration of what runs programs for a processor; empty if this host's own does.
+    """Return the registration of what runs programs for a processor; empty if this host's own does.
 
     Raises:
         RunnerError: This host cannot run them.
@@ -175,7 +190,7 @@ def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
 
 
 def namespaces_problem() -> str | None:
-    """Returns None if this user can start a container in user namespaces, else the reason."""
+    """Return None if this user can start a container in user namespaces, else the reason."""
     # not in the cache, because a check must not create one
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         root = container_root(keep_root=False)
@@ -200,9 +215,10 @@ def _mount_plan(mount: Mount) -> dict[str, str | bool]:
 
 
 def _start(plan: _Plan, options: RunOptions) -> Completed:
-    """Runs jail.py with the time limit and the outputs of the options.
+    """Run jail.py with the time limit and the outputs of the options.
 
-    The plan is passed through an open file and not on the command line, because variables may be secret.
+    The plan is passed through an open file and not on the command line, because variables may be
+    secret.
 
     Raises:
         RunnerError: The command could not be started; the message contains the reason.

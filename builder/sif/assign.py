@@ -1,10 +1,11 @@
 """Decides which layers of an image become which partition of a layered SIF.
 
-A new version of a package should change only few and small partitions, so that the others come from the cache
-and need not be copied to another host again. So packages are distributed by the hash of their names, which no
-other package influences, and by size: small ones change most often and are shared by most environments, so
-they are not in one partition with a package of a gigabyte. Layers of packages never hide each other's files,
-so their order does not matter. The layers before and after them stay in their order, in separate partitions::
+A new version of a package should change only few and small partitions, so that the others come from
+the cache and need not be copied to another host again. So packages are distributed by the hash of
+their names, which no other package influences, and by size: small ones change most often and are
+shared by most environments, so they are not in one partition with a package of a gigabyte. Layers
+of packages never hide each other's files, so their order does not matter. The layers before and
+after them stay in their order, in separate partitions::
 
     layer                                                            partition
     -----                                                            ---------
@@ -17,12 +18,12 @@ so their order does not matter. The layers before and after them stay in their o
     builder: bytecode of conda group 2: pip   hash("conda group 2")  bytecode-groups-1  (overlay)
     builder: entry point                                             top                (overlay)
 
-"bottom" is left out when it would be empty; "top" also holds the files for the SIF runtime. With ``most``
-overlays there are ``(most - 2) // 5`` partitions of each of the five kinds between them. Layers of compiled
-modules replace the packages' records, so their partitions are above those of all packages; they do not hide
-each other's files either. A package is in the same partition whether modules are compiled or not. When other
-layers lie between the packages, builder did not build the image and the order may matter: everything above
-the base becomes "top".
+"bottom" is left out when it would be empty; "top" also holds the files for the SIF runtime. With
+``most`` overlays there are ``(most - 2) // 5`` partitions of each of the five kinds between them.
+Layers of compiled modules replace the packages' records, so their partitions are above those of all
+packages; they do not hide each other's files either. A package is in the same partition whether
+modules are compiled or not. When other layers lie between the packages, builder did not build the
+image and the order may matter: everything above the base becomes "top".
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class LayerGroup:
     name: str
     layers: tuple[Layer, ...]
     packages: bool
-    """Whether the layers hold packages, or compiled modules, only. Such layers remove nothing, and list all
-    their directories."""
+    """Whether the layers hold packages, or compiled modules, only. Such layers remove nothing, and
+    list all their directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Assignment:
 
 
 def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
-    """Which layers become which partition.
+    """Return which layers become which partition.
 
     Args:
         image: the image. With a base SIF, the layers are those above it.
@@ -100,7 +101,9 @@ def _partitions(layers: Sequence[tuple[LayerTitle, Layer]], count: int) -> list[
 
 
 def _kind(title: LayerTitle, layer: Layer) -> str:
-    """Return the kind of partition of a layer. No version plays a part; a package that grows may move."""
+    """Return the kind of partition of a layer. No version plays a part; a package that grows may
+    move.
+    """
     if title.is_bytecode:
         return "bytecode-groups" if title.is_group else "bytecode-own"
     if layer.descriptor.size >= LARGE:
@@ -109,7 +112,7 @@ def _kind(title: LayerTitle, layer: Layer) -> str:
 
 
 def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
-    """The number of the first layer that is not the base image's."""
+    """Return the number of the first layer that is not the base image's."""
     if base_is_sif:
         return 0
     for number, title in enumerate(titles):
@@ -119,7 +122,9 @@ def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
 
 
 def _builder_titles(image: Image) -> list[str]:
-    """The titles of builder's layers, from the config's history; empty texts for the base's layers."""
+    """Return the titles of builder's layers, from the config's history; empty texts for the base's
+    layers.
+    """
     history = json.loads(image.config).get("history") or ()
     texts = [entry.get("created_by") or "" for entry in history if not entry.get("empty_layer")]
     if len(texts) != len(image.layers):

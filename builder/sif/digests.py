@@ -1,4 +1,6 @@
-"""The digests of SIF files: a SIF of many gigabytes is hashed once, and again only when it changes."""
+"""The digests of SIF files: a SIF of many gigabytes is hashed once, and again only when it
+changes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from builder.store.records import read_record, write_record
 
 
 def sif_digest(path: Path, store: Store) -> str:
-    """The ``sha256:...`` digest of a SIF, computed if it is not recorded."""
+    """Return the ``sha256:...`` digest of a SIF, computed if it is not recorded."""
     digest = remembered_digest(path, store)
     if digest is None:
         looks = fingerprint(path)
@@ -22,7 +24,7 @@ def sif_digest(path: Path, store: Store) -> str:
 
 
 def remembered_digest(path: Path, store: Store) -> str | None:
-    """The digest of a file that has not changed since it was hashed; otherwise None."""
+    """Return the digest of a file that has not changed since it was hashed; otherwise None."""
     known = read_record(_record(path, store))
     if known is None or known["fingerprint"] != fingerprint(path):
         return None
@@ -31,10 +33,11 @@ def remembered_digest(path: Path, store: Store) -> str | None:
 
 
 def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
-    """Records that a file was just hashed.
+    """Record that a file was just hashed.
 
     Args:
-        path: the file. It need not have this name yet: another process may replace it there at any time.
+        path: the file. It need not have this name yet: another process may replace it there at any
+            time.
         store: of this machine.
         digest: of its content.
         looks: its fingerprint, from before it was hashed.
@@ -43,5 +46,7 @@ def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
 
 
 def _record(path: Path, store: Store) -> Path:
-    """A record for each path: the digest is what is looked for, so :meth:`Store.verify` cannot be used."""
+    """Return a record for each path: the digest is what is looked for, so :meth:`Store.verify`
+    cannot be used.
+    """
     return store.folders.sif_record(path)

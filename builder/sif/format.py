@@ -2,7 +2,8 @@
 
 All numbers are little-endian.
 
-A SIF is a header, a table of descriptors, and the objects that they describe. In what builder writes::
+A SIF is a header, a table of descriptors, and the objects that they describe. In what builder
+writes::
 
     0        header
     4096     48 descriptors of 585 bytes, the unused ones zero
@@ -12,8 +13,8 @@ A SIF is a header, a table of descriptors, and the objects that they describe. I
              primary partition          partitions begin at multiples of 4 KiB
              overlay partitions
 
-The runtime mounts the primary partition, and the overlay partitions of its group above it, in the order of
-the table.
+The runtime mounts the primary partition, and the overlay partitions of its group above it, in the
+order of the table.
 """
 
 from __future__ import annotations

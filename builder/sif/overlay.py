@@ -1,13 +1,14 @@
 """What an overlay partition needs because of the partitions below it.
 
-The runtime mounts partitions over each other with overlayfs, which differs from layers in two points:
+The runtime mounts partitions over each other with overlayfs, which differs from layers in two
+points:
 
-- A layer hides everything in a directory with one opaque whiteout. overlayfs needs an extended attribute for
-  that, which builder's partitions do not have. So each name that the partitions below show there is hidden by
-  a separate whiteout.
-- overlayfs takes mode and owner of a directory from the topmost partition that has it. A directory that no
-  layer of the partition lists, only members in it, would get default attributes. So those of the partition
-  below are repeated.
+- A layer hides everything in a directory with one opaque whiteout. overlayfs needs an extended
+  attribute for that, which builder's partitions do not have. So each name that the partitions below
+  show there is hidden by a separate whiteout.
+- overlayfs takes mode and owner of a directory from the topmost partition that has it. A directory
+  that no layer of the partition lists, only members in it, would get default attributes. So those
+  of the partition below are repeated.
 
 For example::
 
@@ -31,7 +32,8 @@ from builder.trees.squashfs.reader import Squashfs
 
 
 def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Member]:
-    """The whiteouts and directories that a partition needs in addition to the members of its layers.
+    """Yield the whiteouts and directories that a partition needs in addition to the members of its
+    layers.
 
     Args:
         merge: the layers of the partition, read to the end.
@@ -56,7 +58,9 @@ def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Mem
 
 
 def _hidden_in(folder: str, merge: Merge, below: _Below) -> Iterator[str]:
-    """The paths below an opaque directory that the lower partitions show and the layers do not have."""
+    """Yield the paths below an opaque directory that the lower partitions show and the layers do
+    not have.
+    """
     for name, member in below.entries(folder).items():
         path = f"{folder}/{name}" if folder else name
         above = merge.kinds.get(path)
@@ -74,7 +78,7 @@ class _Below:
         self._entries: dict[str, dict[str, Member]] = {}
 
     def entries(self, folder: str) -> dict[str, Member]:
-        """The members of a directory by name; empty when there is no such directory."""
+        """Return the members of a directory by name; empty when there is no such directory."""
         if folder not in self._entries:
             self._entries[folder] = {}
             for member, _ in Merge([partition.source(folder) for partition in self._partitions]):
@@ -89,7 +93,9 @@ class _Below:
             self._entries.setdefault(member.path, {})
 
     def find(self, path: str) -> Member | None:
-        """A directory as the topmost partition has it; the root directory as the lowest one has it."""
+        """Return a directory as the topmost partition has it; the root directory as the lowest one
+        has it.
+        """
         partitions = reversed(self._partitions) if path else self._partitions[:1]
         for partition in partitions:
             with Squashfs(partition.path, partition.offset, partition.name, partition.size) as tree:

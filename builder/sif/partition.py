@@ -26,8 +26,8 @@ class SquashfsPart:
     size: int
     """Bytes."""
     digest: str
-    """Identifies the content: ``sha256:...``, or of a base SIF ``sha256:...#NUMBER``, the SIF's digest and
-    the partition."""
+    """Identifies the content: ``sha256:...``, or of a base SIF ``sha256:...#NUMBER``, the SIF's
+    digest and the partition."""
     name: str
     """Its name in the SIF."""
 
@@ -41,7 +41,7 @@ class SquashfsPart:
         return squashfs_source(self.path, self.offset, self.name, below, self.size)
 
     def write(self, out: BinaryIO) -> int:
-        """Copies the squashfs to the current position of a file. Returns its size in bytes.
+        """Copy the squashfs to the current position of a file. Returns its size in bytes.
 
         The kernel copies if it can: some file systems then share the blocks.
         """
@@ -63,15 +63,17 @@ class SquashfsPart:
             while data := source.read(min(self.size - copied, CHUNK)):
                 copied += out.write(data)
         if copied < self.size:
-            raise ImageError(f"{self.path} ended early: it was changed while it was copied", "build again")
+            raise ImageError(
+                f"{self.path} ended early: it was changed while it was copied", "build again"
+            )
         return self.size
 
     def is_intact(self, sif: Path, start: int, store: Store) -> bool:
-        """Whether the bytes at a position of a new SIF match the digest.
+        """Return whether the bytes at a position of a new SIF match the digest.
 
-        The SIF's own digest is made from the bytes that were written, so it cannot show that a bit had
-        flipped in the cache before. Partitions of a base SIF have no digests: the base SIF is hashed instead.
-        What this process has just made is not hashed again.
+        The SIF's own digest is made from the bytes that were written, so it cannot show that a bit
+        had flipped in the cache before. Partitions of a base SIF have no digests: the base SIF is
+        hashed instead. What this process has just made is not hashed again.
         """
         if self.is_base:
             return store.rehash(self.path, self.digest.partition("#")[0])

@@ -1,9 +1,9 @@
 """Makes the partitions of a SIF, or finds them in the cache.
 
-A partition of a layered SIF is made once, and stored as a blob. A record names the blob; its key is a hash of
-everything that the bytes depend on: layers, metadata, compression, time, and the partitions below where they
-matter. The partition of a flat SIF is written into the SIF itself: a second copy of several gigabytes would
-take a disk longer than the compression takes two cores.
+A partition of a layered SIF is made once, and stored as a blob. A record names the blob; its key is
+a hash of everything that the bytes depend on: layers, metadata, compression, time, and the
+partitions below where they matter. The partition of a flat SIF is written into the SIF itself: a
+second copy of several gigabytes would take a disk longer than the compression takes two cores.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PartitionMaker:
     reporter: Reporter
 
     def flat(self) -> PlannedPartition:
-        """One partition that holds everything."""
+        """Return one partition that holds everything."""
         common, own = common_files(self.settings.epoch), self.metadata.files(self.settings.epoch)
         sources = [listed_source(common)]
         if self.base is not None:
@@ -92,18 +92,23 @@ class PartitionMaker:
         return PlannedPartition("root", f"key:{self._hashed_key(key)}", size, write)
 
     def write_plain(self, out: BinaryIO, folders: Files, files: Files) -> None:
-        """Writes a squashfs in which all files belong to root, without what SIF runtimes need.
+        """Write a squashfs in which all files belong to root, without what SIF runtimes need.
 
         Args:
             out: an empty file.
             folders: in it unless the layers have them.
             files: above the layers.
         """
-        sources = [listed_source(folders), *map(self._layer, self.image.layers), listed_source(files)]
+        sources = [
+            listed_source(folders),
+            *map(self._layer, self.image.layers),
+            listed_source(files),
+        ]
         self._squash(out, "root", [_of_root(x) for x in sources], (), _unpacked(self.image.layers))
 
     def layered(self) -> list[SquashfsPart]:
-        """The primary partition, or those of the base SIF, and overlays of the layers above it.
+        """Return the primary partition, or those of the base SIF, and overlays of the layers above
+        it.
 
         Raises:
             ImageError: the base SIF has too many overlay partitions.
@@ -119,7 +124,7 @@ class PartitionMaker:
         return partitions
 
     def _inherited_overlays(self) -> int:
-        """How many overlay partitions the base SIF has."""
+        """Return how many overlay partitions the base SIF has."""
         if self.base is None:
             return 0
         count = len(self.base.sif.partitions) - 1
@@ -132,7 +137,7 @@ class PartitionMaker:
         return count
 
     def _base_partitions(self) -> list[SquashfsPart]:
-        """The partitions of the base SIF, which are copied unchanged."""
+        """Return the partitions of the base SIF, which are copied unchanged."""
         assert self.base is not None
         found = []
         for number, part in enumerate(self.base.sif.partitions):
@@ -141,14 +146,20 @@ class PartitionMaker:
         return found
 
     def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:
-        """The base image's layers, and a script that stops a container without its overlays."""
+        """Return the base image's layers, and a script that stops a container without its
+        overlays.
+        """
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common)]
         sources += [self._layer(layer) for layer in layers]
-        return self._partition("base", key, [*sources, listed_source(guard)], total=_unpacked(layers))
+        return self._partition(
+            "base", key, [*sources, listed_source(guard)], total=_unpacked(layers)
+        )
 
-    def _overlay(self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool) -> SquashfsPart:
+    def _overlay(
+        self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool
+    ) -> SquashfsPart:
         sources = [self._layer(layer) for layer in group.layers]
         key: list[Any] = ["overlay", [layer.descriptor.digest for layer in group.layers]]
         if is_top:
@@ -158,17 +169,20 @@ class PartitionMaker:
         # A partition of packages depends on nothing below: it hides nothing, and lists every directory.
         lower = [] if group.packages else list(partitions)
         total = _unpacked(group.layers)
-        return self._partition(group.name, [*key, [p.digest for p in lower]], sources, lower, total=total)
+        return self._partition(
+            group.name, [*key, [p.digest for p in lower]], sources, lower, total=total
+        )
 
     def _layer(self, layer: Layer) -> Source:
-        """The members of a layer, which is hashed: a flipped bit must not go into a partition.
+        """Return the members of a layer, which is hashed: a flipped bit must not go into a
+        partition.
 
         zstd layers have no checksums, so reading them would not show it.
         """
         return layer_source(layer, self.store, rehash=True)
 
     def _hashed(self, source: Source, path: Path, digest: str) -> Source:
-        """The members in a squashfs, which is hashed first: it has no checksums."""
+        """Yield the members in a squashfs, which is hashed first: it has no checksums."""
 
         def stream() -> Stream:
             if not self.store.rehash(path, digest):
@@ -186,7 +200,7 @@ class PartitionMaker:
         *,
         total: int | None,
     ) -> SquashfsPart:
-        """The partition of a name, from the cache if possible.
+        """Return the partition of a name, from the cache if possible.
 
         Args:
             name: its name in the SIF.
@@ -208,7 +222,9 @@ class PartitionMaker:
         return SquashfsPart(self.store.path(digest), 0, size, digest, name)
 
     def _hashed_key(self, key: Sequence[Any]) -> str:
-        """A hash of everything that a partition depends on: its members, and how they are stored."""
+        """Return a hash of everything that a partition depends on: its members, and how they are
+        stored.
+        """
         level = writer.LEVELS[self.compression]
         described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
         return hashlib.sha256(canonical_json(described)).hexdigest()
@@ -216,7 +232,7 @@ class PartitionMaker:
     def _write(
         self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
     ) -> tuple[str, int]:
-        """Writes a partition into the store. Returns its digest, and its size in bytes."""
+        """Write a partition into the store. Returns its digest, and its size in bytes."""
         temporary = self.store.temporary()
         try:
             with temporary.open("w+b") as out:
@@ -235,7 +251,7 @@ class PartitionMaker:
         lower: Sequence[SquashfsPart],
         total: int | None,
     ) -> int:
-        """Writes a partition at the current position of a file. Returns its size in bytes."""
+        """Write a partition at the current position of a file. Returns its size in bytes."""
         merge = Merge(sources)
         settings = self.settings
         task = f"writing the squashfs partition {name}"
@@ -262,7 +278,9 @@ class PartitionMaker:
 
 
 def _of_root(source: Source) -> Source:
-    """The same members, all of root. A set-user-ID program of another owner becomes an ordinary one."""
+    """Yield the same members, all of root. A set-user-ID program of another owner becomes an
+    ordinary one.
+    """
 
     def stream() -> Stream:
         for member, content in source():
@@ -274,7 +292,9 @@ def _of_root(source: Source) -> Source:
 
 def _unpacked(layers: Sequence[Layer]) -> int | None:
     """About how many bytes the files of layers have; None if that is not known of all."""
-    return sum(layer.unpacked for layer in layers) if all(layer.unpacked for layer in layers) else None
+    return (
+        sum(layer.unpacked for layer in layers) if all(layer.unpacked for layer in layers) else None
+    )
 
 
 def _texts(files: Files) -> list[str]:

@@ -1,8 +1,8 @@
 """A plain squashfs of an image's root file system, as enroot and CSCS's Container Engine take it.
 
-A squashfs has no place for the image's config, so enroot keeps it in four files below ``/etc``. Here they
-have the form that ``enroot import`` gives them (enroot 4.1.2: doc/image-format.md, ``docker::configure`` in
-src/docker.sh); all files belong to root.
+A squashfs has no place for the image's config, so enroot keeps it in four files below ``/etc``.
+Here they have the form that ``enroot import`` gives them (enroot 4.1.2: doc/image-format.md,
+``docker::configure`` in src/docker.sh); all files belong to root.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def write_plain(
     compression: Compression = "gzip",
     reporter: Reporter = QUIET,
 ) -> tuple[str, int]:
-    """Writes an image as a plain squashfs, and returns its digest and size.
+    """Write an image as a plain squashfs, and returns its digest and size.
 
     The same image, compression and epoch produce the same bytes.
 
@@ -102,16 +102,23 @@ def write_plain(
 
 
 def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:
-    """Returns the texts that stand for an image's config, by path.
+    """Return the texts that stand for an image's config, by path.
 
     Args:
         config: the inner part of the image's config.
         digest: of the image, for a comment.
     """
     entrypoint, command = list(config.get("Entrypoint") or ()), list(config.get("Cmd") or ())
-    labels = [f"# {one_line(key)} {one_line(value)}\n" for key, value in (config.get("Labels") or {}).items()]
-    volumes = [volume for volume in sorted(config.get("Volumes") or {}) if _VOLUME.fullmatch(volume)]
-    mounts = [f"${{ENROOT_ROOTFS}}{v} {v} none x-create=dir,bind,rw,nosuid,nodev\n" for v in volumes]
+    labels = [
+        f"# {one_line(key)} {one_line(value)}\n"
+        for key, value in (config.get("Labels") or {}).items()
+    ]
+    volumes = [
+        volume for volume in sorted(config.get("Volumes") or {}) if _VOLUME.fullmatch(volume)
+    ]
+    mounts = [
+        f"${{ENROOT_ROOTFS}}{v} {v} none x-create=dir,bind,rw,nosuid,nodev\n" for v in volumes
+    ]
     script = _RC.format(
         digest=digest,
         labels="".join(labels),
@@ -137,19 +144,19 @@ def _files(config: Mapping[str, Any], digest: str, time: int) -> Files:
 
 
 def _folders(config: Mapping[str, Any], time: int) -> Files:
-    """The folder of the files and the working folder, for images that do not have them."""
+    """Return the folder of the files and the working folder, for images that do not have them."""
     workdir = PurePosixPath(_workdir(config)).relative_to("/")
     names = {"etc", *(str(path) for path in (workdir, *workdir.parents))} - {"."}
     return [(Member(name, Kind.DIRECTORY, 0o755, mtime=time), b"") for name in sorted(names)]
 
 
 def _workdir(config: Mapping[str, Any]) -> str:
-    """The working folder as an absolute path without ``..``."""
+    """Return the working folder as an absolute path without ``..``."""
     return posixpath.normpath("/" + (config.get("WorkingDir") or "").lstrip("/"))
 
 
 def _warn(config: Mapping[str, Any], reporter: Reporter) -> None:
-    """Reports variables that enroot reads otherwise than an OCI runtime."""
+    """Report variables that enroot reads otherwise than an OCI runtime."""
     pairs = [entry.partition("=") for entry in config.get("Env") or ()]
     odd = [name for name, _, value in pairs if "\n" in value or "${" in value]
     if odd:

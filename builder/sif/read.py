@@ -77,7 +77,7 @@ class Sif:
     """What the runtimes mount: the primary partition, then the overlays of its group."""
 
     def read(self, name: str) -> bytes | None:
-        """The content of the JSON object of a name; None when there is none.
+        """Return the content of the JSON object of a name; None when there is none.
 
         Raises:
             ImageError: it is larger than such an object may be.
@@ -96,23 +96,27 @@ class Sif:
         return None
 
     def sources(self, below: str = "") -> list[Source]:
-        """The members of each partition, from the bottom up.
+        """Return the members of each partition, from the bottom up.
 
         Args:
             below: only this directory and what is in it.
         """
         return [
             squashfs_source(
-                self.path, partition.offset, f"{self.path} (partition {number})", below, partition.size
+                self.path,
+                partition.offset,
+                f"{self.path} (partition {number})",
+                below,
+                partition.size,
             )
             for number, partition in enumerate(self.partitions, 1)
         ]
 
     def config(self) -> dict[str, Any]:
-        """An OCI image config: the one that the SIF was made from, if the SIF holds it.
+        """Return an OCI image config: the one that the SIF was made from, if the SIF holds it.
 
-        Otherwise it is composed of the SIF's environment, labels and runscript. The object of that name in a
-        SIF of Apptainer is not an image config, only the inner part of one.
+        Otherwise it is composed of the SIF's environment, labels and runscript. The object of that
+        name in a SIF of Apptainer is not an image config, only the inner part of one.
 
         Raises:
             ImageError: the SIF is damaged.
@@ -142,7 +146,7 @@ class Sif:
         }
 
     def _labels(self, text: str) -> dict[str, str]:
-        """The labels of ``labels.json``; none when it holds something else."""
+        """Return the labels of ``labels.json``; none when it holds something else."""
         try:
             labels = load_json(text.encode(), f"{self.path}: labels.json")
         except ImageError:
@@ -153,7 +157,7 @@ class Sif:
 
 
 def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifImage:
-    """A SIF on this machine, with its digest.
+    """Return a SIF on this machine, with its digest.
 
     Args:
         path: the file.
@@ -168,15 +172,15 @@ def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifIm
 
 
 def read_sif(path: Path, architecture: str | None = None) -> Sif:
-    """Reads the header and the descriptors of a SIF.
+    """Read the header and the descriptors of a SIF.
 
     Args:
         path: the file.
         architecture: the architecture that the SIF must have, by the OCI's name; None accepts any.
 
     Raises:
-        ImageError: the file is missing, not a SIF, cut short, encrypted, or for another architecture; or its
-            root file system is not squashfs.
+        ImageError: the file is missing, not a SIF, cut short, encrypted, or for another
+            architecture; or its root file system is not squashfs.
     """
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait
@@ -201,7 +205,7 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
 
 
 def _read(path: Path, file: BinaryIO) -> tuple[SifHeader, list[SifObject]]:
-    """The header, and the objects that lie inside the file."""
+    """Return the header, and the objects that lie inside the file."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(HEADER.size)
     if head[32:41] != MAGIC:
@@ -222,7 +226,7 @@ def _read(path: Path, file: BinaryIO) -> tuple[SifHeader, list[SifObject]]:
 
 
 def _check_places(path: Path, objects: Sequence[SifObject], size: int) -> None:
-    """Raises ImageError if an object does not lie inside a file of a size."""
+    """Raise ImageError if an object does not lie inside a file of a size."""
     if any(one.offset < 0 or one.size < 0 for one in objects):
         raise _damaged_header(path)
     if any(one.offset + one.size > size for one in objects):
@@ -253,13 +257,16 @@ def _object(descriptor: SifDescriptor) -> SifObject:
 
 
 def _partitions(path: Path, objects: Sequence[SifObject]) -> list[SifObject]:
-    """The partitions that runtimes mount. Raises ImageError if builder cannot read one of them."""
+    """Return the partitions that runtimes mount. Raises ImageError if builder cannot read one of
+    them.
+    """
     _check_kinds(path, objects)
     _check_overlaps(path, objects)
     primary = next((o for o in objects if o.role == PartitionRole.PRIMARY), None)
     if primary is None:
         raise ImageError(
-            f"{path} has no primary system partition", "it holds no container: build or pull it again"
+            f"{path} has no primary system partition",
+            "it holds no container: build or pull it again",
         )
     overlays = [o for o in objects if o.role == PartitionRole.OVERLAY and o.group == primary.group]
     if any(o.file_system != FileSystem.SQUASHFS for o in (primary, *overlays)):
@@ -277,11 +284,15 @@ def _check_kinds(path: Path, objects: Sequence[SifObject]) -> None:
             "make a plain SIF of it: singularity build --no-oci, or convert the OCI image: builder convert",
         )
     if any(o.file_system == FileSystem.ENCRYPTED_SQUASHFS for o in objects):
-        raise ImageError(f"{path} is encrypted", "build on the SIF that it was made from, without encryption")
+        raise ImageError(
+            f"{path} is encrypted", "build on the SIF that it was made from, without encryption"
+        )
 
 
 def _check_overlaps(path: Path, objects: Sequence[SifObject]) -> None:
-    """Objects lie one after the other. Else a small file could hold thousands of large partitions."""
+    """Objects lie one after the other. Else a small file could hold thousands of large
+    partitions.
+    """
     end = HEADER.size
     for found in sorted((o for o in objects if o.size), key=lambda o: o.offset):
         if found.offset < end:

@@ -1,7 +1,9 @@
-"""``/.singularity.d``: the files that Singularity and Apptainer look for in a container, written and read.
+"""``/.singularity.d``: the files that Singularity and Apptainer look for in a container, written
+and read.
 
-The runtimes source ``/.singularity.d/env/*.sh``, sorted by name, before every command, and ``run`` executes
-``/.singularity.d/runscript``. ``apptainer inspect`` reads a JSON object of the SIF instead.
+The runtimes source ``/.singularity.d/env/*.sh``, sorted by name, before every command, and ``run``
+executes ``/.singularity.d/runscript``. ``apptainer inspect`` reads a JSON object of the SIF
+instead.
 
 The scripts and texts are part of the bytes of every SIF: another wording changes all digests.
 """
@@ -87,12 +89,13 @@ _LONGEST_VARIABLE = 1 << 17
 
 
 def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = None) -> str:
-    """A shell script that sets the image's variables.
+    """Return a shell script that sets the image's variables.
 
     Args:
         env: the variables. Those that no shell can set are left out.
-        base: the variables of a base SIF, whose own scripts run before this one. A variable that they set to
-            the same value is left out, and a PATH that ends in the base's one is added in front of it.
+        base: the variables of a base SIF, whose own scripts run before this one. A variable that
+            they set to the same value is left out, and a PATH that ends in the base's one is added
+            in front of it.
     """
     lines = ["#!/bin/sh", "# Written by builder."]
     for name, value in env.items():
@@ -112,7 +115,9 @@ def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = 
 
 
 def run_script(entrypoint: Sequence[str], command: Sequence[str]) -> str:
-    """A runscript that does what the OCI's entry point and command do: arguments replace the command."""
+    """Return a runscript that does what the OCI's entry point and command do: arguments replace the
+    command.
+    """
     lines = ["#!/bin/sh", "# Written by builder."]
     if command or not entrypoint:
         lines.append(f'[ "$#" -gt 0 ] || set -- {shlex.join(command or ["/bin/sh"])}')
@@ -129,7 +134,9 @@ class Metadata:
         base: the files in ``/.singularity.d`` of a base SIF, by path.
     """
 
-    def __init__(self, config: Mapping[str, Any], digest: str, base: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], digest: str, base: Mapping[str, str] | None = None
+    ) -> None:
         taken = base or {}
         self._place = next((path for path in _ENVIRONMENTS if path not in taken), _ENVIRONMENTS[-1])
         inner = config.get("config") or {}
@@ -140,7 +147,7 @@ class Metadata:
         self.definition = _definition(self.labels, digest)
 
     def inspect(self) -> dict[str, Any]:
-        """The JSON object that ``apptainer inspect`` reads."""
+        """Return the JSON object that ``apptainer inspect`` reads."""
         attributes = {
             "deffile": self.definition,
             "environment": {f"/{self._place}": self.environment},
@@ -151,7 +158,7 @@ class Metadata:
         return {"data": {"attributes": attributes}, "type": "container"}
 
     def files(self, time: int) -> list[tuple[Member, bytes]]:
-        """The files that depend on the image; they replace those of a base SIF.
+        """Return the files that depend on the image; they replace those of a base SIF.
 
         Args:
             time: of the files, in seconds since 1970.
@@ -166,7 +173,8 @@ class Metadata:
 
 
 def common_files(time: int) -> list[tuple[Member, bytes]]:
-    """What every container has unless the image contains it: scripts, and mount points of the runtime.
+    """Return what every container has unless the image contains it: scripts, and mount points of
+    the runtime.
 
     Args:
         time: of the files, in seconds since 1970.
@@ -179,7 +187,8 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
         default = 0o755 if kind is Kind.DIRECTORY else 0o644
         members.append(Member(path, kind, _MOUNT_POINT_MODES.get(path, default), mtime=time))
     links = [
-        Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target) for name, target in _COMMON_LINKS.items()
+        Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target)
+        for name, target in _COMMON_LINKS.items()
     ]
     return [
         *((member, b"") for member in members),
@@ -189,7 +198,8 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
 
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
-    """The script that stops a container whose overlay partitions are not mounted, with a message.
+    """Return the script that stops a container whose overlay partitions are not mounted, with a
+    message.
 
     Args:
         time: of the file, in seconds since 1970.
@@ -207,7 +217,7 @@ def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
 
 
 def _definition(labels: Mapping[str, str], digest: str) -> str:
-    """A text in the form of a definition file, with the origin of the SIF."""
+    """Return a text in the form of a definition file, with the origin of the SIF."""
     name = labels.get("org.opencontainers.image.base.name", "")
     lines = [
         f"Bootstrap: {_bootstrap(name)}",
@@ -232,7 +242,7 @@ def _bootstrap(base_name: str) -> str:
 
 
 def container_files(sources: Iterable[Source]) -> dict[str, str]:
-    """The texts in ``/.singularity.d``, by path.
+    """Return the texts in ``/.singularity.d``, by path.
 
     Args:
         sources: that folder of each partition, from the bottom up.
@@ -247,7 +257,8 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
             total += member.size
             if total > _MOST_SCRIPTS:
                 raise ImageError(
-                    f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}", DO_NOT_USE
+                    f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}",
+                    DO_NOT_USE,
                 )
             found[member.path] = b"".join(content).decode(errors="replace")
     return found
@@ -264,7 +275,8 @@ _PATH = re.compile(r"\$(PATH)()")
 
 
 def container_environment(files: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a container's scripts export, as far as that can be read without running them.
+    """Return the variables that a container's scripts export, as far as that can be read without
+    running them.
 
     PATH is always there.
 
@@ -284,7 +296,9 @@ def container_environment(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _value(text: str, env: Mapping[str, str]) -> str | None:
-    """Return the value of the right-hand side of an assignment; None when only a shell can know it."""
+    """Return the value of the right-hand side of an assignment; None when only a shell can know
+    it.
+    """
     text = text.strip().rstrip(";")
     if len(text) > _LONGEST_VARIABLE or "\0" in text:
         return None
@@ -307,7 +321,9 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
 
 
 def _word(text: str) -> str | None:
-    """Return the one word that a shell reads, without its quotes; None if there are more, or commands."""
+    """Return the one word that a shell reads, without its quotes; None if there are more, or
+    commands.
+    """
     try:
         words = shlex.split(text)
     except ValueError:

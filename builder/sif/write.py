@@ -1,8 +1,8 @@
 """Writes images as SIF files, without apptainer.
 
-A SIF holds a definition, two JSON objects (what ``apptainer inspect`` shows, and the OCI config), and
-partitions. A ``flat`` SIF has one partition; a ``layered`` one has overlay partitions above the primary one.
-Ids and times come from the content, so the same image produces the same bytes.
+A SIF holds a definition, two JSON objects (what ``apptainer inspect`` shows, and the OCI config),
+and partitions. A ``flat`` SIF has one partition; a ``layered`` one has overlay partitions above the
+primary one. Ids and times come from the content, so the same image produces the same bytes.
 """
 
 from __future__ import annotations
@@ -67,23 +67,26 @@ def write_sif(
     base: SifImage | None = None,
     reporter: Reporter = QUIET,
 ) -> SifImage:
-    """Writes an image as a SIF. The same image, options and epoch produce the same bytes.
+    """Write an image as a SIF. The same image, options and epoch produce the same bytes.
 
     An existing SIF with the same content is not written again.
 
     Args:
-        image: the image; its layers are on this machine. With ``base``, the layers are those above it.
+        image: the image; its layers are on this machine. With ``base``, the layers are those above
+            it.
         path: the file. It is written under another name and renamed when it is complete.
         settings: the epoch, and the threads to compress with.
         store: the cache of partitions.
-        layout: ``flat``: one partition; ``layered``: the base's partitions, and overlay partitions above
-            them.
-        compression: of the partitions made here. In a layered SIF, those of a base SIF are unchanged.
+        layout: ``flat``: one partition; ``layered``: the base's partitions, and overlay partitions
+            above them.
+        compression: of the partitions made here. In a layered SIF, those of a base SIF are
+            unchanged.
         base: a SIF below the layers.
         reporter: receives a note for each partition that is made.
 
     Raises:
-        ImageError: a layer or the base is damaged, for another architecture, or not on this machine.
+        ImageError: a layer or the base is damaged, for another architecture, or not on this
+            machine.
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {path}")
@@ -111,7 +114,7 @@ def write_sif(
 
 
 def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str) -> str:
-    """Makes the partitions and writes the file, unless it is there. Returns its digest.
+    """Make the partitions and writes the file, unless it is there. Returns its digest.
 
     Raises:
         _CorruptPartition: a partition was damaged in the cache; it is made again the next time.
@@ -128,7 +131,9 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
 
 
 def _created(config: bytes, epoch: int) -> int:
-    """The time of the SIF, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else that of the image."""
+    """Return the time of the SIF, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else that
+    of the image.
+    """
     if epoch != DEFAULT_EPOCH:
         return epoch
     try:
@@ -143,13 +148,17 @@ def _prepare_place(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise ImageError(f"{path.parent} is not a folder", "choose another place for the SIF") from None
+        raise ImageError(
+            f"{path.parent} is not a folder", "choose another place for the SIF"
+        ) from None
     if path.is_dir():
         raise ImageError(f"{path} is a folder", "name a file for the SIF")
 
 
 def _written_before(path: Path, contents: _Contents, store: Store) -> str | None:
-    """The digest of the file at the path, if it has this content and has not changed since."""
+    """Return the digest of the file at the path, if it has this content and has not changed
+    since.
+    """
     try:
         uuid = read_sif(path).uuid
     except ImageError:
@@ -158,7 +167,7 @@ def _written_before(path: Path, contents: _Contents, store: Store) -> str | None
 
 
 def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str:
-    """Writes the file, and returns its digest. Raises _CorruptPartition."""
+    """Write the file, and returns its digest. Raises _CorruptPartition."""
     with durable_file(path) as temporary:
         with temporary.open("w+b") as out:
             places = contents.write(out)
@@ -204,7 +213,7 @@ class _Bytes:
         return hashlib.sha256(self.data).hexdigest()
 
     def write(self, out: BinaryIO) -> int:
-        """Writes the content at the current position of a file. Returns its size in bytes."""
+        """Write the content at the current position of a file. Returns its size in bytes."""
         return out.write(self.data)
 
 
@@ -237,7 +246,7 @@ class _Contents:
         architecture: str,
         epoch: int,
     ) -> _Contents:
-        """The objects of an image, and an id that depends on all of them.
+        """Return the objects of an image, and an id that depends on all of them.
 
         Args:
             partitions: from the bottom up.
@@ -260,7 +269,7 @@ class _Contents:
         return cls(tuple(objects), architecture, epoch, uuid)
 
     def write(self, out: BinaryIO) -> list[tuple[SquashfsPart, int]]:
-        """Writes objects, header and descriptors into an empty file.
+        """Write objects, header and descriptors into an empty file.
 
         Returns:
             The partitions from the cache, and where each begins in the file.
@@ -281,7 +290,9 @@ class _Contents:
         out.write(table)
         return places
 
-    def _descriptor(self, number: int, one: _Object, start: int, size: int, size_with_padding: int) -> bytes:
+    def _descriptor(
+        self, number: int, one: _Object, start: int, size: int, size_with_padding: int
+    ) -> bytes:
         descriptor = SifDescriptor(
             type=one.type,
             used=True,
@@ -320,7 +331,7 @@ class _Contents:
 
 
 def _uuid(described: bytes) -> bytes:
-    """A UUID of version 8, which RFC 9562 leaves to the application: here a hash."""
+    """Return a UUID of version 8, which RFC 9562 leaves to the application: here a hash."""
     uuid = bytearray(hashlib.sha256(described).digest()[:16])
     uuid[6] = uuid[6] & 0x0F | 0x80
     uuid[8] = uuid[8] & 0x3F | 0x80

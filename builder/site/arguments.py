@@ -16,7 +16,9 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A file or folder of the host in a container. Paths can be :class:`~builder.site.shell.ShellText`."""
+    """A file or folder of the host in a container. Paths can be
+    :class:`~builder.site.shell.ShellText`.
+    """
 
     source: str
     target: str
@@ -30,7 +32,9 @@ class BindMount:
 
     @property
     def short_word(self) -> str:
-        """Like :attr:`word`, but only ``SOURCE`` if source and target are the same and no mode is set."""
+        """Like :attr:`word`, but only ``SOURCE`` if source and target are the same and no mode is
+        set.
+        """
         return self.source if self.source == self.target and not self.mode else self.word
 
     @property
@@ -39,7 +43,7 @@ class BindMount:
 
 
 def read_bind(text: str) -> BindMount:
-    """Reads ``SOURCE[:TARGET[:MODE]]``.
+    """Read ``SOURCE[:TARGET[:MODE]]``.
 
     Raises:
         UsageError: the text has another form.
@@ -65,7 +69,7 @@ def read_bind(text: str) -> BindMount:
 
 
 def parse_bind(text: str, start: str | None = None) -> str:
-    """Returns a bind of the command line with an absolute source.
+    """Return a bind of the command line with an absolute source.
 
     Args:
         text: ``SOURCE[:TARGET[:MODE]]``; variables are allowed.
@@ -83,7 +87,7 @@ def parse_bind(text: str, start: str | None = None) -> str:
 
 
 def require_source(bind: BindMount) -> None:
-    """Checks that the source of a bind exists on this machine.
+    """Check that the source of a bind exists on this machine.
 
     Raises:
         UsageError: it does not.
@@ -95,17 +99,20 @@ def require_source(bind: BindMount) -> None:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Reads a file with ``NAME=VALUE`` lines as docker does: quotes are part of a value, ``#`` is a comment.
+    """Read a file with ``NAME=VALUE`` lines as docker does: quotes are part of a value, ``#`` is a
+    comment.
 
     Raises:
-        UsageError: it cannot be read, or a line has another form; the message does not show the line, which
-            may be a secret.
+        UsageError: it cannot be read, or a line has another form; the message does not show the
+            line, which may be a secret.
     """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not text"
-        raise UsageError(f"--env-file {path}: {reason}", "pass a file with NAME=VALUE lines") from None
+        raise UsageError(
+            f"--env-file {path}: {reason}", "pass a file with NAME=VALUE lines"
+        ) from None
     variables = {}
     for number, line in enumerate(text.split("\n"), 1):  # docker takes no other character
         name, separator, value = line.partition("=")
@@ -118,7 +125,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def parse_env(items: Sequence[str]) -> dict[str, str | None]:
-    """Reads ``NAME=VALUE`` and ``NAME``.
+    """Read ``NAME=VALUE`` and ``NAME``.
 
     Returns:
         Names and values. None means the value that the variable has on the host.

@@ -1,8 +1,8 @@
 """Builds images on compute nodes: a job of Slurm for each target.
 
-Some sites, such as LUMI, do not allow long builds on login nodes. The compute nodes must have the login
-node's file systems, so that project, cache and builder's own Python have the same paths. Each job runs in a
-folder of its own, which is removed at the end::
+Some sites, such as LUMI, do not allow long builds on login nodes. The compute nodes must have the
+login node's file systems, so that project, cache and builder's own Python have the same paths. Each
+job runs in a folder of its own, which is removed at the end::
 
     .build-XXXX/result.json     what ``builder build --json`` printed: the build, or the error
     .build-XXXX/log             its messages
@@ -58,7 +58,9 @@ class BuildOutcome:
 
     target: str
     state: str
-    """``built``, ``failed``, or why Slurm ended it: ``timeout``, ``out of memory``, ``cancelled``."""
+    """``built``, ``failed``, or why Slurm ended it: ``timeout``, ``out of memory``,
+    ``cancelled``.
+    """
     answer: dict[str, Any]
     """What the build printed; empty if it failed."""
     error: str = ""
@@ -77,7 +79,7 @@ def build_task(
     time: str = "",
     asked: SlurmRequest = NOTHING_ASKED,
 ) -> BuildTask:
-    """Returns the build of a target in the site's queue ``build``: on a node, without GPUs.
+    """Return the build of a target in the site's queue ``build``: on a node, without GPUs.
 
     Args:
         recipe: the target, whose site has Slurm.
@@ -101,7 +103,10 @@ def build_task(
         check_time(time)
     request = JobRequest(account=account, time=time, slurm=asked)
     queue, size = find_queue(recipe.site, "build"), Resources(nodes=1, gpus=0, tasks=1)
-    options = ["--job-name=builder-build", *job_options(recipe, request, size, queue, can_chain=False)]
+    options = [
+        "--job-name=builder-build",
+        *job_options(recipe, request, size, queue, can_chain=False),
+    ]
     options = with_raw_options(options, asked)
     return BuildTask(recipe.name, tuple(command), tuple(options), tuple(host_setup(recipe.site)))
 
@@ -113,11 +118,12 @@ def run_builds(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[BuildOutcome]:
-    """Submits the builds and waits for them. On errors and Ctrl-C, all jobs are cancelled.
+    """Submit the builds and waits for them. On errors and Ctrl-C, all jobs are cancelled.
 
     Args:
         tasks: the builds.
-        folder: a folder that the nodes see; the logs of builds that failed stay there, as ``TARGET.log``.
+        folder: a folder that the nodes see; the logs of builds that failed stay there, as
+            ``TARGET.log``.
         reporter: receives progress.
         sleep: waits between two queries of Slurm.
 
@@ -135,12 +141,16 @@ def run_builds(
         stack.enter_context(working(reporter, doing, len(tasks), "targets"))
         try:
             for task in tasks:
-                made = tempfile.TemporaryDirectory(dir=folder, prefix=".build-", ignore_cleanup_errors=True)
+                made = tempfile.TemporaryDirectory(
+                    dir=folder, prefix=".build-", ignore_cleanup_errors=True
+                )
                 work = Path(stack.enter_context(made))
                 try:
                     number = submit(job_script(task), folder=work)
                 except BuilderError as e:
-                    found[task.name] = BuildOutcome(task.name, "rejected", {}, e.message, e.hint, e.exit_code)
+                    found[task.name] = BuildOutcome(
+                        task.name, "rejected", {}, e.message, e.hint, e.exit_code
+                    )
                     continue
                 running.append((task, number, work))
                 reporter.note(f"job {number}: building {task.name}")
@@ -157,7 +167,7 @@ def run_builds(
 
 
 def job_script(task: BuildTask) -> str:
-    """Returns the batch script of a build."""
+    """Return the batch script of a build."""
     template = templates().get_template("build.sh.j2")
     directives = [*task.options, "--output=log"]
     return template.render(directives=directives, setup=task.setup, command=task.command)
@@ -166,7 +176,7 @@ def job_script(task: BuildTask) -> str:
 def _outcome(
     task: BuildTask, work: Path, number: str, state: str, sleep: Callable[[float], None]
 ) -> BuildOutcome:
-    """Reads the files of a job that has ended."""
+    """Read the files of a job that has ended."""
     answer = _answer(work / "result.json", state, sleep)
     kept = work.parent / f"{task.name}.log"
     if answer and "error" not in answer and state in _BY_ITSELF:
@@ -187,7 +197,7 @@ def _outcome(
 
 
 def _answer(path: Path, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:
-    """Returns what the build printed; empty if it left nothing whole."""
+    """Return what the build printed; empty if it left nothing whole."""
     for _ in range(int(_PATIENCE_S / _PAUSE_S)):
         with contextlib.suppress(ValueError, RecursionError):
             answer = json.loads(_text(path))

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[\w.@+-]+")
 
 
 def check_request(recipe: Recipe, request: JobRequest) -> int:
-    """Checks the numbers and names of a request.
+    """Check the numbers and names of a request.
 
     Returns:
         The GPUs of each node.
@@ -40,7 +40,7 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
 
 
 def check_account(recipe: Recipe, account: str) -> None:
-    """Checks the account of a Slurm job.
+    """Check the account of a Slurm job.
 
     Raises:
         UsageError: the site requires one and there is none, or it has another form.
@@ -49,7 +49,9 @@ def check_account(recipe: Recipe, account: str) -> None:
     example = slurm.account_example
     if slurm.account == "required" and not account:
         such_as = f", such as {example}" if example else ""
-        raise UsageError(f"jobs on {recipe.site_title} require an account", f"pass --account NAME{such_as}")
+        raise UsageError(
+            f"jobs on {recipe.site_title} require an account", f"pass --account NAME{such_as}"
+        )
     _check_word("--account", account)
     if account and not re.fullmatch(slurm.account_form or ".*", account):
         raise UsageError(
@@ -59,7 +61,7 @@ def check_account(recipe: Recipe, account: str) -> None:
 
 
 def check_time(text: str) -> None:
-    """Checks the form of a time limit.
+    """Check the form of a time limit.
 
     Raises:
         UsageError: Slurm would not read it.
@@ -71,7 +73,7 @@ def check_time(text: str) -> None:
 
 
 def check_data(text: str) -> None:
-    """Checks the argument of ``--data``, if it exists on this machine.
+    """Check the argument of ``--data``, if it exists on this machine.
 
     Raises:
         UsageError: it is a folder.
@@ -100,7 +102,7 @@ def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
 
 
 def _fewest_gpus(site: Site) -> int:
-    """One GPU, or as many as the default partition of GPU jobs gives at least."""
+    """Return one GPU, or as many as the default partition of GPU jobs gives at least."""
     if site.slurm is None:
         return 1
     return min(gpu_counts(site.slurm, find_queue(site, "gpu")), default=1)

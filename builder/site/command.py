@@ -26,7 +26,7 @@ from builder.site.shell import ShellText, command_line, expand
 
 
 def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
-    """Returns the command line with which the site's runtime runs a command in an image.
+    """Return the command line with which the site's runtime runs a command in an image.
 
     Raises:
         UsageError: the node has fewer GPUs, or a bind or variable is not valid.
@@ -40,7 +40,7 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
 
 
 def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
-    """Returns the command behind the wrappers of the additions, if there are any."""
+    """Return the command behind the wrappers of the additions, if there are any."""
     # The wrapper of the network may be that of MPI too.
     different = dict.fromkeys(added.wrapper for added in request.additions)
     words = tuple(ShellText(word) for wrapper in different for word in wrapper)
@@ -50,7 +50,7 @@ def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
 
 
 def _site_variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str]:
-    """Returns the variables of runtime and additions; the last one of a name wins."""
+    """Return the variables of runtime and additions; the last one of a name wins."""
     variables: dict[str, str] = {}
     for env in (recipe.site.runtime.env, *(added.env for added in request.additions)):
         variables |= {name: ShellText(value) for name, value in env.items()}
@@ -67,7 +67,7 @@ def _variables(site_env: Mapping[str, str], request: ContainerRequest) -> dict[s
 
 
 def _binds(recipe: Recipe, request: ContainerRequest) -> tuple[BindMount, ...]:
-    """Binds of the runtime, of the additions and of the request, without duplicates."""
+    """Bind of the runtime, of the additions and of the request, without duplicates."""
     of_recipe = list(recipe.site.runtime.binds)
     for added in request.additions:
         of_recipe += added.binds
@@ -77,7 +77,7 @@ def _binds(recipe: Recipe, request: ContainerRequest) -> tuple[BindMount, ...]:
 
 
 def check_gpus(recipe: Recipe, gpus: int | None) -> None:
-    """Checks a number of GPUs per node.
+    """Check a number of GPUs per node.
 
     Raises:
         UsageError: it is negative, or more than a node of the site has.
@@ -87,7 +87,9 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
         return
     if gpus > available:
         if not available:
-            raise UsageError(f"--gpus {gpus}: a node of {recipe.site_title} has no GPUs", "leave --gpus out")
+            raise UsageError(
+                f"--gpus {gpus}: a node of {recipe.site_title} has no GPUs", "leave --gpus out"
+            )
         more_nodes = "; use --nodes for more" if recipe.site.slurm else ""
         raise UsageError(
             f"{gpus} GPUs requested, but a node of {recipe.site_title} has {available}",
@@ -96,7 +98,7 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
 
 
 def start(site: Site, names: Sequence[str] = ()) -> Start:
-    """Returns what the host does before a container starts; ``names`` are host variables to pass."""
+    """Return what the host does before a container starts; ``names`` are host variables to pass."""
     runtime, passed = site.runtime, (*site.runtime.pass_env, *names)
     pass_through = None
     if runtime.clean_env and passed:
@@ -110,7 +112,7 @@ def start(site: Site, names: Sequence[str] = ()) -> Start:
 
 
 def shell_line(recipe: Recipe, words: Sequence[str]) -> str:
-    """Returns a command line of :func:`site_command` for a shell on the site.
+    """Return a command line of :func:`site_command` for a shell on the site.
 
     Folders that the container gets only if they are there come first, in a subshell.
     """
@@ -130,7 +132,8 @@ def run_site(
     names: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Completed:
-    """Runs a command line of :func:`site_command` on this machine, with this process's standard streams.
+    """Run a command line of :func:`site_command` on this machine, with this process's standard
+    streams.
 
     Args:
         recipe: the target.

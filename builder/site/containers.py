@@ -31,8 +31,8 @@ class ContainerRequest:
     """What to run in a container. Words can be :class:`~builder.site.shell.ShellText`."""
 
     image: str
-    """A reference or a SIF, see :func:`builder.site.images.image_reference`. For ``userns``, which finds the
-    image by the target: the digest that it must have, or anything else for any digest."""
+    """A reference or a SIF, see :func:`builder.site.images.image_reference`. For ``userns``, which
+    finds the image by the target: the digest that it must have, or anything else for any digest."""
     command: tuple[str, ...] = ()
     """Empty: the recipe's command."""
     gpus: int | None = None
@@ -40,7 +40,9 @@ class ContainerRequest:
     binds: tuple[str, ...] = ()
     """``SOURCE[:TARGET[:MODE]]``, in addition to the site's."""
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables in addition to the site's; None: pass the host's value, but not on the command line."""
+    """Variables in addition to the site's; None: pass the host's value, but not on the command
+    line.
+    """
     env_file: str = ""
     """A file with ``NAME=VALUE`` lines; its content is not on the command line. Empty: none."""
     interactive: bool = False
@@ -59,7 +61,9 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a container's command line depends on: values of the recipe and of the request, merged."""
+    """What a container's command line depends on: values of the recipe and of the request,
+    merged.
+    """
 
     recipe: Recipe
     request: ContainerRequest
@@ -85,8 +89,8 @@ class Invocation:
     prefix: tuple[str, ...]
     """The program and its options."""
     image: str
-    """Empty if the command line does not name it: for ``userns``, ``builder run TARGET`` finds it by the
-    target; for ``edf``, the file names it."""
+    """Empty if the command line does not name it: for ``userns``, ``builder run TARGET`` finds it
+    by the target; for ``edf``, the file names it."""
     command: tuple[str, ...]
     """What runs in the container; empty: the image's own command."""
     edf: tuple[str, ...] = ()
@@ -108,12 +112,12 @@ class Invocation:
 
 
 def invocation(container: Container) -> Invocation:
-    """Returns the command line for the runtime of the container's site."""
+    """Return the command line for the runtime of the container's site."""
     return _KINDS[container.recipe.site.runtime.kind](container)
 
 
 def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
-    """Returns the runtime's options that make GPUs available in a container.
+    """Return the runtime's options that make GPUs available in a container.
 
     Args:
         recipe: the target.
@@ -127,17 +131,20 @@ def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
 
 
 def evaluates_values(site: Site) -> bool:
-    """Whether the runtime evaluates ``$``, backslashes and backquotes in values, like a shell."""
+    """Return whether the runtime evaluates ``$``, backslashes and backquotes in values, like a
+    shell.
+    """
     return site.runtime.takes_sif and "--no-eval" not in site.runtime.options
 
 
 def escape_value(text: str) -> str:
-    """Escapes a literal value for a runtime that evaluates values."""
+    """Escape a literal value for a runtime that evaluates values."""
     return re.sub(r"[\\$`]", r"\\\g<0>", text)
 
 
 def pass_through_options(site: Site) -> tuple[str, ...]:
-    """Returns podman's options that pass the job's variables (``runtime.pass_env``) into a container.
+    """Return podman's options that pass the job's variables (``runtime.pass_env``) into a
+    container.
 
     podman passes no host variable unless it is named; a name may end with an asterisk.
     """
@@ -172,7 +179,9 @@ def _oci_invocation(container: Container) -> Invocation:
 
 
 def _sif_invocation(container: Container) -> Invocation:
-    """singularity and apptainer. Variables without a value come from the process's own environment."""
+    """singularity and apptainer. Variables without a value come from the process's own
+    environment.
+    """
     recipe, request, runtime = container.recipe, container.request, container.recipe.site.runtime
     words = [runtime.command, "exec"]
     if runtime.clean_env:
@@ -203,10 +212,10 @@ def _comma_separated(binds: tuple[BindMount, ...]) -> str:
 
 
 def _env_word(name: str, value: str, evaluated: bool) -> str:
-    """Returns ``NAME=VALUE`` for ``--env``.
+    """Return ``NAME=VALUE`` for ``--env``.
 
-    Apptainer and Singularity read a value that contains ``=`` as CSV, and evaluate values like a shell unless
-    ``--no-eval`` is set (Apptainer 1.4 and SingularityCE 4).
+    Apptainer and Singularity read a value that contains ``=`` as CSV, and evaluate values like a
+    shell unless ``--no-eval`` is set (Apptainer 1.4 and SingularityCE 4).
     """
     if evaluated:
         value = map_literal(value, escape_value)
@@ -241,10 +250,11 @@ def _userns_invocation(container: Container) -> Invocation:
 
 
 def _edf_invocation(container: Container) -> Invocation:
-    """The Container Engine: srun starts the container, and the command line is what runs in it.
+    """Return the Container Engine: srun starts the container, and the command line is what runs in
+    it.
 
-    Host variables pass into the container, those without a value too. Variables of the site are in the file,
-    the others in front of the command, so that each process fills in its own values.
+    Host variables pass into the container, those without a value too. Variables of the site are in
+    the file, the others in front of the command, so that each process fills in its own values.
     """
     recipe, request = container.recipe, container.request
     binds, words = list(container.binds), []

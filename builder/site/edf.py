@@ -1,7 +1,8 @@
-"""Environment definition files (EDF) of CSCS's Container Engine: TOML for ``srun --environment=FILE``.
+"""Environment definition files (EDF) of CSCS's Container Engine: TOML for ``srun
+--environment=FILE``.
 
-The Container Engine fills in ``${NAME}`` in every value, from the variables of srun's host, and reads ``$$``
-as a dollar sign: https://docs.cscs.ch/software/container-engine/edf (2025-09-24).
+The Container Engine fills in ``${NAME}`` in every value, from the variables of srun's host, and
+reads ``$$`` as a dollar sign: https://docs.cscs.ch/software/container-engine/edf (2025-09-24).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def edf_lines(
     env: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Returns the lines of a file. Texts can be :class:`~builder.site.shell.ShellText`.
+    """Return the lines of a file. Texts can be :class:`~builder.site.shell.ShellText`.
 
     Args:
         image: see :func:`engine_image`.
@@ -56,7 +57,10 @@ def edf_lines(
         lines.append(f"workdir = {toml(workdir)}")
     lines += ["entrypoint = false", "writable = true"]
     if mounts:
-        words = [join(source, ":", target, ":ro" if readonly else "") for source, target, readonly in mounts]
+        words = [
+            join(source, ":", target, ":ro" if readonly else "")
+            for source, target, readonly in mounts
+        ]
         lines += ["mounts = [", *(f"    {toml(word)}," for word in words), "]"]
     if env:
         lines += ["", "[env]", *(f"{_key(name)} = {toml(value)}" for name, value in env.items())]
@@ -67,7 +71,9 @@ def edf_lines(
 
 
 def engine_image(text: str) -> str:
-    """Returns the path of a squashfs, or ``docker://HOST/REPOSITORY:TAG`` as ``HOST#REPOSITORY:TAG``."""
+    """Return the path of a squashfs, or ``docker://HOST/REPOSITORY:TAG`` as
+    ``HOST#REPOSITORY:TAG``.
+    """
     if text.startswith(_SCHEME):
         host, _, repository = text.removeprefix(_SCHEME).partition("/")
         has_host = "." in host or ":" in host or host == "localhost"
@@ -77,7 +83,7 @@ def engine_image(text: str) -> str:
 
 
 def toml(text: str) -> str:
-    """Returns a text as a TOML string, with variables as the Container Engine reads them."""
+    """Return a text as a TOML string, with variables as the Container Engine reads them."""
     if not isinstance(text, ShellText):
         return _string(text.replace("$", "$$"))
 
@@ -88,7 +94,7 @@ def toml(text: str) -> str:
 
 
 def with_edf(lines: Sequence[str], path: str, command: str) -> str:
-    """Returns shell lines that write a file, and the command that uses it.
+    """Return shell lines that write a file, and the command that uses it.
 
     Args:
         lines: of the file.
@@ -99,7 +105,7 @@ def with_edf(lines: Sequence[str], path: str, command: str) -> str:
 
 
 def require_engine(environ: Mapping[str, str]) -> None:
-    """Checks that srun of this machine can start containers.
+    """Check that srun of this machine can start containers.
 
     Args:
         environ: the variables, with PATH.
@@ -109,17 +115,26 @@ def require_engine(environ: Mapping[str, str]) -> None:
     """
     srun = shutil.which("srun", path=environ.get("PATH"))
     if srun is None:
-        raise RunnerError("srun is not installed on this machine", "run this on a login node of the site")
+        raise RunnerError(
+            "srun is not installed on this machine", "run this on a login node of the site"
+        )
     done = subprocess.run(
-        [srun, "--help"], capture_output=True, text=True, errors="replace", env=dict(environ), check=False
+        [srun, "--help"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=dict(environ),
+        check=False,
     )
     if "--environment" not in done.stdout + done.stderr:
         raise RunnerError(NO_ENGINE, "run this on a login node of the site, or ask its support")
 
 
 def _key(name: str) -> str:
-    """A dotted key."""
-    return ".".join(part if _BARE_KEY.fullmatch(part) else _string(part) for part in name.split("."))
+    """Return a dotted key."""
+    return ".".join(
+        part if _BARE_KEY.fullmatch(part) else _string(part) for part in name.split(".")
+    )
 
 
 def _string(text: str) -> str:

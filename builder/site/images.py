@@ -12,15 +12,17 @@ from builder.site.shell import expand, join, with_account
 
 
 def image_reference(recipe: Recipe, account: str = "") -> str:
-    """Returns the image of a target for the site's runtime: a file in the site's folder, or a reference.
+    """Return the image of a target for the site's runtime: a file in the site's folder, or a
+    reference.
 
     Args:
         recipe: the target.
-        account: replaces ``{account}`` in ``site.images``; empty: the variable ``SLURM_JOB_ACCOUNT``.
+        account: replaces ``{account}`` in ``site.images``; empty: the variable
+            ``SLURM_JOB_ACCOUNT``.
 
     Returns:
-        The path of a SIF or squashfs as :class:`~builder.site.shell.ShellText`, or a reference with the
-        first tag that is not dated.
+        The path of a SIF or squashfs as :class:`~builder.site.shell.ShellText`, or a reference with
+        the first tag that is not dated.
 
     Raises:
         UsageError: the recipe names no repository.
@@ -36,15 +38,15 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
 
 
 def digest_reference(recipe: Recipe, digest: str) -> str:
-    """Returns what a job is told to run so that it runs exactly one image, whatever tags name.
+    """Return what a job is told to run so that it runs exactly one image, whatever tags name.
 
     Args:
         recipe: the target, whose site's runtime takes no SIF.
         digest: of the image's manifest.
 
     Returns:
-        ``repository@sha256:...``; for ``userns`` the digest alone, which ``builder run`` compares with its
-        build.
+        ``repository@sha256:...``; for ``userns`` the digest alone, which ``builder run`` compares
+        with its build.
 
     Raises:
         UsageError: the recipe names no repository.
@@ -66,9 +68,10 @@ def _repository(recipe: Recipe) -> str:
 
 
 def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path | None:
-    """Returns the SIF or squashfs that jobs of the site run, if this machine belongs to the site.
+    """Return the SIF or squashfs that jobs of the site run, if this machine belongs to the site.
 
-    That is so if the site's folder of images exists here, or can be created because its parent exists.
+    That is so if the site's folder of images exists here, or can be created because its parent
+    exists.
 
     Args:
         recipe: the target.
@@ -93,7 +96,7 @@ def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path |
 
 
 def check_sif(reference: str, environ: Mapping[str, str]) -> None:
-    """Checks that a SIF (or a sandbox folder) exists.
+    """Check that a SIF (or a sandbox folder) exists.
 
     Raises:
         RunnerError: it does not exist, or a variable in its path is not set.

@@ -1,6 +1,7 @@
 """Planned jobs as plain data. Templates turn them into scripts.
 
-Texts can be :class:`~builder.site.shell.ShellText`, with variables of the machine that runs the script.
+Texts can be :class:`~builder.site.shell.ShellText`, with variables of the machine that runs the
+script.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class ImageFile:
     is_file: bool
     """Whether the reference is a SIF or squashfs, whose existence the script checks."""
     engine: str = ""
-    """The engine whose storage must have the image, such as ``podman-hpc``: the script pulls it if it is
-    missing. Empty: none."""
+    """The engine whose storage must have the image, such as ``podman-hpc``: the script pulls it if
+    it is missing. Empty: none."""
     migrates: bool = False
     """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
     image_id: str = ""
@@ -42,14 +43,18 @@ class ImageFile:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """How host variables get into a container with a clean environment: as copies with a prefixed name."""
+    """How host variables get into a container with a clean environment: as copies with a prefixed
+    name.
+    """
 
     names: tuple[str, ...]
     """The beginnings of the names of the variables."""
     prefix: str
     """``APPTAINERENV_`` or ``SINGULARITYENV_``."""
     evaluated: bool
-    """Whether the runtime evaluates the values like a shell, so that the script must escape them."""
+    """Whether the runtime evaluates the values like a shell, so that the script must escape
+    them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,6 @@ class BatchJob:
 
     @property
     def image_is_local(self) -> bool:
-        """Whether builder itself put the image into the engine's storage. The script must not pull it: in
-        Docker Hub its name belongs to somebody else."""
+        """Whether builder itself put the image into the engine's storage. The script must not pull
+        it: in Docker Hub its name belongs to somebody else."""
         return self.image.reference == local_name(self.target)

@@ -1,4 +1,6 @@
-"""Plans jobs: combines a request with the recipe's site, and returns plain data for the templates."""
+"""Plans jobs: combines a request with the recipe's site, and returns plain data for the
+templates.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,11 @@ from builder.site.slurmrequest import check_slurm_request, with_raw_options
 
 
 def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
-    """Plans a job of a target.
+    """Plan a job of a target.
 
     Raises:
-        UsageError: the site cannot run the job, or a value is not valid; the message names the option.
+        UsageError: the site cannot run the job, or a value is not valid; the message names the
+            option.
     """
     gpus = check_request(recipe, request)
     check_slurm_request(recipe, request.slurm)
@@ -59,7 +62,7 @@ class InteractiveJob:
 
 
 def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
-    """Plans an interactive job.
+    """Plan an interactive job.
 
     Raises:
         UsageError: the site has no scheduler, cannot run the job, or a value is not valid.
@@ -76,17 +79,25 @@ def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
 
     container = _interactive_container(recipe, request, gpus)
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
-    resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1)
-    options = job_options(recipe, request, resources, find_queue(site, "interactive"), can_chain=False)
+    resources = Resources(
+        request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1
+    )
+    options = job_options(
+        recipe, request, resources, find_queue(site, "interactive"), can_chain=False
+    )
     options = with_raw_options(options, request.slurm)
-    srun = [] if site.slurm.salloc_on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
+    srun = (
+        []
+        if site.slurm.salloc_on_node and not container.edf
+        else ["srun", "--pty", *site.slurm.srun]
+    )
     if container.edf:
         srun.append(f"--environment={edf_name(recipe)}")
     return InteractiveJob(["salloc", *options], [*srun, *container.words], container.edf)
 
 
 def edf_name(recipe: Recipe) -> str:
-    """Returns the name of the file for ``srun --environment`` in the current folder."""
+    """Return the name of the file for ``srun --environment`` in the current folder."""
     return f"./{recipe.name}.toml"
 
 
@@ -122,13 +133,15 @@ class _JobPlan:
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
 
     def job(self) -> BatchJob:
-        """Returns the planned job."""
+        """Return the planned job."""
         return BatchJob(
             target=self.recipe.name,
             title=self.recipe.site_title,
             launcher=self.launcher.name,
             resources=self.resources,
-            setup=tuple(host_setup(self.site, self.launcher.additions(), account=self.request.account)),
+            setup=tuple(
+                host_setup(self.site, self.launcher.additions(), account=self.request.account)
+            ),
             image=self._image(),
             container=self._container(self._command()),
             start=start(self.site, [name for name, value in self._env().items() if value is None]),
@@ -179,15 +192,17 @@ class _JobPlan:
         return tuple(binds)
 
     def _command(self) -> tuple[str, ...]:
-        """What runs in each container; empty: the image's own command."""
-        takes_file = bool(self.site.runtime.image_suffix)  # srun, or the SIF runtime, needs a command
+        """Return what runs in each container; empty: the image's own command."""
+        takes_file = bool(
+            self.site.runtime.image_suffix
+        )  # srun, or the SIF runtime, needs a command
         has_own_command = not takes_file and self.launcher.name != "torchrun"
         if not self.request.command and has_own_command:
             return ()
         return self.launcher.wrap(self.request.command or self.recipe.cmd)
 
     def _workdir(self) -> str | None:
-        """The folder to start in; None: the image's own."""
+        """Return the folder to start in; None: the image's own."""
         folder = "." if self.request.command else command_folder(self.recipe)
         if folder is not None:
             return self.base if folder == "." else host_path(folder, self.base)
@@ -237,8 +252,9 @@ class _JobPlan:
         return (*options, *(option for part in self.launcher.additions() for option in part.srun))
 
     def _master_address(self) -> str:
-        """The first node's name in the fast network, if it has one of its own there. A job of one node does
-        not need that network; on JUPITER the node cannot even use its usual address."""
+        """Return the first node's name in the fast network, if it has one of its own there. A job
+        of one node does not need that network; on JUPITER the node cannot even use its usual
+        address."""
         pattern = self.site.fabric.master_address
         if pattern and self.request.nodes == 1:
             return "127.0.0.1"

@@ -38,7 +38,7 @@ class ProcessLauncher(ABC):
         return self.gpus or self.request.tasks or self.recipe.site.node.tasks
 
     def check(self) -> None:
-        """Checks that the site can run the job.
+        """Check that the site can run the job.
 
         Raises:
             UsageError: it cannot; the message names the option.
@@ -50,14 +50,14 @@ class ProcessLauncher(ABC):
 
     @abstractmethod
     def tasks(self) -> int:
-        """Returns the processes per node that Slurm (or the script) starts."""
+        """Return the processes per node that Slurm (or the script) starts."""
 
     @abstractmethod
     def rank_variables(self) -> dict[str, str | None]:
-        """Returns the variables that tell a process its rank, in torch's names."""
+        """Return the variables that tell a process its rank, in torch's names."""
 
     def env(self) -> dict[str, str | None]:
-        """Returns the variables that a process needs to find the others."""
+        """Return the variables that a process needs to find the others."""
         return {
             **self.rank_variables(),
             "MASTER_ADDR": ShellText("$MASTER_ADDR"),
@@ -65,11 +65,11 @@ class ProcessLauncher(ABC):
         }
 
     def wrap(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the command that runs in each container."""
+        """Return the command that runs in each container."""
         return command
 
     def additions(self) -> tuple[Additions, ...]:
-        """Returns the recipe's extra settings for this job."""
+        """Return the recipe's extra settings for this job."""
         return (self.recipe.site.fabric,) if self.request.nodes > 1 else ()
 
     def _check_without_slurm(self) -> None:
@@ -162,7 +162,7 @@ LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
 
 
 def _check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
-    """Checks account and queue of a Slurm job.
+    """Check account and queue of a Slurm job.
 
     Args:
         recipe: the target, whose site has Slurm.
@@ -170,7 +170,8 @@ def _check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
         gpus: GPUs per node.
 
     Raises:
-        UsageError: the account is missing or has another form, or the site has no queue for the job.
+        UsageError: the account is missing or has another form, or the site has no queue for the
+            job.
     """
     slurm = slurm_of(recipe.site)
     check_account(recipe, request.account)

@@ -1,4 +1,6 @@
-"""What Slurm allows at a site: the limits of partitions and QOS, and where a job fits that they refuse."""
+"""What Slurm allows at a site: the limits of partitions and QOS, and where a job fits that they
+refuse.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,24 @@ from builder.site.job import Resources
 
 
 def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
-    """Returns the longest time limit of a job with this many nodes; empty: unknown."""
+    """Return the longest time limit of a job with this many nodes; empty: unknown."""
     times = [queue.max_time, *(_longest(limits, nodes) for _, limits in _limits(slurm, queue))]
     known = [time for time in times if time] or [slurm.max_time]
     return min(known, key=lambda time: seconds(time) if time else 0)
 
 
 def gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
-    """Returns the counts of GPUs per node that a queue allows; empty: any."""
-    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, PartitionLimits)]
+    """Return the counts of GPUs per node that a queue allows; empty: any."""
+    partitions = [
+        limits for _, limits in _limits(slurm, queue) if isinstance(limits, PartitionLimits)
+    ]
     return sorted({count for partition in partitions for count in partition.gpu_counts})
 
 
 def check_limits(
     recipe: Recipe, resources: Resources, queue: Queue, time: str, *, can_chain: bool = True
 ) -> None:
-    """Checks that the site allows a job.
+    """Check that the site allows a job.
 
     Args:
         recipe: the target, whose site has Slurm.
@@ -38,12 +42,15 @@ def check_limits(
         can_chain: whether the job can be split into segments, for the hint.
 
     Raises:
-        UsageError: partition or QOS are not known, or do not allow the job; the hint names those that do.
+        UsageError: partition or QOS are not known, or do not allow the job; the hint names those
+            that do.
     """
     slurm = slurm_of(recipe.site)
     _check_names(recipe, slurm, queue)
     for problem in _broken(slurm, resources, queue, time):
-        hints = [f"{_options(place)} allows it" for place in alternatives(recipe, resources, time)][:2]
+        hints = [f"{_options(place)} allows it" for place in alternatives(recipe, resources, time)][
+            :2
+        ]
         counts = gpu_counts(slurm, queue)
         hints += [f"--gpus {count}" for count in counts if resources.gpus not in counts]
         if can_chain:
@@ -65,18 +72,20 @@ def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Queue]
     slurm = slurm_of(recipe.site)
     found = [place for place in _places(slurm) if not _broken(slurm, resources, place, time)]
     if not resources.gpus:
-        found.sort(key=lambda place: slurm.partitions.get(place.partition, PartitionLimits()).gpus != 0)
+        found.sort(
+            key=lambda place: slurm.partitions.get(place.partition, PartitionLimits()).gpus != 0
+        )
     return found
 
 
 def _options(place: Queue) -> str:
-    """The options of ``builder job`` that choose a partition and a QOS."""
+    """Return the options of ``builder job`` that choose a partition and a QOS."""
     words = [("--partition", place.partition), ("--qos", place.qos)]
     return " ".join(f"{option} {value}" for option, value in words if value) or "no --partition"
 
 
 def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
-    """What limits a job in a queue, each with its name for messages."""
+    """Return what limits a job in a queue, each with its name for messages."""
     found: list[tuple[str, Limits]] = []
     names = [name for name in queue.partition.split(",") if name in slurm.partitions]
     if len(names) == 1:  # of several partitions Slurm takes the one that allows the job
@@ -117,7 +126,7 @@ def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
 
 
 def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
-    """Returns what a queue does not allow, a sentence each."""
+    """Return what a queue does not allow, a sentence each."""
     limits = _limits(slurm, queue)
     broken = [problem for name, limit in limits for problem in _broken_by(name, limit, resources)]
     broken += [
@@ -133,7 +142,7 @@ def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list
 
 
 def _broken_by(name: str, limits: Limits, resources: Resources) -> Iterator[str]:
-    """Returns what a partition or QOS does not allow, but for the time."""
+    """Return what a partition or QOS does not allow, but for the time."""
     nodes, total = resources.nodes, resources.gpus * resources.nodes
     if limits.max_nodes is not None and nodes > limits.max_nodes:
         yield f"--nodes {nodes}: {name} allows at most {limits.max_nodes}"
@@ -155,7 +164,7 @@ def _broken_gpus(name: str, partition: PartitionLimits, gpus: int) -> Iterator[s
 
 
 def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
-    """How to split a job whose time limit is too long."""
+    """Return how to split a job whose time limit is too long."""
     longest = longest_time(slurm, queue, resources.nodes)
     if not longest or seconds(time) <= seconds(longest):
         return []
@@ -164,7 +173,9 @@ def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> li
 
 
 def _places(slurm: Slurm) -> Iterator[Queue]:
-    """All pairs of a partition and a QOS; only one of them where the site describes one of them."""
+    """Yield all pairs of a partition and a QOS; only one of them where the site describes one of
+    them.
+    """
     for name, partition in slurm.partitions.items() or [("", PartitionLimits())]:
         for qos in partition.qos or tuple(slurm.qos) or ("",):
             yield Queue(partition=name, qos=qos)

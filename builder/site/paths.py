@@ -21,14 +21,15 @@ _LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the n
 
 
 def start_folder(site: Site) -> ShellText:
-    """Returns the folder that a job starts in."""
+    """Return the folder that a job starts in."""
     return ShellText("$SLURM_SUBMIT_DIR" if site.slurm else "$PWD")
 
 
 def command_folder(recipe: Recipe) -> str | None:
-    """Returns where the image's own command starts: a folder of the project, relative to it.
+    """Return where the image's own command starts: a folder of the project, relative to it.
 
-    It is the folder that ``files`` copies to ``workdir``, so that names in the command mean the same files.
+    It is the folder that ``files`` copies to ``workdir``, so that names in the command mean the
+    same files.
     None: ``workdir`` has no copy of a folder of the project, and the command starts there.
     """
     workdir = posixpath.normpath(recipe.workdir)
@@ -46,7 +47,7 @@ def command_folder(recipe: Recipe) -> str | None:
 
 
 def host_path(text: str, base: str) -> str:
-    """Returns a path on the site.
+    """Return a path on the site.
 
     Args:
         text: a path of the command line, which may contain variables of the job; empty: no path.
@@ -59,7 +60,7 @@ def host_path(text: str, base: str) -> str:
 
 
 def data_path(text: str, base: str) -> str:
-    """Returns the path of the data's tar on the site; empty if there is no data.
+    """Return the path of the data's tar on the site; empty if there is no data.
 
     Raises:
         UsageError: the file exists on this machine and is not a tar.
@@ -70,34 +71,39 @@ def data_path(text: str, base: str) -> str:
 
 
 def unpacked_folder(site: Site) -> str:
-    """Returns the folder for the unpacked data, on the node's own storage: one for each job."""
+    """Return the folder for the unpacked data, on the node's own storage: one for each job."""
     # Slurm's sites have the job's number in the folder itself.
     name = "data" if site.slurm and site.local else "data-$BUILDER_JOB_ID"
     return ShellText(f"{site.local or _LOCAL}/{name}")
 
 
 def job_image(recipe: Recipe, request: JobRequest) -> str:
-    """Returns the image of a job: a reference, or a path on the site."""
+    """Return the image of a job: a reference, or a path on the site."""
     if not request.image:
         return image_reference(recipe, request.account)
-    if recipe.site.runtime.kind == "edf" and _DIGEST.search(request.image) and "://" not in request.image:
+    if (
+        recipe.site.runtime.kind == "edf"
+        and _DIGEST.search(request.image)
+        and "://" not in request.image
+    ):
         return f"docker://{request.image}"
     is_file = recipe.site.runtime.image_suffix and "://" not in request.image
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
 
 
 def is_address(checkpoint: str) -> bool:
-    """Whether checkpoints go to an address such as ``s3://bucket`` instead of a folder."""
+    """Return whether checkpoints go to an address such as ``s3://bucket`` instead of a folder."""
     return "://" in checkpoint
 
 
 def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str = "") -> list[str]:
-    """Returns the lines that a job of a site runs first.
+    """Return the lines that a job of a site runs first.
 
     Args:
         site: its HOME, modules and own lines.
         additions: further modules and lines: of the network, of MPI.
-        account: replaces ``{account}`` in ``runtime.home``; empty: the variable ``SLURM_JOB_ACCOUNT``.
+        account: replaces ``{account}`` in ``runtime.home``; empty: the variable
+            ``SLURM_JOB_ACCOUNT``.
     """
     lines = []
     if site.runtime.home:

@@ -1,7 +1,7 @@
 """The record of ``builder pull --load ENGINE``: which image of a target a container engine has.
 
-``builder run`` and ``builder job`` use that image, by its digest, without asking a registry. The record is
-beside the images in ``dist/``; a later build or pull into ``dist/`` removes it.
+``builder run`` and ``builder job`` use that image, by its digest, without asking a registry. The
+record is beside the images in ``dist/``; a later build or pull into ``dist/`` removes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EnginePull:
 
 
 def record_pull(folder: Path, target: str, pull: EnginePull) -> None:
-    """Records a pull.
+    """Record a pull.
 
     Args:
         folder: the project's ``dist/``.
@@ -53,7 +53,7 @@ def record_pull(folder: Path, target: str, pull: EnginePull) -> None:
 
 
 def recorded_pull(folder: Path, target: str) -> EnginePull | None:
-    """Returns the last pull into an engine, if nothing was built or pulled into ``dist/`` after it.
+    """Return the last pull into an engine, if nothing was built or pulled into ``dist/`` after it.
 
     Raises:
         ImageError: the record is damaged.
@@ -72,7 +72,7 @@ def recorded_pull(folder: Path, target: str) -> EnginePull | None:
 
 
 def forget_pull(folder: Path, target: str) -> None:
-    """Removes the record, if there is one.
+    """Remove the record, if there is one.
 
     Raises:
         BuilderError: the folder cannot be written to.

@@ -1,4 +1,6 @@
-"""Renders jobs as bash scripts with the templates in this folder. One function quotes every word."""
+"""Renders jobs as bash scripts with the templates in this folder. One function quotes every
+word.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,14 @@ CHECKPOINTS = (
 
 
 def render(job: BatchJob) -> str:
-    """Returns the script of a job: bash, ending with a newline."""
+    """Return the script of a job: bash, ending with a newline."""
     name = "slurm.sh.j2" if job.slurm else "local.sh.j2"
     return templates().get_template(name).render(job=job, start=job.start)
 
 
 @cache
 def templates() -> Environment:
-    """Returns the environment of the templates, with their filters."""
+    """Return the environment of the templates, with their filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -60,7 +62,8 @@ def templates() -> Environment:
 
 
 def block(words: Sequence[str], indent: int = 4) -> str:
-    """Breaks a command line into lines of at most 110 columns, without separating an option from its value.
+    """Break a command line into lines of at most 110 columns, without separating an option from its
+    value.
 
     Args:
         words: the command line.
@@ -77,7 +80,7 @@ def block(words: Sequence[str], indent: int = 4) -> str:
 
 
 def _options_with_values(words: Sequence[str]) -> list[str]:
-    """Quotes words, and joins ``--option`` and the value that follows it."""
+    """Quote words, and joins ``--option`` and the value that follows it."""
     parts: list[str] = []
     for word in words:
         text = quote(word)
@@ -91,5 +94,5 @@ def _options_with_values(words: Sequence[str]) -> list[str]:
 
 
 def _directive(option: str) -> str:
-    """Returns an option for an ``#SBATCH`` line, which sbatch splits at blanks outside of quotes."""
+    """Return an option for an ``#SBATCH`` line, which sbatch splits at blanks outside of quotes."""
     return shlex.quote(option) if re.search(r"[\s#'\"\\]", option) else option

@@ -24,7 +24,9 @@ NOTHING_ASKED = SlurmRequest()
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a job runs, and on what. For all fields, an empty text or None means: use the recipe's value."""
+    """What a job runs, and on what. For all fields, an empty text or None means: use the recipe's
+    value.
+    """
 
     command: tuple[str, ...] = ()
     """What each process runs; empty: the image's own command."""
@@ -47,13 +49,21 @@ class JobRequest:
     image: str = ""
     """A reference, or the path of a SIF on the site."""
     image_id: str = ""
-    """Digest of the config of ``image``, if it is known: by it podman-hpc finds the image on every node."""
+    """Digest of the config of ``image``, if it is known: by it podman-hpc finds the image on every
+    node.
+    """
     name: str = ""
     """Name of the job; default: the target's."""
     binds: tuple[str, ...] = ()
-    """``SOURCE[:TARGET[:MODE]]``; relative sources start at the folder that the job is submitted from."""
+    """``SOURCE[:TARGET[:MODE]]``; relative sources start at the folder that the job is submitted
+    from.
+    """
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables in the container; None: the value of the submitting shell, not written into the script."""
+    """Variables in the container; None: the value of the submitting shell, not written into the
+    script.
+    """
     env_file: str = ""
-    """A file on the site with ``NAME=VALUE`` lines for the container; its content is not in the script."""
+    """A file on the site with ``NAME=VALUE`` lines for the container; its content is not in the
+    script.
+    """
     slurm: SlurmRequest = NOTHING_ASKED

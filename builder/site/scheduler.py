@@ -34,18 +34,21 @@ _FAILURES = 5
 
 
 def submit(script: str, *, folder: Path | None = None) -> str:
-    """Submits a batch script with sbatch and returns the job's id.
+    """Submit a batch script with sbatch and returns the job's id.
 
     Args:
         script: the script.
         folder: the folder that the job starts in; None: the current one.
 
     Raises:
-        RunnerError: sbatch is not installed, or Slurm rejects the job; the message contains Slurm's reason.
+        RunnerError: sbatch is not installed, or Slurm rejects the job; the message contains Slurm's
+            reason.
     """
     command = ["sbatch", "--parsable"]
     try:
-        done = subprocess.run(command, input=script, capture_output=True, text=True, cwd=folder, check=False)
+        done = subprocess.run(
+            command, input=script, capture_output=True, text=True, cwd=folder, check=False
+        )
     except OSError as e:
         raise RunnerError(
             f"sbatch cannot be run on this machine: {e.strerror}",
@@ -62,8 +65,10 @@ def submit(script: str, *, folder: Path | None = None) -> str:
     return job_id[1]
 
 
-def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Waits for the end of a job.
+def wait(
+    number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], None] = time.sleep
+) -> str:
+    """Wait for the end of a job.
 
     Args:
         number: the job's id.
@@ -93,7 +98,9 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
                 reporter.doing(f"job {number}", described)
             reported = state
         sleep(POLL_S)
-    raise RunnerError(f"Slurm does not answer about job {number}: {problem}", "check the site's Slurm: sinfo")
+    raise RunnerError(
+        f"Slurm does not answer about job {number}: {problem}", "check the site's Slurm: sinfo"
+    )
 
 
 def _described(state: str, reason: str) -> str:
@@ -102,17 +109,17 @@ def _described(state: str, reason: str) -> str:
 
 
 def cancel(number: str) -> None:
-    """Cancels a job with scancel. Errors are ignored: the job may have ended."""
+    """Cancel a job with scancel. Errors are ignored: the job may have ended."""
     subprocess.run(["scancel", number], capture_output=True, check=False)
 
 
 def _state(shown: str) -> tuple[str, str]:
-    """Returns state and reason from the output of ``scontrol show job``."""
+    """Return state and reason from the output of ``scontrol show job``."""
     found = re.search(r"\bJobState=(\w+)(?: Reason=(\S+))?", shown)
     return (found[1], found[2] or "") if found else ("UNKNOWN", "")
 
 
 def _reasons(stderr: str) -> str:
-    """Returns the error messages of sbatch in one line."""
+    """Return the error messages of sbatch in one line."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     return "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in lines)

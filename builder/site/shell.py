@@ -14,13 +14,17 @@ _NAME_GOES_ON = re.compile(r"\w", re.ASCII)
 
 
 class ShellText(str):
-    """A word with variables ``$NAME`` or ``${NAME}``; ``$$`` is a dollar sign. Other ``str`` are literal."""
+    """A word with variables ``$NAME`` or ``${NAME}``; ``$$`` is a dollar sign. Other ``str`` are
+    literal.
+    """
 
     __slots__ = ()
 
 
 def from_user(text: str) -> str:
-    """Returns a path of the command line: a :class:`ShellText` if it is a valid one, else literal text."""
+    """Return a path of the command line: a :class:`ShellText` if it is a valid one, else literal
+    text.
+    """
     try:
         return ShellText(shell_text(text)) if "$" in text else text
     except ValueError:
@@ -28,10 +32,12 @@ def from_user(text: str) -> str:
 
 
 def join(*parts: str) -> str:
-    """Joins parts into one word: a :class:`ShellText` if any part is one."""
+    """Join parts into one word: a :class:`ShellText` if any part is one."""
     if not any(isinstance(part, ShellText) for part in parts):
         return "".join(parts)
-    escaped = [part if isinstance(part, ShellText) else part.replace("$", "$$") for part in parts if part]
+    escaped = [
+        part if isinstance(part, ShellText) else part.replace("$", "$$") for part in parts if part
+    ]
     joined = escaped.pop() if escaped else ""
     for part in reversed(escaped):  # $NAME and x are not $NAMEx
         joined = (_with_braces(part) if _NAME_GOES_ON.match(joined) else part) + joined
@@ -39,7 +45,7 @@ def join(*parts: str) -> str:
 
 
 def _with_braces(text: str) -> str:
-    """A shell text with braces around the variable at its end, if there is one."""
+    """Return a shell text with braces around the variable at its end, if there is one."""
     last = max(VARIABLE.finditer(text), key=lambda found: found.end(), default=None)
     if last is None or last["name"] is None or last.end() != len(text):
         return text
@@ -47,12 +53,14 @@ def _with_braces(text: str) -> str:
 
 
 def with_account(text: str, account: str) -> ShellText:
-    """Returns a shell text with ``{account}`` filled in; an empty account is ``$SLURM_JOB_ACCOUNT``."""
+    """Return a shell text with ``{account}`` filled in; an empty account is
+    ``$SLURM_JOB_ACCOUNT``.
+    """
     return ShellText(text.replace("{account}", account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"))
 
 
 def map_literal(text: str, change: Callable[[str], str]) -> str:
-    """Applies ``change`` to the parts of a word that are not variables."""
+    """Apply ``change`` to the parts of a word that are not variables."""
     if not isinstance(text, ShellText):
         return change(text)
 
@@ -69,7 +77,9 @@ def map_literal(text: str, change: Callable[[str], str]) -> str:
 
 
 def quote(word: str) -> str:
-    """Returns a word for bash: variables are filled in without word splitting, the rest is literal."""
+    """Return a word for bash: variables are filled in without word splitting, the rest is
+    literal.
+    """
     if not isinstance(word, ShellText):
         return _quote_literal(word)
     if all(found["dollar"] for found in VARIABLE.finditer(word)):
@@ -100,12 +110,12 @@ def _escape_in_double_quotes(found: re.Match[str]) -> str:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Returns words as one line of shell."""
+    """Return words as one line of shell."""
     return " ".join(quote(word) for word in words)
 
 
 def expand(word: str, environ: Mapping[str, str]) -> str:
-    """Returns a word with its variables replaced by their values.
+    """Return a word with its variables replaced by their values.
 
     Raises:
         RunnerError: a variable is not set.

@@ -28,7 +28,7 @@ _QUEUE_FALLBACK: dict[QueueName, tuple[QueueName, ...]] = {
 
 
 def find_queue(site: Site, kind: QueueName) -> Queue:
-    """Returns the site's queue for a kind of job, or an empty one: then Slurm's defaults apply."""
+    """Return the site's queue for a kind of job, or an empty one: then Slurm's defaults apply."""
     queues = slurm_of(site).queues
     for name in _QUEUE_FALLBACK[kind]:
         if name in queues:
@@ -37,7 +37,7 @@ def find_queue(site: Site, kind: QueueName) -> Queue:
 
 
 def queue_kind(node: NodeHardware, resources: Resources) -> QueueName:
-    """Returns the kind of queue for a job of this size: more nodes than one count first."""
+    """Return the kind of queue for a job of this size: more nodes than one count first."""
     if not resources.gpus:
         return "cpu"
     if resources.nodes > 1:
@@ -49,9 +49,14 @@ def queue_kind(node: NodeHardware, resources: Resources) -> QueueName:
 
 
 def job_options(
-    recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue, *, can_chain: bool = True
+    recipe: Recipe,
+    request: JobRequest,
+    resources: Resources,
+    queue: Queue,
+    *,
+    can_chain: bool = True,
 ) -> list[str]:
-    """Returns the options that allocate the resources of a job.
+    """Return the options that allocate the resources of a job.
 
     Args:
         recipe: the target, whose site has Slurm.
@@ -84,7 +89,7 @@ def job_options(
 
 
 def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> list[str]:
-    """Returns the ``#SBATCH`` options of a job.
+    """Return the ``#SBATCH`` options of a job.
 
     Raises:
         UsageError: the site does not allow the job's time or size.
@@ -99,12 +104,13 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
 
 
 def srun_options(site: Site, resources: Resources, *, bind_cpus: bool) -> list[str]:
-    """Returns the options of the srun that starts a job's processes.
+    """Return the options of the srun that starts a job's processes.
 
     Args:
         site: the site.
         resources: the size of the job.
-        bind_cpus: whether there is one process per GPU, which srun can bind to the cores next to its GPU.
+        bind_cpus: whether there is one process per GPU, which srun can bind to the cores next to
+            its GPU.
     """
     node = site.node
     queue = find_queue(site, queue_kind(node, resources))
@@ -116,7 +122,7 @@ def srun_options(site: Site, resources: Resources, *, bind_cpus: bool) -> list[s
 
 
 def _fill(option: str, resources: Resources) -> str:
-    """Replaces ``{gpus}``, ``{total}`` and ``{nodes}``."""
+    """Replace ``{gpus}``, ``{total}`` and ``{nodes}``."""
     total = resources.gpus * resources.nodes
     for name, value in (("gpus", resources.gpus), ("total", total), ("nodes", resources.nodes)):
         option = option.replace(f"{{{name}}}", str(value))
@@ -145,7 +151,7 @@ def _memory_option(site: Site, queue: Queue, gpus: int) -> str:
 def _time_limit(
     recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue, *, can_chain: bool
 ) -> str:
-    """The time limit of a job, which the site allows for its size."""
+    """Return the time limit of a job, which the site allows for its size."""
     slurm = slurm_of(recipe.site)
     default = slurm.segment if request.chain else queue.time or slurm.time
     longest = longest_time(slurm, queue, resources.nodes)

@@ -24,7 +24,7 @@ _MEMORY = frozenset({"mem", "mem-per-gpu", "mem-per-cpu"})
 
 
 def read_slurm(options: Sequence[str], *, partition: str = "", qos: str = "") -> SlurmRequest:
-    """Reads the values of ``--slurm``.
+    """Read the values of ``--slurm``.
 
     Args:
         options: each ``--name`` or ``--name=value``.
@@ -39,7 +39,9 @@ def read_slurm(options: Sequence[str], *, partition: str = "", qos: str = "") ->
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")
         if not option.startswith("--") or not name or CONTROL.search(option):
-            raise UsageError(f"--slurm={option}: not an option of sbatch", "write --slurm=--name=value")
+            raise UsageError(
+                f"--slurm={option}: not an option of sbatch", "write --slurm=--name=value"
+            )
         if name in _OWN:
             raise UsageError(
                 f"--slurm={option}: builder writes this option itself", f"pass {_OWN[name]} instead"
@@ -50,12 +52,14 @@ def read_slurm(options: Sequence[str], *, partition: str = "", qos: str = "") ->
             raw.append(option)
     for name, value in queue.items():
         if CONTROL.search(value) or " " in value:
-            raise UsageError(f"--{name} {value!r} is not one word", f"pass --{name} NAME as Slurm reads it")
+            raise UsageError(
+                f"--{name} {value!r} is not one word", f"pass --{name} NAME as Slurm reads it"
+            )
     return SlurmRequest(queue["partition"], queue["qos"], tuple(raw))
 
 
 def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
-    """Checks whether the site accepts the options.
+    """Check whether the site accepts the options.
 
     Raises:
         UsageError: the site has no scheduler, or refuses an option.
@@ -64,14 +68,18 @@ def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
     given = [name for name in ("partition", "qos") if getattr(asked, name)]
     given += [_name(option) for option in asked.options]
     if slurm is None and given:
-        raise UsageError(f"{recipe.site_title} has no scheduler, which --{given[0]} needs", "leave it out")
+        raise UsageError(
+            f"{recipe.site_title} has no scheduler, which --{given[0]} needs", "leave it out"
+        )
     for name in given:
         if slurm is not None and name in slurm.refused:
-            raise UsageError(f"--{name}: {recipe.site_title} does not accept it", slurm.refused[name])
+            raise UsageError(
+                f"--{name}: {recipe.site_title} does not accept it", slurm.refused[name]
+            )
 
 
 def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:
-    """Returns a queue with what the user asked for in its place.
+    """Return a queue with what the user asked for in its place.
 
     Another partition or QOS than the queue's does not have the queue's times.
     """
@@ -87,7 +95,7 @@ def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:
 
 
 def with_raw_options(options: Sequence[str], asked: SlurmRequest) -> list[str]:
-    """Returns options of sbatch, with the user's in the place of those of the same name."""
+    """Return options of sbatch, with the user's in the place of those of the same name."""
     replaced = {_name(option) for option in asked.options}
     if replaced & _MEMORY:
         replaced |= _MEMORY

@@ -1,1 +1,3 @@
-"""The smoke test: run the benchmark inside an image, grade its report, compare it with earlier ones."""
+"""The smoke test: run the benchmark inside an image, grade its report, compare it with earlier
+ones.
+"""

@@ -1,4 +1,5 @@
-"""Two images against each other on one machine: rounds of old, new, new, old. docs/smoke.md has the rule.
+"""Two images against each other on one machine: rounds of old, new, new, old. docs/smoke.md has the
+rule.
 
 A drift of the machine (heat, clocks) moves both images of a round by the same amount:
 
@@ -8,8 +9,8 @@ A drift of the machine (heat, clocks) moves both images of a round by the same a
                                 \\_ new    if the drift is linear
                                   \\_ old
 
-The change of a figure is the median of its rounds' changes. What is left when change and drift are taken out
-is noise, which widens the limit.
+The change of a figure is the median of its rounds' changes. What is left when change and drift are
+taken out is noise, which widens the limit.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     """Compare the two images of some rounds.
 
     Args:
-        rounds: the reports of each round in the order of :data:`ROUND`. A round with a run that was aborted,
-            on other GPUs, beside other processes, or throttled with one image only is left out.
+        rounds: the reports of each round in the order of :data:`ROUND`. A round with a run that was
+            aborted, on other GPUs, beside other processes, or throttled with one image only is left
+            out.
     """
     used: list[Sequence[Report]] = []
     notes: list[str] = []
@@ -127,7 +129,9 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     deciding = {key for key in estimates if key.decides}
     noise = statistics.median(_noise(key, estimates[key]) for key in deciding) if deciding else 0.0
     figures = [_figure(key, series[key], estimates[key], max(noise, 1.0)) for key in series]
-    figures.sort(key=lambda figure: (_OUTCOME_ORDER[figure.outcome], figure.ratio, figure.id, figure.device))
+    figures.sort(
+        key=lambda figure: (_OUTCOME_ORDER[figure.outcome], figure.ratio, figure.id, figure.device)
+    )
     verdict: Verdict = "slower" if any(figure.outcome == "slower" for figure in figures) else "same"
     if len(used) < MIN_ROUNDS or not deciding:
         verdict = "unsteady"
@@ -141,7 +145,9 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
             "as the limits allow for"
         )
     if missing:
-        notes.append(f"not compared, because not all runs measured it in the same way: {', '.join(missing)}")
+        notes.append(
+            f"not compared, because not all runs measured it in the same way: {', '.join(missing)}"
+        )
     return Ab(verdict, tuple(figures), len(used), tuple(notes))
 
 
@@ -196,7 +202,9 @@ class _Key:
     def of(cls, value: Value, measurement: Mapping[str, Any]) -> _Key:
         floor = floor_of(value.id, on_gpu=value.on_gpu)
         decides = floor.decides and not is_unbound(value, measurement)
-        return cls(value.id, value.device_key, value.unit, value.higher_is_better, floor.change, decides)
+        return cls(
+            value.id, value.device_key, value.unit, value.higher_is_better, floor.change, decides
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +225,14 @@ class _Estimate:
         return against <= len(self.rounds) // 4
 
 
-def _series(rounds: Sequence[Sequence[Report]]) -> tuple[dict[_Key, list[tuple[float, ...]]], list[str]]:
-    """Return the values of each figure in each round, and the names of figures that cannot be compared.
+def _series(
+    rounds: Sequence[Sequence[Report]],
+) -> tuple[dict[_Key, list[tuple[float, ...]]], list[str]]:
+    """Return the values of each figure in each round, and the names of figures that cannot be
+    compared.
 
-    Those are figures that a run does not have, or has of another size: a size may depend on the speed.
+    Those are figures that a run does not have, or has of another size: a size may depend on the
+        speed.
     """
     runs = [[_values(report) for report in reports] for reports in rounds]
     series, missing = {}, set()
@@ -245,10 +257,11 @@ def _values(report: Report) -> dict[_Key, tuple[float, float]]:
 
 
 def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:
-    """Return the changes of all rounds and their error, on the logarithms of ``(old, new, new, old)``.
+    """Return the changes of all rounds and their error, on the logarithms of ``(old, new, new,
+    old)``.
 
-    What the two runs of an image differ by is drift and noise. The drift per run is the same in all rounds;
-    the least squares of all differences yield it.
+    What the two runs of an image differ by is drift and noise. The drift per run is the same in all
+    rounds; the least squares of all differences yield it.
     """
     changes, differences = [], []
     for values in rounds:
@@ -267,7 +280,9 @@ def _noise(key: _Key, estimate: _Estimate) -> float:
     return SIGMAS * estimate.error / key.floor
 
 
-def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float) -> PairFigure:
+def _figure(
+    key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float
+) -> PairFigure:
     """Return the result of one figure.
 
     Args:

@@ -1,8 +1,8 @@
 """Runs two images in turn for ``builder smoke --ab``: on this host, or in one Slurm job.
 
-Each image is first tested once: that fills the caches of file systems and libraries, and warms the GPU up.
-Then come the rounds (:data:`builder.smoke.ab.ROUND`), which measure the device only. Both images run this
-builder's benchmark, so that an older image is measured in the same way.
+Each image is first tested once: that fills the caches of file systems and libraries, and warms the
+GPU up. Then come the rounds (:data:`builder.smoke.ab.ROUND`), which measure the device only. Both
+images run this builder's benchmark, so that an older image is measured in the same way.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class AbRuns:
 
 
 def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
-    """The options of the runs: of what the recipe tests, the framework only.
+    """Return the options of the runs: of what the recipe tests, the framework only.
 
     Raises:
         UsageError: the test of the image measures nothing: only torch is measured.
@@ -110,7 +110,7 @@ def ab_here(
     folder: Path,
     reporter: Reporter = QUIET,
 ) -> AbRuns:
-    """Tests both images in turn on this host.
+    """Test both images in turn on this host.
 
     Args:
         sides: the images.
@@ -132,7 +132,9 @@ def ab_here(
         program.chmod(0o644)
         program.parent.chmod(0o755)  # a container's root may be another user of the host
 
-        run = partial(smoke, recipe=recipe, settings=settings, store=store, folder=folder, reporter=reporter)
+        run = partial(
+            smoke, recipe=recipe, settings=settings, store=store, folder=folder, reporter=reporter
+        )
 
         def test(side: str, options: SmokeOptions) -> SmokeReport:
             image = sides[side]
@@ -191,7 +193,7 @@ def ab_on_slurm(
     reporter: Reporter = QUIET,
     sleep: Callable[[float], None] = time.sleep,
 ) -> AbRuns:
-    """Tests both images in turn in one job, on the same nodes.
+    """Test both images in turn in one job, on the same nodes.
 
     Args:
         sides: the images; ``reference`` is what the job runs.
@@ -222,7 +224,9 @@ def ab_on_slurm(
             report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
             path = store_report(report, folder) if report["verdict"] != "error" else None
             seconds = float(report["duration_s"])
-            done[run.round].append(SmokeReport(report["verdict"], report, runner, side.digest, seconds, path))
+            done[run.round].append(
+                SmokeReport(report["verdict"], report, runner, side.digest, seconds, path)
+            )
     first = dict(zip(("old", "new"), done.pop(0), strict=True))
     if any(run.verdict == "error" for run in first.values()):
         return AbRuns(first)
@@ -230,7 +234,7 @@ def ab_on_slurm(
 
 
 def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> dict[str, Any]:
-    """The report; another one if the job ran another image."""
+    """Return the report; another one if the job ran another image."""
     ran = read_evidence(work, side.reference)
     if report["verdict"] == "error" or ran.digest in ("", side.digest):
         return report
@@ -239,7 +243,9 @@ def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> 
 
 
 def ab_job_time_s(options: SmokeOptions, rounds: int) -> float:
-    """Seconds for the job: half of each run's limit and of a cold start, and one run that hangs."""
+    """Return seconds for the job: half of each run's limit and of a cold start, and one run that
+    hangs.
+    """
     runs = 2 + len(ROUND) * rounds
     return _USUAL_PART * (runs * options.whole_timeout_s + START_S) + options.limit_s + MARGIN_S
 
@@ -252,10 +258,11 @@ def _write_job(
     options: SmokeOptions,
     runs: list[_Run],
 ) -> str:
-    """Writes a script for each kind of run, and a folder for each run; returns the script of the job.
+    """Write a script for each kind of run, and a folder for each run; returns the script of the
+    job.
 
-    The scripts are those of ``builder job``, so they start the image as any job of the site does. Each run
-    starts in its own folder, whatever became of the run before.
+    The scripts are those of ``builder job``, so they start the image as any job of the site does.
+    Each run starts in its own folder, whatever became of the run before.
     """
     time_s = ab_job_time_s(options, max(run.round for run in runs))
     program = smoke_program()
@@ -285,8 +292,12 @@ def _write_job(
 
 
 def _of_side(job: BatchJob, side: Side) -> BatchJob:
-    """The job; where builder itself runs the image, with the image's name in place of the target's."""
+    """Return the job; where builder itself runs the image, with the image's name in place of the
+    target's.
+    """
     if not side.reference.startswith("oci:"):
         return job
     options = [word for word in job.container.prefix[3:] if word != "--no-build"]
-    return replace(job, container=replace(job.container, prefix=("builder", "run", side.reference, *options)))
+    return replace(
+        job, container=replace(job.container, prefix=("builder", "run", side.reference, *options))
+    )

@@ -1,8 +1,9 @@
-"""What the figures of a GPU are compared with: published ones, theoretical peaks, and those of its peers.
+"""What the figures of a GPU are compared with: published ones, theoretical peaks, and those of its
+peers.
 
-GPUs of the same kind in one run reach the same speed. The bus bandwidth of an all-reduce grows with the size
-of the array, and depends on the number of GPUs and on how NCCL sums. A figure counts for its own number of
-GPUs, for its algorithm, and for arrays of its size or larger.
+GPUs of the same kind in one run reach the same speed. The bus bandwidth of an all-reduce grows with
+the size of the array, and depends on the number of GPUs and on how NCCL sums. A figure counts for
+its own number of GPUs, for its algorithm, and for arrays of its size or larger.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _PEAK_KEYS = {"copy": "memory", "triad": "memory"}
 #: Factors from the units of reference.yml (TFLOP/s, GB/s) to those of measurements.
 _UNITS = {"gflop_per_s": 1e3, "gb_per_s": 1.0}
 _DESCRIBED = {"achieved": "published", "acceptance": "the acceptance limit", "peak": "peak"}
-_REDUCE_ADVICE = "NCCL or RCCL does not use the links between the GPUs: NCCL_DEBUG=INFO shows what it uses"
+_REDUCE_ADVICE = (
+    "NCCL or RCCL does not use the links between the GPUs: NCCL_DEBUG=INFO shows what it uses"
+)
 _TRANSFER_ADVICE = (
     "a narrow or slow PCIe link, or memory of the other socket: "
     "check lspci -vv, and bind the process to the nearest cores"
@@ -64,13 +67,17 @@ def cases_by_reference(report: Report, figures: References) -> Iterator[Case]:
     for measurement in usable_measurements(report):
         for value in _values(measurement) if measurement.get("id") in _KEYS else ():
             device = figures.find(facts_of(value, devices_of(report)))
-            case = _case(report, measurement, value, device, figures) if device is not None else None
+            case = (
+                _case(report, measurement, value, device, figures) if device is not None else None
+            )
             if case is not None:
                 yield case
 
 
 def _values(measurement: Mapping[str, Any]) -> list[Value]:
-    """Return all values; of an all-reduce the slowest of each node: it is done when that rank has it."""
+    """Return all values; of an all-reduce the slowest of each node: it is done when that rank has
+    it.
+    """
     values = [value for value in values_of(measurement) if value.on_gpu and value.unit in _UNITS]
     if measurement["id"] != "allreduce.node":
         return values
@@ -79,7 +86,11 @@ def _values(measurement: Mapping[str, Any]) -> list[Value]:
 
 
 def _case(
-    report: Report, measurement: Mapping[str, Any], value: Value, device: Device, figures: References
+    report: Report,
+    measurement: Mapping[str, Any],
+    value: Value,
+    device: Device,
+    figures: References,
 ) -> Case | None:
     """Return the case of a value; None if nothing is known that it could be compared with."""
     key = _KEYS[value.id]
@@ -229,7 +240,9 @@ def _cases_of_group(
 
 
 def _is_of_gpu(value: Value, measurement: Mapping[str, Any], normal: float) -> bool:
-    """Return whether a low value can only be the GPU's, and not the host's that starts its kernels."""
+    """Return whether a low value can only be the GPU's, and not the host's that starts its
+    kernels.
+    """
     flop = number(measurement, "flop")
     is_layer = value.unit == "gflop_per_s" and not value.id.startswith("matmul.")
     is_short = bool(flop) and is_layer and (flop or 0.0) < HOST_BOUND_S * normal * 1e9

@@ -1,8 +1,8 @@
 """What changed between stored runs: a table for people, which decides nothing.
 
-Runs at different times differ by more than an image does: by heat, clocks, placement and neighbours. So a
-change is shown beside what earlier runs differed by, and ``builder smoke --ab`` is the only way to call an
-image slower.
+Runs at different times differ by more than an image does: by heat, clocks, placement and
+neighbours. So a change is shown beside what earlier runs differed by, and ``builder smoke --ab`` is
+the only way to call an image slower.
 
     earlier runs      |  x    x x    x  |         usual: from the lowest to the highest
     shown             |                 |--floor--|   o   a value beyond both
@@ -39,7 +39,9 @@ _OTHER_SIZE = 4
 #: What makes figures of two runs comparable: measurement and unit.
 _Key = tuple[str, str]
 _Sample = tuple[float, float, Value]
-"""A figure of one run: the median over its devices, the size at which it was measured, and a value."""
+"""A figure of one run: the median over its devices, the size at which it was measured, and a
+value.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,17 @@ class Change:
 
     @property
     def text(self) -> str:
-        """The change for people: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5 runs)``."""
+        """The change for people: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5
+        runs)``.
+        """
         old, new, low, high = (
             format_value(value, self.unit) for value in (self.old, self.new, self.low, self.high)
         )
-        usual = f"usual: {low} to {high}, {self.runs} runs" if self.runs > 1 else "1 run, no usual spread"
+        usual = (
+            f"usual: {low} to {high}, {self.runs} runs"
+            if self.runs > 1
+            else "1 run, no usual spread"
+        )
         return f"{old} -> {new}, {100 * (self.ratio - 1):+.1f} % ({usual})"
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +114,12 @@ class ReportComparison:
 
 def _side_to_json(runs: Sequence[StoredReport]) -> dict[str, Any]:
     newest = runs[-1]
-    return {"digest": newest.digest, "tag": newest.tag, "started": newest.started, "runs": len(runs)}
+    return {
+        "digest": newest.digest,
+        "tag": newest.tag,
+        "started": newest.started,
+        "runs": len(runs),
+    }
 
 
 def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportComparison:
@@ -118,9 +131,13 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportC
     """
     # Another GPU is another machine, whatever the image.
     model = model_of(new[-1].report)
-    before, after = (_samples([run for run in runs if model_of(run.report) == model]) for runs in (old, new))
+    before, after = (
+        _samples([run for run in runs if model_of(run.report) == model]) for runs in (old, new)
+    )
     found = (_change(key, model, before[key], after[key]) for key in after if key in before)
-    changes = sorted((change for change in found if change is not None), key=lambda change: change.ratio)
+    changes = sorted(
+        (change for change in found if change is not None), key=lambda change: change.ratio
+    )
     packages = None
     if old[-1].packages is not None and new[-1].packages is not None:
         packages = tuple(changed_packages(old[-1].packages, new[-1].packages))

@@ -1,10 +1,10 @@
 """Which image a job ran, as the job itself reports it. A verdict counts for that image only.
 
-The job writes the sha256 of its SIF into a file, from the host, before the first process starts. The
-benchmark reports the sha256 of the lock file inside the image, on each node.
+The job writes the sha256 of its SIF into a file, from the host, before the first process starts.
+The benchmark reports the sha256 of the lock file inside the image, on each node.
 
-A reference with a digest needs no file: a runtime resolves it to that image or to none. A reference with a
-tag is not evidence: the tag may name another image on the node than in the registry.
+A reference with a digest needs no file: a runtime resolves it to that image or to none. A reference
+with a tag is not evidence: the tag may name another image on the node than in the registry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class RanImage:
     """The image that a job ran."""
 
     reference: str
-    """What the job was told to run: a path or a reference; empty: the runtime found the image itself."""
+    """What the job was told to run: a path or a reference; empty: the runtime found the image
+    itself.
+    """
     digest: str
     """Empty: not known."""
 
@@ -47,7 +49,7 @@ class RanImage:
         return self.digest or self.reference or "an image of unknown digest"
 
     def mismatch(self, built: BuiltImage, report: Report) -> str:
-        """How this image differs from the one that was built; empty if it is that one."""
+        """Return how this image differs from the one that was built; empty if it is that one."""
         if self.digest != built.digest:
             unknown = "" if self.digest else ", whose digest is not known"
             return f"the job ran {self.shown}{unknown}; the image that was built is {built.digest}"
@@ -62,12 +64,14 @@ class RanImage:
 
 
 def hash_sif(reference: str) -> str:
-    """A shell line for the host that reports a SIF. A sandbox folder has no sha256: the job goes on."""
+    """Return a shell line for the host that reports a SIF. A sandbox folder has no sha256: the job
+    goes on.
+    """
     return f'sha256sum <{quote(reference)} >"$SLURM_SUBMIT_DIR"/{_SIF_FILE} || true'
 
 
 def read_evidence(folder: Path, reference: str) -> RanImage:
-    """The image that a completed job ran.
+    """Return the image that a completed job ran.
 
     Args:
         folder: of the job.

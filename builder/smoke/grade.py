@@ -48,8 +48,8 @@ class Expected:
 def grade(report: Report, figures: References, expected: Expected) -> Report:
     """Return a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
 
-    The verdict ``error`` (the test could not be run) does not change. If nothing failed and nothing was
-    measured, the verdict is ``error``, too.
+    The verdict ``error`` (the test could not be run) does not change. If nothing failed and nothing
+    was measured, the verdict is ``error``, too.
 
     Args:
         report: a report that :func:`builder.smoke.schema.report_problem` accepts.
@@ -71,7 +71,9 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
 
 def _findings(report: Report, figures: References) -> Iterator[Finding]:
     """Yield the findings of all rules. Of peers, only those that are slow are reported."""
-    names = {str(device.get("name")) for device in devices_of(report) if figures.find(device) is None}
+    names = {
+        str(device.get("name")) for device in devices_of(report) if figures.find(device) is None
+    }
     for name in sorted(names):
         seen = f"no reference figures for {name!r}; its values are only compared with each other"
         yield finding("device.reference", "skip", seen)
@@ -125,7 +127,5 @@ def _check_expectations(
     unexpected = [name for name in found if name not in expected.architectures]
     if expected.vendor != "none" and expected.architectures and unexpected:
         seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(expected.architectures)}"
-        advice = (
-            "run the test on a GPU that the recipe is for: these values do not show how the image runs there"
-        )
+        advice = "run the test on a GPU that the recipe is for: these values do not show how the image runs there"
         yield finding("device.architecture", "warn", seen, advice)

@@ -1,8 +1,11 @@
-"""All limits: of the grade, and the one table of floors below which a change between two images never counts.
+"""All limits: of the grade, and the one table of floors below which a change between two images
+never counts.
 
-Every number is a fraction. docs/smoke.md explains each limit. Floors are at least what published runs of
-one image on one GPU differ by: "<0.3% of mean runtime" on a quiet machine (pytorch/pytorch#5799), 0.46 to
-0.57 % for products over 20 processes (flashinfer-ai/flashinfer#4439), 1 to 2 % by time of day (Llama 3).
+Every number is a fraction. docs/smoke.md explains each limit. Floors are at least what published
+runs of one image on one GPU differ by: "<0.3% of mean runtime" on a quiet machine
+(pytorch/pytorch#5799), 0.46 to
+0.57 % for products over 20 processes (flashinfer-ai/flashinfer#4439), 1 to 2 % by time of day
+(Llama 3).
 """
 
 from __future__ import annotations

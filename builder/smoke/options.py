@@ -27,15 +27,21 @@ class SmokeOptions:
     timeout_s: float = 420
     """Seconds after which the benchmark stops itself and reports what hung."""
     devices: int | None = None
-    """GPUs that must be present (on each node of a job); None: at least one if the recipe is for GPUs."""
+    """GPUs that must be present (on each node of a job); None: at least one if the recipe is for
+    GPUs.
+    """
     all_gpus: bool = False
     """Run one process per GPU, concurrently, and measure communication between them."""
     plan: SmokePlan = TORCH
     """What is tested; :meth:`builder.project.Project.smoke` sets it."""
     device_only: bool = False
-    """Leave out what is measured once for the host: starts, imports, files, the recipe's own command."""
+    """Leave out what is measured once for the host: starts, imports, files, the recipe's own
+    command.
+    """
     program: Path | None = None
-    """The benchmark's file on this host in place of the image's own, so that two images run the same."""
+    """The benchmark's file on this host in place of the image's own, so that two images run the
+    same.
+    """
 
     @property
     def whole_timeout_s(self) -> float:
@@ -53,9 +59,13 @@ class SlurmOptions:
     """How the benchmark is queued on a site with Slurm."""
 
     image: str = ""
-    """A SIF's path on the site, or an image reference; empty: the runtime finds the image by the target."""
+    """A SIF's path on the site, or an image reference; empty: the runtime finds the image by the
+    target.
+    """
     is_other: bool = False
-    """Whether ``image`` may be another image than the build. Its verdict then counts for that image."""
+    """Whether ``image`` may be another image than the build. Its verdict then counts for that
+    image.
+    """
     nodes: int = 1
     """With 2 or more nodes the benchmark also measures the network."""
     gpus: int | None = None
@@ -63,8 +73,8 @@ class SlurmOptions:
     account: str = ""
     """The account that is charged for the job."""
     time_limit: str = ""
-    """The job's time limit in Slurm's notation; empty: the benchmark's own limit, that of its start,
-    and five minutes."""
+    """The job's time limit in Slurm's notation; empty: the benchmark's own limit, that of its
+    start, and five minutes."""
     asked: SlurmRequest = NOTHING_ASKED
     """Partition, QOS and other options in the place of the recipe's."""
 

@@ -34,7 +34,8 @@ class PackageChange:
 
 
 def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
-    """Return name and version (and the build of conda packages) of what a lock installs, as reports store it.
+    """Return name and version (and the build of conda packages) of what a lock installs, as reports
+    store it.
 
     The name of a pip package that conda installs, too, ends in `` (pip)``.
     """

@@ -26,7 +26,9 @@ _STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
 _WIDTH, _HEIGHT, _MARGIN = 220.0, 48.0, 6.0
 
 Targets = Mapping[str, tuple[Sequence[StoredReport], Sequence[str]]]
-"""By target: its reports, and a message for each one that cannot be read, as read_folder returns them."""
+"""By target: its reports, and a message for each one that cannot be read, as read_folder returns
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ class TargetView:
     @property
     def findings(self) -> list[dict[str, object]]:
         """The findings of the grade, the failed ones first."""
-        return sorted(findings_of(self.report), key=lambda f: _STATUS_ORDER.get(str(f["status"]), 4))
+        return sorted(
+            findings_of(self.report), key=lambda f: _STATUS_ORDER.get(str(f["status"]), 4)
+        )
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -103,7 +107,9 @@ class TargetView:
         return tuple(found)
 
 
-def render(targets: Sequence[TargetView], untested: Mapping[str, Sequence[str]], *, made: str) -> str:
+def render(
+    targets: Sequence[TargetView], untested: Mapping[str, Sequence[str]], *, made: str
+) -> str:
     """Return the page.
 
     Args:
@@ -166,7 +172,9 @@ def trends_of(images: Sequence[ImageRuns]) -> list[Trend]:
 
 
 def _trend(changes: Sequence[Change], *, is_new: bool) -> Trend:
-    """Return the line through the medians of the images. At least 8 % to each side: steady looks steady."""
+    """Return the line through the medians of the images. At least 8 % to each side: steady looks
+    steady.
+    """
     values = [changes[0].old, *(change.new for change in changes)]
     middle = (max(values) + min(values)) / 2
     half = max((max(values) - min(values)) / 2, 0.08 * middle)

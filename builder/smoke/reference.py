@@ -24,13 +24,15 @@ class _ReferenceModel(BaseModel):
 
 
 class PublishedFigure(_ReferenceModel):
-    """A published figure. Its ``torch``, ``driver``, ``date`` and ``note`` are for readers of the file."""
+    """A published figure. Its ``torch``, ``driver``, ``date`` and ``note`` are for readers of the
+    file.
+    """
 
     value: float
     """TFLOP/s or GB/s, see reference.yml."""
     kind: str = "achieved"
-    """``achieved``: somebody measured it; ``acceptance``: the lower limit of a vendor or a site for accepting
-    a machine."""
+    """``achieved``: somebody measured it; ``acceptance``: the lower limit of a vendor or a site for
+    accepting a machine."""
     source: str
     """A key of :attr:`References.sources`."""
     size: str = ""
@@ -40,8 +42,8 @@ class PublishedFigure(_ReferenceModel):
     algorithm: str = ""
     """For an all-reduce: ``nvls`` or ``ring``; empty if the source does not say."""
     limits: Annotated[Limits | None, BeforeValidator(lambda pair: pair[::-1])] = None
-    """Fractions below which a value warns and fails, in the file the other way round; None: those of
-    ``limits.py``."""
+    """Fractions below which a value warns and fails, in the file the other way round; None: those
+    of ``limits.py``."""
 
     @property
     def bytes(self) -> int:
@@ -52,7 +54,8 @@ class PublishedFigure(_ReferenceModel):
 
 #: One figure, or a list of them: all-reduce by size, number of GPUs and algorithm.
 _Figures = Annotated[
-    tuple[PublishedFigure, ...], BeforeValidator(lambda item: item if isinstance(item, list) else [item])
+    tuple[PublishedFigure, ...],
+    BeforeValidator(lambda item: item if isinstance(item, list) else [item]),
 ]
 
 
@@ -69,9 +72,13 @@ class Device(_ReferenceModel):
     multiprocessors: int
     """0 if the number is not known."""
     peaks: Annotated[dict[str, float | str], Field(alias="peak")]
-    """Theoretical peaks in TFLOP/s or GB/s, by ``fp32``, ``bf16``, ``memory`` and so on, and ``source``."""
+    """Theoretical peaks in TFLOP/s or GB/s, by ``fp32``, ``bf16``, ``memory`` and so on, and
+    ``source``.
+    """
     achieved: dict[str, _Figures]
-    """Published figures, by the keys of products and ``copy``, ``triad``, ``transfer``, ``allreduce``."""
+    """Published figures, by the keys of products and ``copy``, ``triad``, ``transfer``,
+    ``allreduce``.
+    """
 
     @property
     def peak(self) -> dict[str, float]:
@@ -107,10 +114,11 @@ class References(_ReferenceModel):
     sources: dict[str, Source]
 
     def find(self, facts: Mapping[str, Any]) -> Device | None:
-        """The entry of a GPU; None if it is unknown, as a MIG slice is.
+        """Return the entry of a GPU; None if it is unknown, as a MIG slice is.
 
-        Searches by name, memory size and multiprocessors, as far as they are reported: several GPUs may share
-        a name. If ROCm reports no name, searches by architecture, memory size and multiprocessors.
+        Searches by name, memory size and multiprocessors, as far as they are reported: several GPUs
+        may share a name. If ROCm reports no name, searches by architecture, memory size and
+        multiprocessors.
 
         Args:
             facts: an element of a report's ``facts.devices``.
@@ -122,18 +130,20 @@ class References(_ReferenceModel):
         return _only_one([device for device in named if _fits(device, facts)])
 
     def title(self, source: str) -> str:
-        """The title of a source; its key if it is not listed."""
+        """Return the title of a source; its key if it is not listed."""
         known = self.sources.get(source)
         return known.title if known else source
 
 
 def _only_one(devices: list[Device]) -> Device | None:
-    """The only element; None if there are several: it is not known which of them the GPU is."""
+    """Return the only element; None if there are several: it is not known which of them the GPU
+    is.
+    """
     return devices[0] if len(devices) == 1 else None
 
 
 def _fits(device: Device, facts: Mapping[str, Any]) -> bool:
-    """Whether memory and multiprocessors are those of a device, as far as they are known."""
+    """Return whether memory and multiprocessors are those of a device, as far as they are known."""
     memory, units = number(facts, "memory_bytes"), number(facts, "multiprocessors")
     if memory and not device.memory_gib[0] <= memory / 2**30 <= device.memory_gib[1]:
         return False
@@ -148,6 +158,6 @@ def _is_nameless(device: Device, facts: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def references() -> References:
-    """The reference figures that are part of builder."""
+    """Return the reference figures that are part of builder."""
     text = resources.files("builder.smoke").joinpath("reference.yml").read_text("utf-8")
     return References.model_validate(yaml.safe_load(text))

@@ -1,7 +1,7 @@
 """Writes and reads stored smoke reports, and finds those that ``--compare`` names.
 
-Reports are plain files, ``reports/TARGET/DIGEST-TIME.json``. ``builder publish`` also attaches them to the
-published image.
+Reports are plain files, ``reports/TARGET/DIGEST-TIME.json``. ``builder publish`` also attaches them
+to the published image.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def parse_report(text: str | bytes, source: str) -> StoredReport:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as e:
-        reason = e.args[0] if isinstance(e, json.JSONDecodeError) else "not text, or nested too deep"
+        reason = (
+            e.args[0] if isinstance(e, json.JSONDecodeError) else "not text, or nested too deep"
+        )
         raise ReportError(f"{source}: not JSON: {reason}", hint) from None
     problem = report_problem(value)
     if problem:
@@ -166,11 +168,13 @@ def find_reports(
     without: str = "",
     attached: Callable[[str], Sequence[tuple[str, bytes]]] | None = None,
 ) -> list[StoredReport]:
-    """Return the runs that ``--compare`` names: of one image, the newest last, at most :data:`RUNS`.
+    """Return the runs that ``--compare`` names: of one image, the newest last, at most
+    :data:`RUNS`.
 
     Args:
-        text: a report's file, a folder of reports, ``previous``, a dated tag, a date (``2026-10`` or
-            ``2026-10-03``), a digest or its beginning, a tag of the registry, or ``host/repository:tag``.
+        text: a report's file, a folder of reports, ``previous``, a dated tag, a date (``2026-10``
+            or ``2026-10-03``), a digest or its beginning, a tag of the registry, or
+            ``host/repository:tag``.
         folder: ``reports/TARGET``.
         without: the digest that ``previous`` skips.
         attached: returns source and JSON of the reports that are attached to a published image.
@@ -196,7 +200,9 @@ def find_reports(
     tags = ", ".join(sorted({report.tag for report in stored if report.tag}))
     available = [f"it has reports of {tags}"] if tags else [] if stored else ["it has none"]
     hint = "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports"
-    raise ReportError("; ".join([f"no report of {text!r} in {folder}", *available, *problems]), hint)
+    raise ReportError(
+        "; ".join([f"no report of {text!r} in {folder}", *available, *problems]), hint
+    )
 
 
 def _is_named(stored: StoredReport, text: str, without: str) -> bool:

@@ -1,4 +1,6 @@
-"""The smoke test on this host: runs the benchmark inside an image, checks its report, and grades it."""
+"""The smoke test on this host: runs the benchmark inside an image, checks its report, and grades
+it.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ class SmokeReport:
     """The result of a smoke test."""
 
     verdict: str
-    """``pass``, ``warn``, ``fail``, ``error`` if the test could not be run, or ``none`` if the recipe says
-    that the image is not tested."""
+    """``pass``, ``warn``, ``fail``, ``error`` if the test could not be run, or ``none`` if the
+    recipe says that the image is not tested."""
     report: dict[str, Any]
     """The benchmark's report (report.schema.json) with its grade.
 
@@ -91,7 +93,11 @@ def smoke(
         return not_tested(image.digest, recipe, options.plan.none)
     started = time.monotonic()
     report, runner = _run_benchmark(image, recipe, settings, store, options, reporter)
-    if isinstance(image, SifImage) and report["verdict"] != "error" and not _is_still_there(image, store):
+    if (
+        isinstance(image, SifImage)
+        and report["verdict"] != "error"
+        and not _is_still_there(image, store)
+    ):
         seen = f"another build replaced {image.path} while it was tested"
         report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
     report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
@@ -102,14 +108,20 @@ def smoke(
 
 def not_tested(digest: str, recipe: Recipe, reason: str) -> SmokeReport:
     """Return the report on an image that the recipe does not test: it is attached, not stored."""
-    report = {**could_not_run(recipe, "smoke", reason, ""), "verdict": "none", "test": {"none": reason}}
+    report = {
+        **could_not_run(recipe, "smoke", reason, ""),
+        "verdict": "none",
+        "test": {"none": reason},
+    }
     report["probes"][0]["status"] = "skip"
     report["image"] = {"target": recipe.name, "runner": "none", "digest": digest}
     return SmokeReport("none", report, "none", digest, 0.0)
 
 
 def _is_still_there(sif: SifImage, store: Store) -> bool:
-    """Return whether the file that was tested is the SIF: each build of a target writes to the same place."""
+    """Return whether the file that was tested is the SIF: each build of a target writes to the same
+    place.
+    """
     try:
         return sif_digest(sif.path, store) == sif.digest
     except FileNotFoundError:
@@ -126,8 +138,8 @@ def _run_benchmark(
 ) -> tuple[dict[str, Any], str]:
     """Return the report and the name of the runner.
 
-    An engine may answer and still be unable to start a container. Unless a runner was requested, the next one
-    is tried then.
+    An engine may answer and still be unable to start a container. Unless a runner was requested,
+    the next one is tried then.
     """
     mounts = [Mount(options.program, PROGRAM)] if options.program else []
     command = [*benchmark_command(recipe, options), "--progress"]
@@ -176,7 +188,8 @@ def benchmark_command(
 ) -> list[str]:
     """Return the benchmark's command line inside an image.
 
-    ``report`` is the file for its JSON, ``-`` for standard output; ``program`` the benchmark's file.
+    ``report`` is the file for its JSON, ``-`` for standard output; ``program`` the benchmark's
+    file.
     """
     python = f"{recipe.conda.prefix}/bin/python"
     command = [python, program, "--json", report]
@@ -248,7 +261,9 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
     report = find_report(done.stdout)
     if report is None:
         seen = f"no report; exit code {done.returncode}: {_last_lines(done)}"
-        advice = "check that the image's Python starts; exit code 137 means killed, maybe out of memory"
+        advice = (
+            "check that the image's Python starts; exit code 137 means killed, maybe out of memory"
+        )
         if done.returncode in _NOT_FOUND:
             advice = (
                 "the smoke test needs a Python in the environment: add it; for an image without Python write "
@@ -262,7 +277,9 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
         advice = "run it again; if this does not help, build the image again"
         return could_not_run(recipe, "report", problem, advice)
     if done.returncode != EXIT_CODES[report["verdict"]]:
-        seen = f"the benchmark reported {report['verdict']!r}, but its exit code is {done.returncode}"
+        seen = (
+            f"the benchmark reported {report['verdict']!r}, but its exit code is {done.returncode}"
+        )
         advice = "it may have been stopped while it wrote the report: run it again"
         return could_not_run(recipe, "report", seen, advice)
     return report

@@ -1,7 +1,8 @@
-"""The format of smoke reports: finds one in an output, checks it, and makes one if the benchmark wrote none.
+"""The format of smoke reports: finds one in an output, checks it, and makes one if the benchmark
+wrote none.
 
-report.schema.json describes the format. The models here are the part of it that builder relies on; the rest
-is checked in tests only.
+report.schema.json describes the format. The models here are the part of it that builder relies on;
+the rest is checked in tests only.
 """
 
 from __future__ import annotations

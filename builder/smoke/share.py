@@ -1,7 +1,8 @@
-"""A copy of smoke reports that people send in: figures and versions, without hosts, users, paths and dates.
+"""A copy of smoke reports that people send in: figures and versions, without hosts, users, paths
+and dates.
 
-``FIELDS`` lists every field that the copy may have. A field that is not listed is not in the copy, whatever
-reports contain in the future, and neither is a value of another form.
+``FIELDS`` lists every field that the copy may have. A field that is not listed is not in the copy,
+whatever reports contain in the future, and neither is a value of another form.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _text(form: str) -> Callable[[Any], str | None]:
 
 def _version(value: Any) -> str | None:
     """Return what all builds of a version share: ``5.14.0`` of ``5.14.0-427.site``."""
-    match = re.match(r"\d+(?:\.\d+){0,2}(?:\+(?:cu\d+|rocm[\d.]+|cpu)(?!\w))?", str(value or "")[:100])
+    match = re.match(
+        r"\d+(?:\.\d+){0,2}(?:\+(?:cu\d+|rocm[\d.]+|cpu)(?!\w))?", str(value or "")[:100]
+    )
     return match[0] if match else None
 
 
@@ -51,9 +54,13 @@ def _version(value: Any) -> str | None:
 _HARDWARE = _text(
     r"(?:NVIDIA|AMD|Intel|ARM|Neoverse|IBM|Tesla|GeForce|Quadro|\d+th Gen Intel)[\w .()@+-]{0,70}"
 )
-_ID = _text(r"(?:matmul|memory|transfer|allreduce|conv|attention|cpu|torch|tensorflow|jax)[a-z0-9_.]{0,30}")
+_ID = _text(
+    r"(?:matmul|memory|transfer|allreduce|conv|attention|cpu|torch|tensorflow|jax)[a-z0-9_.]{0,30}"
+)
 _STATUS = _text("|".join(SEVERITY))
-_ALGORITHM = _text("ring|tree|nvls|nvlstree|collnet|nccl|gloo|flash|cudnn|math|efficient|mem_efficient")
+_ALGORITHM = _text(
+    "ring|tree|nvls|nvlstree|collnet|nccl|gloo|flash|cudnn|math|efficient|mem_efficient"
+)
 _UNITS = ("gflop_per_s", "gb_per_s", "s", "ms", "us")
 _STATISTICS = {f"{what}_{unit}": _number for what in ("median", "mad") for unit in _UNITS}
 _STATE = dict.fromkeys(("clock_mhz", "power_w", "temperature_c"), _number)
@@ -72,7 +79,12 @@ FIELDS: dict[str, Any] = {
     "month": _text(r"20\d\d-\d\d"),
     "verdict": _text("|".join((*EXIT_CODES, "none"))),
     "launch": {"ranks": _number, "nodes": _number},
-    "torch": {"version": _version, "build": _text("CUDA|HIP|CPU"), "cuda": _version, "hip": _version}
+    "torch": {
+        "version": _version,
+        "build": _text("CUDA|HIP|CPU"),
+        "cuda": _version,
+        "hip": _version,
+    }
     | {"nccl": _version, "cudnn": _version},
     "framework": {"name": _text("tensorflow|jax"), "version": _version},
     "python": {"version": _version},
@@ -93,14 +105,19 @@ FIELDS: dict[str, Any] = {
 
 
 def share(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the copy of some runs that may be sent in. The same GPU has the same number in all runs.
+    """Return the copy of some runs that may be sent in. The same GPU has the same number in all
+    runs.
 
     Raises:
         ShareError: no report has figures.
     """
-    tested = [report for report in reports if report["verdict"] != "none" and report["measurements"]]
+    tested = [
+        report for report in reports if report["verdict"] != "none" and report["measurements"]
+    ]
     if not tested:
-        raise ShareError("there is nothing to share: no report has a measurement", "run builder smoke TARGET")
+        raise ShareError(
+            "there is nothing to share: no report has a measurement", "run builder smoke TARGET"
+        )
     gpus: dict[str, int] = {}
     runs = [_listed(FIELDS, _draft(report, gpus)) for report in tested]
     return {"shared_report": FORMAT, "builder": __version__, "runs": runs}
@@ -138,7 +155,9 @@ def contents(document: Mapping[str, Any]) -> list[str]:
     devices = [device for run in runs for device in run.get("devices", ())]
     models = sorted({str(device.get("name", "an unnamed GPU")) for device in devices})
     cpus = sorted({str(run.get("cpu", {}).get("model", "an unnamed CPU")) for run in runs})
-    hardware = f"{len({d['gpu'] for d in devices})} x {' and '.join(models)}" if models else "no GPU"
+    hardware = (
+        f"{len({d['gpu'] for d in devices})} x {' and '.join(models)}" if models else "no GPU"
+    )
     return [
         f"{len(runs)} run(s); {hardware}; {', '.join(cpus)}",
         "figures and versions; no hosts, users, jobs, images, paths, addresses, serial numbers and days",

@@ -1,4 +1,6 @@
-"""The smoke test as a Slurm job on the nodes of the recipe's site: all GPUs, and the network between them."""
+"""The smoke test as a Slurm job on the nodes of the recipe's site: all GPUs, and the network
+between them.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,16 @@ def smoke_on_slurm(
     reporter: Reporter = QUIET,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SmokeReport:
-    """Queues the benchmark on the target's nodes, waits for it, and grades and stores its report.
+    """Queue the benchmark on the target's nodes, waits for it, and grades and stores its report.
 
-    The report names the image that the job ran. If that is not the image that was built, the verdict is
-    ``error``; only an image that the user named may be another one.
+    The report names the image that the job ran. If that is not the image that was built, the
+    verdict is ``error``; only an image that the user named may be another one.
 
     Args:
         recipe: the target, with its site.
         built: the image that was built.
-        folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new folder in
-            it.
+        folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new
+            folder in it.
         slurm: the image and the size of the job.
         options: how the benchmark runs; ``devices`` counts for each node.
         lock: the lock of the image; the report lists its packages.
@@ -77,14 +79,20 @@ def smoke_on_slurm(
     is_other = slurm.is_other and ran.digest != built.digest
     has_verdict = report["verdict"] != "error"
     if has_verdict and is_other:
-        reporter.note(f"the verdict is of {ran.shown} and is not recorded: the build is {built.digest}")
+        reporter.note(
+            f"the verdict is of {ran.shown} and is not recorded: the build is {built.digest}"
+        )
     elif has_verdict and (problem := ran.mismatch(built, report)):
-        report = could_not_run(recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}")
+        report = could_not_run(
+            recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}"
+        )
     digest = ran.digest if is_other else built.digest
     lock = None if is_other else lock
     report, runner = graded(report, recipe, digest, slurm, options, lock)
     path = store_report(report, folder)
-    return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+    return SmokeReport(
+        report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path
+    )
 
 
 def graded(
@@ -111,7 +119,7 @@ def graded(
 
 
 def require_slurm(recipe: Recipe) -> None:
-    """Checks that the target's site has Slurm, and is not switched off.
+    """Check that the target's site has Slurm, and is not switched off.
 
     Raises:
         UsageError: it has none, or is switched off.
@@ -124,7 +132,7 @@ def require_slurm(recipe: Recipe) -> None:
 
 
 def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions = DEFAULTS) -> None:
-    """Checks the job of a smoke test before the image is built.
+    """Check the job of a smoke test before the image is built.
 
     Args:
         recipe: the target, with its site.
@@ -137,29 +145,39 @@ def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions =
     if recipe.smoke.none:
         return
     require_slurm(recipe)
-    known = replace(sized(slurm, recipe, all_gpus=options.all_gpus), image=slurm.image or "not-built-yet")
+    known = replace(
+        sized(slurm, recipe, all_gpus=options.all_gpus), image=slurm.image or "not-built-yet"
+    )
     plan_job(recipe, _job(recipe, known, options))
 
 
 def sized(slurm: SlurmOptions, recipe: Recipe, *, all_gpus: bool) -> SlurmOptions:
-    """The job's options with all GPUs of each node, or with the number that a recipe's job has by default."""
+    """Return the job's options with all GPUs of each node, or with the number that a recipe's job
+    has by default.
+    """
     return replace(slurm, gpus=(recipe.site.node.gpus or None) if all_gpus else None)
 
 
 def complete_job(
-    slurm: SlurmOptions, result: BuildResult, place: Path, *, all_gpus: bool = False, reference: str = ""
+    slurm: SlurmOptions,
+    result: BuildResult,
+    place: Path,
+    *,
+    all_gpus: bool = False,
+    reference: str = "",
 ) -> SlurmOptions:
-    """The job's options with defaults from the build and the site.
+    """Return the job's options with defaults from the build and the site.
 
-    The default image is the one that was built: the SIF, which the nodes must see as a file, or a reference
-    with its digest.
+    The default image is the one that was built: the SIF, which the nodes must see as a file, or a
+    reference with its digest.
 
     Args:
         slurm: the options so far.
         result: the build.
         place: what :meth:`builder.project.Project.place` returned for it.
         all_gpus: the job gets all GPUs of each node.
-        reference: where the image was pushed to, with its digest; empty: in the recipe's repository.
+        reference: where the image was pushed to, with its digest; empty: in the recipe's
+            repository.
 
     Raises:
         UsageError: the site has no Slurm, or its runtime cannot run this build.
@@ -168,7 +186,8 @@ def complete_job(
     require_slurm(recipe)
     if slurm.image and runtime.kind == "userns":
         raise UsageError(
-            f"jobs of {recipe.name} run the build itself, so --image has no effect", "leave out --image"
+            f"jobs of {recipe.name} run the build itself, so --image has no effect",
+            "leave out --image",
         )
     if not slurm.image and runtime.takes_sif and result.sif is None:
         raise UsageError(
@@ -192,7 +211,9 @@ def _run_job(
     reporter: Reporter,
     sleep: Callable[[float], None],
 ) -> tuple[dict[str, Any], RanImage]:
-    """Runs the job in a new folder in ``folder``; returns the benchmark's report and the image that ran."""
+    """Run the job in a new folder in ``folder``; returns the benchmark's report and the image that
+    ran.
+    """
     with job_folder(folder) as work:
         job = _job(recipe, slurm, options)
         script = render(with_sif_hash(plan_job(recipe, job)))
@@ -203,7 +224,7 @@ def _run_job(
 
 @contextmanager
 def job_folder(folder: Path) -> Iterator[Path]:
-    """A new folder in ``folder``, removed at the end."""
+    """Yield a new folder in ``folder``, removed at the end."""
     work = folder / f".job-{secrets.token_hex(4)}"
     work.mkdir(parents=True)
     try:
@@ -220,13 +241,15 @@ def run_script(
     reporter: Reporter,
     sleep: Callable[[float], None],
 ) -> tuple[str, str]:
-    """Submits a script and waits for its end; returns the job's number and its final state.
+    """Submit a script and waits for its end; returns the job's number and its final state.
 
     An interrupt cancels the job.
     """
     number = submit(script, folder=work)
     try:
-        reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}")
+        reporter.note(
+            f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}"
+        )
         with working(reporter, f"job {number}"):
             return number, wait(number, reporter, sleep=sleep)
     except BaseException:
@@ -235,14 +258,14 @@ def run_script(
 
 
 def with_sif_hash(job: BatchJob) -> BatchJob:
-    """The job with a line that hashes its SIF."""
+    """Return the job with a line that hashes its SIF."""
     if job.image.is_file:
         return replace(job, setup=(*job.setup, hash_sif(job.image.reference)))
     return job
 
 
 def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobRequest:
-    """The job that runs the benchmark.
+    """Return the job that runs the benchmark.
 
     Its launcher starts one process per GPU, so the benchmark itself starts none.
     """
@@ -250,8 +273,10 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
     return job_request(recipe, slurm, command, options.limit_s + MARGIN_S)
 
 
-def job_request(recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], time_s: float) -> JobRequest:
-    """The request for a job that runs ``command`` for at most ``time_s`` seconds."""
+def job_request(
+    recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], time_s: float
+) -> JobRequest:
+    """Return the request for a job that runs ``command`` for at most ``time_s`` seconds."""
     return JobRequest(
         command=tuple(command),
         nodes=slurm.nodes,
@@ -265,9 +290,14 @@ def job_request(recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], tim
 
 
 def collect_report(
-    recipe: Recipe, work: Path, number: str, state: str, output: Path, sleep: Callable[[float], None]
+    recipe: Recipe,
+    work: Path,
+    number: str,
+    state: str,
+    output: Path,
+    sleep: Callable[[float], None],
 ) -> dict[str, Any]:
-    """The report that a job wrote; if it wrote no valid one, a report with the reason.
+    """Return the report that a job wrote; if it wrote no valid one, a report with the reason.
 
     The output of the run, or of the whole job, is then moved to the file ``output``.
     """
@@ -292,8 +322,10 @@ def collect_report(
     return dict(report)
 
 
-def _without_report(recipe: Recipe, work: Path, number: str, state: str, output: Path) -> dict[str, Any]:
-    """A report for a job that wrote none, with the end of the job's output."""
+def _without_report(
+    recipe: Recipe, work: Path, number: str, state: str, output: Path
+) -> dict[str, Any]:
+    """Return a report for a job that wrote none, with the end of the job's output."""
     logs = sorted(work.glob("*.out")) or sorted(work.parent.glob(f"*-{number}.out"))
     last_lines = " | ".join(_tail(logs[-1])) if logs else ""
     advice = f"scontrol show job {number}"
@@ -314,6 +346,6 @@ def _tail(log: Path) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    """A time limit in Slurm's notation, rounded up to whole minutes: ``00:10:00``."""
+    """Return a time limit in Slurm's notation, rounded up to whole minutes: ``00:10:00``."""
     minutes = -(-int(seconds) // 60)
     return f"{minutes // 60:02}:{minutes % 60:02}:00"

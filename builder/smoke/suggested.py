@@ -49,7 +49,7 @@ class SmokePlan:
         return ", ".join(parts) or ("none" if self.none else "python")
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as the benchmark writes it into ``test`` of its report."""
+        """Return the plan as the benchmark writes it into ``test`` of its report."""
         if self.none:
             return {"none": self.none}
         out: dict[str, Any] = {"framework": self.framework} if self.framework else {}
@@ -59,14 +59,19 @@ class SmokePlan:
         return out
 
     def arguments(self) -> list[str]:
-        """The benchmark's options."""
+        """Return the benchmark's options."""
         out = ["--framework", self.framework or "none"]
         if self.imports:
             out += ["--imports", ",".join(self.imports)]
         if self.packages:
             out += ["--packages", ",".join(self.packages)]
         if self.command:
-            out += ["--command", json.dumps(list(self.command)), "--command-timeout", str(self.timeout_s)]
+            out += [
+                "--command",
+                json.dumps(list(self.command)),
+                "--command-timeout",
+                str(self.timeout_s),
+            ]
         return out
 
 
@@ -74,19 +79,24 @@ class SmokePlan:
 TORCH = SmokePlan("torch")
 
 
-def plan_smoke(test: SmokeTest, packages: Sequence[LockedPackage], requested: Iterable[str]) -> SmokePlan:
-    """What is tested in an image.
+def plan_smoke(
+    test: SmokeTest, packages: Sequence[LockedPackage], requested: Iterable[str]
+) -> SmokePlan:
+    """Return what is tested in an image.
 
     Args:
-        test: the recipe's ``smoke``. Without a test of its own, the packages decide: torch, TensorFlow or
-            JAX where one of them is installed, else the modules of the requested packages.
+        test: the recipe's ``smoke``. Without a test of its own, the packages decide: torch,
+            TensorFlow or JAX where one of them is installed, else the modules of the requested
+            packages.
         packages: of the image.
-        requested: names of the packages that the environment file lists; empty: not known. Those that no
-            other package needs take their place.
+        requested: names of the packages that the environment file lists; empty: not known. Those
+            that no other package needs take their place.
     """
     if not test.is_auto:
         timeout = test.timeout if test.command else 0
-        return SmokePlan(test.framework or "", test.imports, (), test.command, timeout, test.none or "")
+        return SmokePlan(
+            test.framework or "", test.imports, (), test.command, timeout, test.none or ""
+        )
     installed = {package.name for package in packages}
     for framework, names in _PACKAGES.items():
         if any(map(names.fullmatch, installed)):
@@ -97,5 +107,5 @@ def plan_smoke(test: SmokeTest, packages: Sequence[LockedPackage], requested: It
 
 
 def plan_of(report: dict[str, Any]) -> Any:
-    """What a report says was tested, to be compared with :meth:`SmokePlan.to_json`."""
+    """Return what a report says was tested, to be compared with :meth:`SmokePlan.to_json`."""
     return report.get("test", TORCH.to_json())

@@ -46,7 +46,11 @@ def render(report: SmokeReport, *, everything: bool = False) -> Table:
     probes, measurements = report.report["probes"], report.report["measurements"]
     findings = findings_of(report.report)
     fractions = _fractions(findings)
-    shown = {str(entry["id"]) for entry in measurements} if everything else set(_headlines(measurements))
+    shown = (
+        {str(entry["id"]) for entry in measurements}
+        if everything
+        else set(_headlines(measurements))
+    )
     for entry in (*probes, *measurements):
         if everything or _is_problem(entry) or (entry["id"] in shown and entry in measurements):
             _add_entry(table, entry, fractions.get(entry["id"], ""))
@@ -108,7 +112,9 @@ def render_changes(comparison: ReportComparison, name: str) -> Table:
     for change in comparison.changed:
         table.rows.append((change.outcome, change.id, f"{change.text}; {change.model}"))
     if not comparison.changes:
-        table.rows.append(("", "", "no figure was measured on the same model of device, in the same way"))
+        table.rows.append(
+            ("", "", "no figure was measured on the same model of device, in the same way")
+        )
     table.rows += [("", "", line) for line in _about(comparison)]
     return table
 

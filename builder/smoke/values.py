@@ -55,7 +55,9 @@ class Value:
 
     @property
     def upper_bound(self) -> float:
-        """The highest true median that noise allows: the measured one plus :data:`SIGMAS` standard errors."""
+        """The highest true median that noise allows: the measured one plus :data:`SIGMAS` standard
+        errors.
+        """
         return self.median + SIGMAS * self.error
 
     @property
@@ -65,12 +67,16 @@ class Value:
 
     @property
     def spread(self) -> float:
-        """The standard deviation of the repeats as a fraction of the median; 0 without a positive median."""
+        """The standard deviation of the repeats as a fraction of the median; 0 without a positive
+        median.
+        """
         return MAD_TO_SIGMA * self.mad / self.median if self.median > 0 else 0.0
 
     @property
     def device_key(self) -> str:
-        """What identifies the device among the devices of a report: ``rank 3``, ``cuda:0`` or ``cpu``."""
+        """What identifies the device among the devices of a report: ``rank 3``, ``cuda:0`` or
+        ``cpu``.
+        """
         return f"rank {self.rank}" if self.rank is not None else self.device
 
     @property
@@ -88,29 +94,33 @@ class Value:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A part of a report that should be a mapping; empty if it is anything else."""
+    """Return a part of a report that should be a mapping; empty if it is anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def mappings(value: Any) -> list[dict[str, Any]]:
-    """The mappings in a part of a report that should be a list of them; empty if it is anything else."""
+    """Return the mappings in a part of a report that should be a list of them; empty if it is
+    anything else.
+    """
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def findings_of(report: Report) -> list[dict[str, Any]]:
-    """The findings of a report's grade; empty if it has none."""
+    """Return the findings of a report's grade; empty if it has none."""
     return list(mapping(report.get("grade")).get("findings", []))
 
 
 def cores_of(report: Report) -> float | None:
-    """The cores that a run could use: those that it may run on, or its quota; None if unknown."""
+    """Return the cores that a run could use: those that it may run on, or its quota; None if
+    unknown.
+    """
     cpu = mapping(report.get("facts", {}).get("cpu"))
     limits = [number(cpu, "usable_cores"), number(cpu, "quota_cores")]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def model_of(report: Report) -> str:
-    """The names of a run's GPUs, each once, or the processor's and its number of cores."""
+    """Return the names of a run's GPUs, each once, or the processor's and its number of cores."""
     names = sorted({str(device.get("name")) for device in devices_of(report)})
     if names:
         return ", ".join(names)
@@ -120,7 +130,9 @@ def model_of(report: Report) -> str:
 
 
 def number(item: Mapping[str, Any], key: str) -> float | None:
-    """The number under a key of a report; None for any other type, for NaN, and for numbers from 1e18 on."""
+    """Return the number under a key of a report; None for any other type, for NaN, and for numbers
+    from 1e18 on.
+    """
     value = item.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -128,13 +140,13 @@ def number(item: Mapping[str, Any], key: str) -> float | None:
 
 
 def figures_of(measurement: Mapping[str, Any]) -> str:
-    """A measurement for people, by what of it is a number; empty if it has no value."""
+    """Return a measurement for people, by what of it is a number; empty if it has no value."""
     numbers = {key: number(measurement, key) for key in measurement}
     return figures({key: value for key, value in numbers.items() if value is not None})
 
 
 def unit_of(measurement: Mapping[str, Any]) -> str:
-    """The unit of a measurement: ``gflop_per_s`` if it has ``median_gflop_per_s``.
+    """Return the unit of a measurement: ``gflop_per_s`` if it has ``median_gflop_per_s``.
 
     Empty if it has no value.
     """
@@ -145,17 +157,21 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
 
 
 def values_of(measurement: Mapping[str, Any]) -> list[Value]:
-    """The value of a measurement on each device that has one."""
+    """Return the value of a measurement on each device that has one."""
     unit = unit_of(measurement)
     if not unit:
         return []
     ranks = mappings(measurement.get("ranks"))
-    values = (_value_of(measurement, unit, item) for item in (ranks if len(ranks) > 1 else [measurement]))
+    values = (
+        _value_of(measurement, unit, item) for item in (ranks if len(ranks) > 1 else [measurement])
+    )
     return [value for value in values if value is not None]
 
 
 def _value_of(measurement: Mapping[str, Any], unit: str, item: Mapping[str, Any]) -> Value | None:
-    """The value of a rank, whose part of a measurement is ``item``, or of the measurement itself."""
+    """Return the value of a rank, whose part of a measurement is ``item``, or of the measurement
+    itself.
+    """
     median = number(item, f"median_{unit}")
     if median is None:
         return None
@@ -169,12 +185,16 @@ def _value_of(measurement: Mapping[str, Any], unit: str, item: Mapping[str, Any]
         device=str(item.get("device", "")),
         rank=rank if isinstance(rank, int) and item is not measurement else None,
         host=str(item.get("host", "")),
-        higher_is_better=better == "higher" if better in ("higher", "lower") else unit not in TIME_UNITS,
+        higher_is_better=better == "higher"
+        if better in ("higher", "lower")
+        else unit not in TIME_UNITS,
     )
 
 
 def rank_item(value: Value, measurement: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a measurement that is about a value's rank; the measurement itself if it has one value."""
+    """Return the part of a measurement that is about a value's rank; the measurement itself if it
+    has one value.
+    """
     if value.rank is None:
         return measurement
     items = mappings(measurement.get("ranks"))
@@ -187,17 +207,19 @@ def is_unbound(value: Value, measurement: Mapping[str, Any]) -> bool:
 
 
 def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
-    """The measurements whose results were correct. A wrong result is a failure, however fast it was."""
+    """Return the measurements whose results were correct. A wrong result is a failure, however fast
+    it was.
+    """
     return (m for m in report["measurements"] if m["status"] in ("pass", "warn"))
 
 
 def devices_of(report: Report) -> list[dict[str, Any]]:
-    """The facts about a report's GPUs; empty if the report lists none."""
+    """Return the facts about a report's GPUs; empty if the report lists none."""
     return mappings(report.get("facts", {}).get("devices"))
 
 
 def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The facts about the GPU that a value was measured on.
+    """Return the facts about the GPU that a value was measured on.
 
     Empty for a CPU and for a GPU that is not listed.
     """
@@ -210,7 +232,7 @@ def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def gpu_index(device: str) -> int:
-    """The number of a GPU: 1 of ``cuda:1``, and 0 of a device without a number."""
+    """Return the number of a GPU: 1 of ``cuda:1``, and 0 of a device without a number."""
     index = device.partition(":")[2]
     return int(index) if re.fullmatch(r"\d{1,5}", index, re.ASCII) else 0
 
@@ -249,13 +271,17 @@ def state_text(measurement: Mapping[str, Any], facts: Mapping[str, Any] | None =
     items = _items(measurement)
     after = mapping((facts or {}).get("after"))
     clock, power, heat = (
-        _range(items, key) or _range([after], key) for key in ("clock_mhz", "power_w", "temperature_c")
+        _range(items, key) or _range([after], key)
+        for key in ("clock_mhz", "power_w", "temperature_c")
     )
     maximum = number(after, "clock_max_mhz")
     of_maximum = f" of {maximum:,.0f}" if maximum else ""
     parts = [f"{clock}{of_maximum} MHz" if clock else "", f"{power} W" if power else ""]
     reasons = _throttled(items) or _throttled([after])
-    parts += [f"{heat} °C" if heat else "", f"throttled by {' and '.join(reasons)}" if reasons else ""]
+    parts += [
+        f"{heat} °C" if heat else "",
+        f"throttled by {' and '.join(reasons)}" if reasons else "",
+    ]
     return ", ".join(part for part in parts if part)
 
 
@@ -271,4 +297,8 @@ def _throttled(items: Sequence[Mapping[str, Any]]) -> list[str]:
 def _range(items: Sequence[Mapping[str, Any]], key: str) -> str:
     """Return ``1,410`` or ``1,410 to 1,980``; empty if no item has the number."""
     found = [value for item in items if (value := number(item, key)) is not None]
-    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (min(found), max(found)))) if found else ""
+    return (
+        " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (min(found), max(found))))
+        if found
+        else ""
+    )

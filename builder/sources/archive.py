@@ -47,7 +47,7 @@ _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 def filename_of(url: str) -> str:
-    """The file name of an archive."""
+    """Return the file name of an archive."""
     path = urlsplit(url).path if "://" in url else url
     return unquote(path).rpartition("/")[2]
 
@@ -55,7 +55,7 @@ def filename_of(url: str) -> str:
 def fetch_archive(
     url: str, sha256: str, name: str, settings: Settings, store: Store, reporter: Reporter
 ) -> tuple[Path, str]:
-    """An archive on this machine, and its SHA-256.
+    """Return an archive on this machine, and its SHA-256.
 
     Args:
         url: http or https; may contain credentials.
@@ -97,11 +97,17 @@ def fetch_archive(
 
 
 def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Path, str]:
-    """Downloads a file whose hash is not known. Raises NotAvailable if the server does not have it."""
+    """Download a file whose hash is not known. Raises NotAvailable if the server does not have
+    it.
+    """
     package = LockedPackage(name, "(source)", "pip", "any", url, None)
     temporary = store.temporary()
     try:
-        with working(reporter, _TASK), make_client(1) as client, open_partial(temporary, package) as part:
+        with (
+            working(reporter, _TASK),
+            make_client(1) as client,
+            open_partial(temporary, package) as part,
+        ):
             Downloader(client, 1, reporter, threading.Event()).download(package, url, part)
             digest = part.digest()
         return store.adopt(temporary, digest), digest.removeprefix("sha256:")
@@ -112,11 +118,14 @@ def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Pa
 
 
 def check_hash(path: Path, sha256: str, shown: str) -> str:
-    """The SHA-256 of a file of the project. Raises HashMismatch if another one is expected."""
+    """Return the SHA-256 of a file of the project. Raises HashMismatch if another one is
+    expected.
+    """
     found = sha256_file(path).removeprefix("sha256:")
     if sha256 and found != sha256:
         raise HashMismatch(
-            f"{shown} has the sha256 {found}, not {sha256}", "restore the file, or lock again: builder lock"
+            f"{shown} has the sha256 {found}, not {sha256}",
+            "restore the file, or lock again: builder lock",
         )
     return found
 
@@ -166,7 +175,9 @@ def _unpack_zip(path: Path, target: Target) -> None:
                 continue
             with archive.open(member) as stream:
                 executable = bool(member.external_attr >> 16 & 0o100)
-                target.add_file(_clean(member.filename), member.file_size, stream, executable=executable)
+                target.add_file(
+                    _clean(member.filename), member.file_size, stream, executable=executable
+                )
 
 
 def _unpack_tar(reader: PartReader, target: Target) -> None:
@@ -192,12 +203,15 @@ def _add(name: str, header: TarHeader, reader: PartReader, target: Target) -> No
         target.add_file(name, header.size, reader, executable=bool(header.mode & 0o100))
     else:
         raise FetchError(
-            f"{target.name}: {name!r} is a device or a pipe", "the archive is hostile: do not use it"
+            f"{target.name}: {name!r} is a device or a pipe",
+            "the archive is hostile: do not use it",
         )
 
 
 def _clean(name: str) -> str:
-    """A member's path without ``./`` at the beginning and ``/`` at the end; empty for the root."""
+    """Return a member's path without ``./`` at the beginning and ``/`` at the end; empty for the
+    root.
+    """
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     name = name.rstrip("/")

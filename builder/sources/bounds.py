@@ -1,4 +1,6 @@
-"""Bounds of the sources that are unpacked, far above those of real ones (PyTorch: 20,000 files, 300 MB)."""
+"""Bounds of the sources that are unpacked, far above those of real ones (PyTorch: 20,000 files, 300
+MB).
+"""
 
 from __future__ import annotations
 

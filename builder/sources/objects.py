@@ -1,8 +1,8 @@
 """Unpacks a commit from git's objects, with its submodules.
 
-Nothing is checked out, so no filter, attribute or hook of the repository has an effect, and the files are
-those of the commit byte for byte. The commit pins everything: a submodule is an entry of its tree that names
-the submodule's commit.
+Nothing is checked out, so no filter, attribute or hook of the repository has an effect, and the
+files are those of the commit byte for byte. The commit pins everything: a submodule is an entry of
+its tree that names the submodule's commit.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Unpacker:
     submodules: int = 0
 
     def unpack(self, url: str, commit: str) -> None:
-        """Unpacks a commit and its submodules.
+        """Unpack a commit and its submodules.
 
         Args:
             url: the repository's URL, to which URLs of submodules may be relative.
@@ -82,7 +82,8 @@ class Unpacker:
                     pending += self._unpack_part(repository, part)
                 except GitError as e:
                     raise FetchError(
-                        f"{repository.shown}: {part.commit[:12]} cannot be read: {e}", "run it again"
+                        f"{repository.shown}: {part.commit[:12]} cannot be read: {e}",
+                        "run it again",
                     ) from None
 
     def _unpack_entry(self, entry: _TreeEntry, prefix: str, blobs: _Blobs) -> None:
@@ -91,7 +92,9 @@ class Unpacker:
         size, content = blobs.open(entry.digest)
         if entry.mode == _LINK:
             if size > MAX_PATH:
-                raise FetchError(f"{self.target.name}: the symlink {path!r} is too long", "do not use it")
+                raise FetchError(
+                    f"{self.target.name}: the symlink {path!r} is too long", "do not use it"
+                )
             self.target.add_link(path, content.read(size).decode("utf-8", "surrogateescape"))
         elif entry.mode in _FILES:
             if size <= _LFS_BYTES:
@@ -106,12 +109,13 @@ class Unpacker:
             self.target.add_file(path, size, content, executable=entry.mode == _PROGRAM)
         else:
             raise FetchError(
-                f"{self.target.name}: {path!r} has the unknown mode {entry.mode}", "the repository is damaged"
+                f"{self.target.name}: {path!r} has the unknown mode {entry.mode}",
+                "the repository is damaged",
             )
         blobs.close()
 
     def _unpack_part(self, repository: Repository, part: _Part) -> list[_Part]:
-        """Unpacks the files of one repository; returns its submodules."""
+        """Unpack the files of one repository; returns its submodules."""
         submodules = []
         with _Blobs(repository.git) as blobs:
             for entry in _entries(repository.git, part.commit):
@@ -130,7 +134,7 @@ class Unpacker:
     def _submodule(
         self, entry: _TreeEntry, places: dict[str, _Place], parent: Repository, part: _Part
     ) -> _Part | None:
-        """A submodule that is to be unpacked; None for one that .gitmodules excludes."""
+        """Return a submodule that is to be unpacked; None for one that .gitmodules excludes."""
         path = part.prefix + entry.path
         place = places.get(entry.path)
         if place is None or not GIT_HASH.fullmatch(entry.digest):
@@ -179,7 +183,7 @@ class _Place:
 
 
 def _gitmodules(repository: Repository, commit: str) -> dict[str, _Place]:
-    """The submodules that .gitmodules names, by path."""
+    """Return the submodules that .gitmodules names, by path."""
     try:
         size = int(repository.git.text("cat-file", "-s", f"{commit}:.gitmodules"))
         if size > _MAX_GITMODULES:
@@ -196,11 +200,15 @@ def _gitmodules(repository: Repository, commit: str) -> dict[str, _Place]:
         name, _, field_name = rest.rpartition(".")
         if kind == "submodule" and field_name in ("path", "url", "update"):
             setattr(sections.setdefault(name, _Place()), field_name, value)
-    return {posixpath.normpath(place.path): place for place in sections.values() if place.path and place.url}
+    return {
+        posixpath.normpath(place.path): place
+        for place in sections.values()
+        if place.path and place.url
+    }
 
 
 def submodule_url(parent: str, url: str, where: str) -> str:
-    """The URL of a submodule; ``./`` and ``../`` are relative to the repository above it.
+    """Return the URL of a submodule; ``./`` and ``../`` are relative to the repository above it.
 
     Raises:
         FetchError: it is not one, or names a file although the repository above it is on the web.
@@ -212,18 +220,22 @@ def submodule_url(parent: str, url: str, where: str) -> str:
         host = "-"
     scheme = url.partition("://")[0]
     is_file = scheme == "file"
-    if scheme not in ("https", "http", "ssh", "git", "file") or (is_file and not parent.startswith("file:")):
+    if scheme not in ("https", "http", "ssh", "git", "file") or (
+        is_file and not parent.startswith("file:")
+    ):
         raise FetchError(
             f"{where}: {redact(url)} is not an address that is fetched",
             "a submodule has to be on the web as its repository is",
         )
     if host.startswith("-"):
-        raise FetchError(f"{where}: {redact(url)} is no URL", "the repository is hostile: do not use it")
+        raise FetchError(
+            f"{where}: {redact(url)} is no URL", "the repository is hostile: do not use it"
+        )
     return url
 
 
 def _absolute(parent: str, url: str) -> str:
-    """A submodule's URL with its transport. Raises ValueError if it is not valid."""
+    """Return a submodule's URL with its transport. Raises ValueError if it is not valid."""
     if url.startswith(("./", "../")):
         base = urlsplit(parent)
         return base._replace(path=posixpath.normpath(posixpath.join(base.path, url))).geturl()
@@ -251,7 +263,9 @@ class _Blobs:
         stop(self._process)
 
     def open(self, digest: str) -> tuple[int, Content]:
-        """The size of an object in bytes, and its content, which has to be read before :meth:`close`."""
+        """Return the size of an object in bytes, and its content, which has to be read before
+        :meth:`close`.
+        """
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
         sink.write(f"{digest}\n".encode())
@@ -264,7 +278,7 @@ class _Blobs:
         return size, self._left
 
     def close(self) -> None:
-        """Ends reading an object."""
+        """End reading an object."""
         source = self._process.stdout
         assert source is not None
         if self._left.left or source.read(1) != b"\n":

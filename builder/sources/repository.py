@@ -1,7 +1,7 @@
 """Git repositories: from a URL and a revision to one commit in the cache.
 
-Each repository is a bare one in the cache folder ``git``, named by the hash of its URL. It has the commits
-that were asked for, each fetched alone where the server allows it, and without history.
+Each repository is a bare one in the cache folder ``git``, named by the hash of its URL. It has the
+commits that were asked for, each fetched alone where the server allows it, and without history.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Repository:
         """Reads objects; it has no remote."""
 
     def commit_of(self, revision: str) -> str:
-        """The commit that a branch, tag or hash names now; it is in the cache afterwards.
+        """Return the commit that a branch, tag or hash names now; it is in the cache afterwards.
 
         Raises:
             FetchError: the repository or the revision is not available, or builder is offline.
@@ -70,7 +70,7 @@ class Repository:
         )
 
     def require(self, commit: str) -> None:
-        """Makes sure that a commit of a lock is in the cache, wherever its branch is now.
+        """Make sure that a commit of a lock is in the cache, wherever its branch is now.
 
         Args:
             commit: the whole hash.
@@ -93,11 +93,12 @@ class Repository:
         )
 
     def tree_of(self, commit: str) -> str:
-        """The hash of the tree of a commit that is in the cache."""
+        """Return the hash of the tree of a commit that is in the cache."""
         return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def history(self, commit: str) -> Git:
-        """Return a repository with a commit, all commits before it and all tags, without their files.
+        """Return a repository with a commit, all commits before it and all tags, without their
+        files.
 
         Args:
             commit: the whole hash.
@@ -111,7 +112,9 @@ class Repository:
             if self._settings.offline:
                 Git(folder).run("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
                 return Git(folder)
-            with suppress(GitError):  # the server refuses the filter; one that does not know it ignores it
+            with suppress(
+                GitError
+            ):  # the server refuses the filter; one that does not know it ignores it
                 self._fetch(folder, "--filter=tree:0", *wanted)
                 return Git(folder)
             self._fetch(folder, "--no-filter", *wanted)
@@ -123,7 +126,7 @@ class Repository:
     # the cache
 
     def _has(self, name: str) -> bool:
-        """Whether a commit and its files are in the cache."""
+        """Return whether a commit and its files are in the cache."""
         with suppress(GitError):
             commit = self._peeled(name)
             self.git.run("rev-parse", "--verify", "--quiet", f"refs/commits/{commit}")
@@ -131,29 +134,33 @@ class Repository:
         return False
 
     def _peeled(self, name: str) -> str:
-        """The commit that a name means, which may be that of an annotated tag."""
+        """Return the commit that a name means, which may be that of an annotated tag."""
         return self.git.text("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
 
     def _keep(self, commit: str) -> str:
-        """Records a commit whose files are all here. A fetch that was interrupted leaves no such record."""
+        """Record a commit whose files are all here. A fetch that was interrupted leaves no such
+        record.
+        """
         self.git.run("update-ref", f"refs/commits/{commit}", commit)
         return commit
 
     # the network
 
     def _remotes(self, folder: Path) -> Iterator[Git]:
-        """Yields the repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
+        """Yield the repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
         for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
             path = as_path(place)
             yield Git(folder, path.as_uri() if path is not None else place)
 
     def _fetched(self, revision: str) -> str:
-        """Fetches one revision without its history; returns its commit. Raises as :meth:`_fetch`."""
-        self._fetch(self._folder, "--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
+        """Fetch one revision without its history; returns its commit. Raises as :meth:`_fetch`."""
+        self._fetch(
+            self._folder, "--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched"
+        )
         return self._keep(self._peeled("refs/fetched"))
 
     def _fetch(self, folder: Path, *arguments: str) -> None:
-        """Runs ``git fetch`` in a folder, from the first place that has what it asks for.
+        """Run ``git fetch`` in a folder, from the first place that has what it asks for.
 
         Raises:
             GitError: no place has it; the reason is that of the last one.
@@ -188,7 +195,7 @@ class Repository:
 
 @contextmanager
 def open_repository(url: str, settings: Settings, store: Store) -> Iterator[Repository]:
-    """The repository of a URL in the cache, which no other process uses meanwhile.
+    """Yield the repository of a URL in the cache, which no other process uses meanwhile.
 
     Raises:
         FetchError: the URL is not one.

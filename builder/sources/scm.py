@@ -1,9 +1,10 @@
 """What git describes a commit by, for build backends that make the version from it.
 
-setuptools-scm, its successor vcs-versioning, and hatch-vcs run ``git describe``, and make a version of its
-text by the rules of the project: ``v1.2.0-3-g0123456789`` becomes ``1.2.1.dev3+g012345678``. A source reaches
-its build without its history. So builder runs ``git describe``, the lock records the text, and the copy that
-is built has it in the file of :func:`write_archival`, where these tools look if there is no repository.
+setuptools-scm, its successor vcs-versioning, and hatch-vcs run ``git describe``, and make a version
+of its text by the rules of the project: ``v1.2.0-3-g0123456789`` becomes ``1.2.1.dev3+g012345678``.
+A source reaches its build without its history. So builder runs ``git describe``, the lock records
+the text, and the copy that is built has it in the file of :func:`write_archival`, where these tools
+look if there is no repository.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def describe(
                     with temporary_folder(settings.tmpdir, 0o700) as folder:
                         return _described(_linked(folder / "git", top), "HEAD", scm, title)
     except UsageError as e:
-        raise UsageError(f"{title}: {e.message}", f"install it (apt install git); or {setting}") from None
+        raise UsageError(
+            f"{title}: {e.message}", f"install it (apt install git); or {setting}"
+        ) from None
     except (GitError, ValueError) as e:
         raise ConfigError(f"{title}: {e}", setting) from None
     return ""
@@ -117,12 +120,15 @@ def _linked(folder: Path, top: Path) -> Git:
 
     Args:
         folder: the new repository.
-        top: the checkout, also one that ``git worktree`` made, or a submodule: its ``.git`` is a file then.
+        top: the checkout, also one that ``git worktree`` made, or a submodule: its ``.git`` is a
+            file then.
     """
     own = top / (_line(top / ".git").removeprefix("gitdir:").strip() or ".git")
     shared = own / (_line(own / "commondir") or ".")
     if (shared / "reftable").is_dir():
-        raise ConfigError(f"{shared}: builder does not read reftables", "git refs migrate --ref-format=files")
+        raise ConfigError(
+            f"{shared}: builder does not read reftables", "git refs migrate --ref-format=files"
+        )
     if not (shared / "objects").is_dir():
         raise GitError(f"{shared} is not a repository")
     folder.mkdir()

@@ -1,7 +1,8 @@
-"""The folder into which a source is unpacked: no member can leave it, and none is larger than allowed.
+"""The folder into which a source is unpacked: no member can leave it, and none is larger than
+allowed.
 
-Files and folders are written first, symlinks at the end (:meth:`Target.finish`). So no path that is written
-leads through a symlink of the source, whatever the order of its members.
+Files and folders are written first, symlinks at the end (:meth:`Target.finish`). So no path that is
+written leads through a symlink of the source, whatever the order of its members.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Target:
         folder.mkdir(parents=True, exist_ok=True)
 
     def add_folder(self, path: str) -> None:
-        """Makes a folder. Raises as :meth:`add_file`."""
+        """Make a folder. Raises as :meth:`add_file`."""
         with space_errors(self.folder):
             try:
                 self._place(path).mkdir(parents=True, exist_ok=True)
@@ -52,17 +53,19 @@ class Target:
                 raise self._twice(path) from None
 
     def add_file(self, path: str, size: int, content: Content, *, executable: bool = False) -> None:
-        """Writes a file.
+        """Write a file.
 
         Raises:
-            FetchError: the path leads out of the folder or exists already, or the source is too large or ends
-                too early.
+            FetchError: the path leads out of the folder or exists already, or the source is too
+                large or ends too early.
             SpaceError: the disk is full.
         """
         place = self._place(path)
         self._size += size
         if self._size > self._most:
-            raise FetchError(f"{self.name}: its files have more than {human_bytes(self._most)}", _HOSTILE)
+            raise FetchError(
+                f"{self.name}: its files have more than {human_bytes(self._most)}", _HOSTILE
+            )
         with space_errors(self.folder):
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +82,9 @@ class Target:
             raise FetchError(f"{self.name}: {path!r} ends too early", "fetch it again")
 
     def add_copy(self, path: str, original: str) -> None:
-        """Writes a file with the content of an earlier one: a hard link. Raises as :meth:`add_file`."""
+        """Write a file with the content of an earlier one: a hard link. Raises as
+        :meth:`add_file`.
+        """
         source = self._place(original)
         if not source.is_file():
             raise FetchError(f"{self.name}: {path!r} is a link to a missing file", _HOSTILE)
@@ -88,7 +93,7 @@ class Target:
             self.add_file(path, info.st_size, content, executable=bool(info.st_mode & 0o100))
 
     def add_link(self, path: str, target: str) -> None:
-        """Notes a symlink. Raises FetchError if it leads out of the folder, or is too long."""
+        """Note a symlink. Raises FetchError if it leads out of the folder, or is too long."""
         self._place(path)
         where = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if target.startswith("/") or where == ".." or where.startswith("../"):
@@ -101,7 +106,7 @@ class Target:
         self._links[path] = target
 
     def finish(self) -> None:
-        """Makes the symlinks. Raises FetchError if one has the path of another member."""
+        """Make the symlinks. Raises FetchError if one has the path of another member."""
         for path, target in self._links.items():
             place = self.folder / path
             if any(posixpath.normpath(str(parent)) in self._links for parent in Path(path).parents):
@@ -125,10 +130,12 @@ class Target:
             except (OSError, RuntimeError):  # a circle
                 continue
             if not real.is_relative_to(root):
-                raise FetchError(f"{self.name}: the symlink {path!r} leads out of the source", _HOSTILE)
+                raise FetchError(
+                    f"{self.name}: the symlink {path!r} leads out of the source", _HOSTILE
+                )
 
     def _place(self, path: str) -> Path:
-        """The place of a member."""
+        """Return the place of a member."""
         self._members += 1
         if self._members > MAX_MEMBERS:
             raise FetchError(f"{self.name}: more than {MAX_MEMBERS} files", _HOSTILE)
@@ -141,6 +148,8 @@ class Target:
 
 
 def only_folder(folder: Path) -> Path:
-    """The one folder in a folder, as most archives have it; else the folder itself."""
+    """Return the one folder in a folder, as most archives have it; else the folder itself."""
     found = list(folder.iterdir())
-    return found[0] if len(found) == 1 and found[0].is_dir() and not found[0].is_symlink() else folder
+    return (
+        found[0] if len(found) == 1 and found[0].is_dir() and not found[0].is_symlink() else folder
+    )

@@ -72,7 +72,7 @@ def open_source(
     reporter: Reporter = QUIET,
     pinned: LockedSource | None = None,
 ) -> Iterator[SourceTree]:
-    """Unpacks a source into a temporary folder, which is removed at the end.
+    """Unpack a source into a temporary folder, which is removed at the end.
 
     Args:
         spec: the source.
@@ -80,7 +80,8 @@ def open_source(
         settings: cache, mirrors, and whether to work offline.
         store: where downloads are stored.
         reporter: receives progress and notices.
-        pinned: the source of a lock, which has to be opened exactly; None: what ``spec`` names today.
+        pinned: the source of a lock, which has to be opened exactly; None: what ``spec`` names
+            today.
 
     Raises:
         FetchError: the source is not available, or is damaged, hostile or too large.
@@ -104,7 +105,9 @@ def open_source(
 
 
 def url_of(spec: SourceSpec) -> str:
-    """The URL to fetch. Variables are replaced in the user's own files only: a lock cannot name one."""
+    """Return the URL to fetch. Variables are replaced in the user's own files only: a lock cannot
+    name one.
+    """
     if "$" not in spec.url or "://" not in spec.url:
         return spec.url
     if spec.where:
@@ -148,7 +151,9 @@ def _archive(opening: _Opening) -> tuple[Path, LockedSource]:
     else:
         path = opening.root / spec.url
         if not path.is_file():
-            raise ConfigError(f"{opening.shown}: {path} does not exist", "restore it, or correct the path")
+            raise ConfigError(
+                f"{opening.shown}: {path} does not exist", "restore it, or correct the path"
+            )
         found = check_hash(path, sha256, f"{opening.shown}: {path}")
     unpack_archive(path, filename_of(opening.url), opening.target)
     locked = LockedSource(spec.kind, redact(spec.url), sha256=found, subdirectory=spec.subdirectory)
@@ -159,31 +164,38 @@ def _local(opening: _Opening) -> tuple[Path, LockedSource]:
     spec, pinned = opening.spec, opening.pinned
     folder = opening.root / spec.url
     if not folder.is_dir():
-        raise ConfigError(f"{opening.shown}: {folder} does not exist", "restore it, or correct the path")
+        raise ConfigError(
+            f"{opening.shown}: {folder} does not exist", "restore it, or correct the path"
+        )
     tree = project_tree(folder, opening.root)
     if pinned is not None and tree.digest != pinned.tree:
         raise HashMismatch(
             f"{opening.shown}: the files of {folder} changed since the lock was made", _LOCK_AGAIN
         )
     tree.copy_to(opening.target)
-    return opening.target, LockedSource("local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory)
+    return opening.target, LockedSource(
+        "local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory
+    )
 
 
 _OPENERS = {"git": _git, "archive": _archive, "sdist": _archive, "local": _local}
 
 
 def _package(opening: _Opening, folder: Path) -> Path:
-    """The folder of the package in the unpacked source."""
+    """Return the folder of the package in the unpacked source."""
     spec = opening.spec
     path = folder / spec.subdirectory
     if path.is_dir() and not path.resolve().is_relative_to(folder.resolve()):
         raise FetchError(
-            f"{opening.shown}: subdirectory {spec.subdirectory} leads out of the source", "remove it"
+            f"{opening.shown}: subdirectory {spec.subdirectory} leads out of the source",
+            "remove it",
         )
     if is_project(path):
         return path
     found = sorted(
-        str(file.parent.relative_to(folder)) for name in PROJECT_FILES for file in folder.glob(f"*/{name}")
+        str(file.parent.relative_to(folder))
+        for name in PROJECT_FILES
+        for file in folder.glob(f"*/{name}")
     )
     where = f" in {spec.subdirectory}" if spec.subdirectory else ""
     hint = (

@@ -18,10 +18,12 @@ _HUB = "https://registry-1.docker.io/v2/"
 
 
 def usual_base(settings: Settings) -> tuple[str, str]:
-    """A base for this machine, and why it is this one (for a message; empty for the usual one).
+    """Return a base for this machine, and why it is this one (for a message; empty for the usual
+    one).
 
     It is :data:`DOCKER_BASE`, because a recipe is shared, and that image needs no tool and no root.
-    :data:`DEBIAN_BASE` takes its place when the registry does not answer, and this machine can make it.
+    :data:`DEBIAN_BASE` takes its place when the registry does not answer, and this machine can make
+    it.
     """
     problem = ""
     if settings.offline:
@@ -34,7 +36,7 @@ def usual_base(settings: Settings) -> tuple[str, str]:
 
 
 def can_make_debian() -> bool:
-    """Whether this user can make a ``debian:SUITE`` base on this machine."""
+    """Return whether this user can make a ``debian:SUITE`` base on this machine."""
     try:
         return bool(mmdebstrap_mode(DEBIAN_BASE))
     except ImageError:
@@ -42,5 +44,5 @@ def can_make_debian() -> bool:
 
 
 def this_platform() -> str:
-    """The platform of this machine, where it is not the usual one; else empty."""
+    """Return the platform of this machine, where it is not the usual one; else empty."""
     return "linux-aarch64" if platform.machine() in ("aarch64", "arm64") else ""

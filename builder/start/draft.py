@@ -19,7 +19,9 @@ _USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
 
 @dataclass(frozen=True)
 class Draft:
-    """The facts of a new recipe. What is empty is left out, so that defaults and the site decide."""
+    """The facts of a new recipe. What is empty is left out, so that defaults and the site
+    decide.
+    """
 
     name: str
     environment: str
@@ -48,7 +50,7 @@ class Draft:
         return only_script(self.files)
 
     def data(self) -> dict[str, Any]:
-        """The keys of the recipe, in the order in which they are written."""
+        """Return the keys of the recipe, in the order in which they are written."""
         keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
         keys |= {"environment": self.environment, "lock": self.lock}
         keys["groups"] = list(self.groups)
@@ -76,13 +78,15 @@ class Draft:
 
 
 def target_name(text: str) -> str:
-    """A valid name of a target that is like ``text``: ``My Model`` becomes ``my-model``."""
+    """Return a valid name of a target that is like ``text``: ``My Model`` becomes ``my-model``."""
     name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
     return name or "image"
 
 
 def only_script(files: Sequence[tuple[str, str]]) -> str:
-    """The Python file that the image runs, relative to :data:`APP`: the only one, or the only usual name."""
+    """Return the Python file that the image runs, relative to :data:`APP`: the only one, or the
+    only usual name.
+    """
     scripts = [target.removeprefix(f"{APP}/") for _, target in files if target.endswith(".py")]
     usual = [name for name in scripts if name in _USUAL_SCRIPTS]
     for found in (scripts, usual):

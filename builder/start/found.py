@@ -54,7 +54,9 @@ class Candidate:
 def candidates(folder: Path) -> list[Candidate]:
     """Return the files of a folder that name packages, the best one first."""
     paths = (folder / name for name in _NAMES)
-    return [Candidate(path, _format(path)) for path in paths if path.is_file() and _names_packages(path)]
+    return [
+        Candidate(path, _format(path)) for path in paths if path.is_file() and _names_packages(path)
+    ]
 
 
 def _names_packages(path: Path) -> bool:
@@ -76,7 +78,9 @@ def candidate(path: Path) -> Candidate:
         problem = f"--from {path}: no such file"
         others = candidates(path.parent) if path.name != "requirements.txt" else []
         if others:
-            raise UsageError(problem, f"there is {others[0].path}: builder init --from {others[0].path}")
+            raise UsageError(
+                problem, f"there is {others[0].path}: builder init --from {others[0].path}"
+            )
         raise no_packages(problem, path.parent)
     if path.name not in _NAMES and path.suffix not in _SUFFIXES and not PYLOCK.fullmatch(path.name):
         export = export_command(path)
@@ -124,15 +128,21 @@ def no_packages(problem: str, root: Path) -> UsageError:
     code = [name for name, _ in own_code(root)]
     if names := imported_packages(root, code):
         write = f"printf '%s\\n' {shlex.join(names)} >> requirements.txt"
-        return UsageError(problem, f"the code imports these: {write} && builder init --from requirements.txt")
-    paths = sorted(path for pattern in ("*", "*/*") for path in root.glob(pattern) if not path.is_symlink())
+        return UsageError(
+            problem, f"the code imports these: {write} && builder init --from requirements.txt"
+        )
+    paths = sorted(
+        path for pattern in ("*", "*/*") for path in root.glob(pattern) if not path.is_symlink()
+    )
     if below := [path for path in paths if candidates(path)]:
         shown = ", ".join(str(path.relative_to(root)) for path in below[:_MOST_NAMES])
         return UsageError(
-            problem, f"folders below name some ({shown}): cd {shlex.quote(str(below[0]))} && builder init"
+            problem,
+            f"folders below name some ({shown}): cd {shlex.quote(str(below[0]))} && builder init",
         )
     return UsageError(
-        problem, "list the packages in requirements.txt, and run: builder init --from requirements.txt"
+        problem,
+        "list the packages in requirements.txt, and run: builder init --from requirements.txt",
     )
 
 
@@ -155,11 +165,11 @@ def installs_project(found: Candidate, environment: Environment | None) -> bool:
 
 
 def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str], ...]:
-    """The project's own code, as sources and targets of ``files:``.
+    """Return the project's own code, as sources and targets of ``files:``.
 
-    It is the Python files at the top, the packages at the top (also without ``__init__.py``, if one of these
-    files imports it), and ``src``; if the project is ``installed`` as a package, only the Python files at the
-    top.
+    It is the Python files at the top, the packages at the top (also without ``__init__.py``, if one
+    of these files imports it), and ``src``; if the project is ``installed`` as a package, only the
+    Python files at the top.
     """
     scripts = [
         path.name
@@ -167,12 +177,16 @@ def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str],
         if path.name not in _NOT_PROGRAMS and not path.name.startswith("test_")
     ]
     source = ["src"] if any((folder / "src").rglob("*.py")) else []
-    found = dict.fromkeys(scripts if installed else [*scripts, *_packages(folder, scripts), *source])
+    found = dict.fromkeys(
+        scripts if installed else [*scripts, *_packages(folder, scripts), *source]
+    )
     return tuple((name, f"{APP}/{name}") for name in found)
 
 
 def _packages(folder: Path, scripts: Sequence[str]) -> list[str]:
-    """Return the folders at the top that are packages, or that the Python files at the top import."""
+    """Return the folders at the top that are packages, or that the Python files at the top
+    import.
+    """
     imported = {module for name in scripts for module in imported_modules(folder / name)}
     names = {path.parent.name for path in folder.glob("*/__init__.py")}
     names |= imported & {path.parent.name for path in folder.glob("*/*.py")}

@@ -16,17 +16,20 @@ _MOST_BYTES = 1 << 20
 
 
 def imported_packages(root: Path, code: list[str]) -> list[str]:
-    """Return the names on PyPI of what code imports, without the standard library and its own modules.
+    """Return the names on PyPI of what code imports, without the standard library and its own
+    modules.
 
-    Nothing is run: the files are parsed. Most packages have the name of their module; :data:`PIP_NAMES` has
-    others. Files that are no Python of this version are left out.
+    Nothing is run: the files are parsed. Most packages have the name of their module;
+    :data:`PIP_NAMES` has others. Files that are no Python of this version are left out.
 
     Args:
         root: the project folder.
         code: the project's Python files and packages, relative to it.
     """
     own = {Path(name).stem for name in code} | {path.name for path in root.glob("*/")}
-    names = {name for path in islice(_files(root, code), _MOST_FILES) for name in imported_modules(path)}
+    names = {
+        name for path in islice(_files(root, code), _MOST_FILES) for name in imported_modules(path)
+    }
     foreign = names - own - sys.stdlib_module_names
     return sorted({PIP_NAMES.get(name.lower(), name) for name in foreign})
 

@@ -63,14 +63,17 @@ def new_project(
         groups: extras and dependency groups of a ``pyproject.toml`` or a lock to add.
 
     Raises:
-        UsageError: the recipe exists, a file lies outside of the project folder, or it names no packages.
+        UsageError: the recipe exists, a file lies outside of the project folder, or it names no
+            packages.
         ConfigError: a file is not valid, or the site does not exist.
     """
     name = wishes.name or target_name(root.resolve().name)
     if (path := recipe_files(root).get(name)) is not None:
         raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
     if groups and not (found.lock or found.path.name in ("pyproject.toml", "setup.py")):
-        raise UsageError("--with takes groups of a pyproject.toml or a lock", "add: --from pyproject.toml")
+        raise UsageError(
+            "--with takes groups of a pyproject.toml or a lock", "add: --from pyproject.toml"
+        )
     check_inside(found.path.absolute(), (root,), "--from")
     chosen = (MAIN, *groups) if groups else ()
     asked = asks_for(found, root, chosen)
@@ -109,7 +112,8 @@ def _locked_environment(lock: Path, root: Path) -> str:
 def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:
     """Return the draft with a base and a platform, and why it is this base (or "").
 
-    A base that the user names comes first, then the site's, and the one that is usual for this machine.
+    A base that the user names comes first, then the site's, and the one that is usual for this
+    machine.
 
     Raises:
         ConfigError: the site does not exist.
@@ -127,7 +131,9 @@ def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str
 
 
 def _probe(written: Written, root: Path, settings: Settings) -> None:
-    """Look whether channels and indexes answer, and set the keys of the draft for those that do not."""
+    """Look whether channels and indexes answer, and set the keys of the draft for those that do
+    not.
+    """
     draft = written.draft
     recipe = draft.recipe(root)
     if recipe.uses_lock_unchanged:
@@ -142,7 +148,9 @@ def _probe(written: Written, root: Path, settings: Settings) -> None:
     if not environment.channels:
         environment = replace(environment, channels=(CHANNEL,))
         written.draft = replace(draft, channels=(CHANNEL,))
-        written.notes.append(f"{environment.path.name} names no channels: the recipe names {CHANNEL}")
+        written.notes.append(
+            f"{environment.path.name} names no channels: the recipe names {CHANNEL}"
+        )
     if draft.site:
         return
     request = SolveRequest(recipe, environment, settings)
@@ -151,7 +159,9 @@ def _probe(written: Written, root: Path, settings: Settings) -> None:
         _without_channels(written, environment, describe_silent(silent))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
     if problems := probe_indexes(request, urls):
-        why = "; ".join(f"package index {redact(u)} does not answer ({r})" for u, r in problems.items())
+        why = "; ".join(
+            f"package index {redact(u)} does not answer ({r})" for u, r in problems.items()
+        )
         written.draft = replace(written.draft, pip_fallback=True)
         written.notes.append(f"{why}: the recipe allows pip's own configuration instead")
 
@@ -170,7 +180,9 @@ def _without_channels(written: Written, environment: Environment, why: str) -> N
 
 
 def _add_to_gitignore(written: Written, root: Path) -> None:
-    """Add what is missing to ``.gitignore``. The file behind a link may hold a secret: it is not read."""
+    """Add what is missing to ``.gitignore``. The file behind a link may hold a secret: it is not
+    read.
+    """
     path = root / ".gitignore"
     if path.is_symlink():
         written.notes.append(f".gitignore is a symlink, so add {', '.join(_IGNORED)} yourself")
@@ -181,5 +193,7 @@ def _add_to_gitignore(written: Written, root: Path) -> None:
     if not missing:
         return
     separator = "" if not text or text.endswith("\n") else "\n"
-    write_atomic(path, (text + separator + "\n".join(missing) + "\n").encode(errors="surrogateescape"))
+    write_atomic(
+        path, (text + separator + "\n".join(missing) + "\n").encode(errors="surrogateescape")
+    )
     written.files.append(path)

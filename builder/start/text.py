@@ -21,7 +21,7 @@ _COMMENTS = {
 
 
 def recipe_text(draft: Draft) -> str:
-    """The recipe of a draft, with comments."""
+    """Return the recipe of a draft, with comments."""
     return "".join(f"{line}\n" for line in (*_lines(draft), *_examples(draft)))
 
 
@@ -41,7 +41,9 @@ def _lines(draft: Draft) -> Iterator[str]:
         if key == "base" and value.startswith("debian:"):
             comment = "  # made by mmdebstrap from the packages of Debian's mirror"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
-            comment = "  # the packages and their versions; after a change of this file: builder lock"
+            comment = (
+                "  # the packages and their versions; after a change of this file: builder lock"
+            )
         if key == "files":
             yield f"{key}:{comment}"
             yield from (f"  - {yaml_line(item)}" for item in value)
@@ -50,6 +52,6 @@ def _lines(draft: Draft) -> Iterator[str]:
 
 
 def yaml_line(value: Any) -> str:
-    """A value as YAML on one line, with quotation marks where YAML needs them."""
+    """Return a value as YAML on one line, with quotation marks where YAML needs them."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
     return text.removesuffix("...\n").strip()

@@ -1,8 +1,8 @@
-"""What a base image says about itself, and how its apt reaches the archives: by the base's own sources, or
-this machine's mirrors of them.
+"""What a base image says about itself, and how its apt reaches the archives: by the base's own
+sources, or this machine's mirrors of them.
 
-A folder is mounted into the container: settings of this machine's apt (proxies, certificates), and sources if
-the base has none or a mirror stands in for them.
+A folder is mounted into the container: settings of this machine's apt (proxies, certificates), and
+sources if the base has none or a mirror stands in for them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ exit 0
 MOUNTED = "/run/builder-apt"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 #: Settings that name files of this machine, which the container does not have.
-_LOCAL_SETTING = re.compile(r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.IGNORECASE)
+_LOCAL_SETTING = re.compile(
+    r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.IGNORECASE
+)
 _WITHOUT_APT = (
     "install them with the base's own package manager in steps:, take them from conda-forge, "
     "or use a base of Debian or Ubuntu"
@@ -65,7 +67,7 @@ class AptBase:
 
 
 def runnable(base: BaseImage) -> Image | SifImage:
-    """The base as runners and steps take it."""
+    """Return the base as runners and steps take it."""
     if base.sif is not None:
         return base.sif
     config = canonical_json(base.config)
@@ -74,7 +76,7 @@ def runnable(base: BaseImage) -> Image | SifImage:
 
 
 def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
-    """Looks into a base image.
+    """Look into a base image.
 
     Args:
         base: the image, with all layers on this machine.
@@ -86,7 +88,9 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
         RunnerError: the runner failed.
     """
     try:
-        done = runner.run(runnable(base), ["/bin/sh", "-c", _PROBE], RunOptions(entrypoint=(), timeout_s=120))
+        done = runner.run(
+            runnable(base), ["/bin/sh", "-c", _PROBE], RunOptions(entrypoint=(), timeout_s=120)
+        )
     except RunnerError as e:
         if "/bin/sh in the image" in e.message:
             raise _without_apt(base, "", where) from None
@@ -118,14 +122,18 @@ def _without_apt(base: BaseImage, title: str, where: str) -> ImageError:
 
 
 def _files(output: str) -> dict[str, str]:
-    """The texts of the files that the probe printed, by path."""
+    """Return the texts of the files that the probe printed, by path."""
     parts = ("\n" + output).split("\n@@ ")
     return {path: text for path, _, text in (part.partition("\n") for part in parts[1:])}
 
 
 def _sources(files: dict[str, str]) -> tuple[dict[str, str], ...]:
     folders = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/")
-    found = [parse_sources(PurePosixPath(p).name, text) for p, text in files.items() if p.startswith(folders)]
+    found = [
+        parse_sources(PurePosixPath(p).name, text)
+        for p, text in files.items()
+        if p.startswith(folders)
+    ]
     return tuple(chain.from_iterable(found))
 
 
@@ -139,12 +147,14 @@ class AptNetwork:
     """This machine's, see :func:`builder.net.debarchives.host_mirrors`."""
 
     def public(self, url: str) -> str:
-        """The address of a package for the lock: of the public archive, without credentials."""
+        """Return the address of a package for the lock: of the public archive, without
+        credentials.
+        """
         return public_archive(public_url(self.settings, url), self.mirrors)
 
 
 def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str) -> AptNetwork:
-    """Fills a folder for the container.
+    """Fill a folder for the container.
 
     Args:
         folder: an empty folder that only this user can reach.
@@ -176,7 +186,7 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
 
 
 def _own_sources(base: AptBase, where: str) -> Sequence[Mapping[str, str]]:
-    """The base's sources; if it has none, those of this machine for its suite."""
+    """Return the base's sources; if it has none, those of this machine for its suite."""
     if base.sources:
         return base.sources
     text = ""
@@ -193,7 +203,9 @@ def _own_sources(base: AptBase, where: str) -> Sequence[Mapping[str, str]]:
 
 
 def _mirrored(uri: str, settings: Settings, mirrors: tuple[tuple[str, str], ...]) -> str:
-    """The address that answers here: BUILDER_MIRRORS first, then this machine's apt sources."""
+    """Return the address that answers here: BUILDER_MIRRORS first, then this machine's apt
+    sources.
+    """
     own = mirrored_url(settings, uri)
     return own if own != uri else mirrored_archive(uri, mirrors)
 
@@ -208,6 +220,10 @@ def _folders(uris: list[str]) -> Iterator[Mount]:
     Args:
         uris: of this machine's mirrors. The base's own ``file:`` sources are folders of the base.
     """
-    for path in sorted({unquote(uri.removeprefix("file://")) for uri in uris if uri.startswith("file://")}):
-        if Path(path).is_dir() and ".." not in Path(path).parts:  # the base chose the end of the path
+    for path in sorted(
+        {unquote(uri.removeprefix("file://")) for uri in uris if uri.startswith("file://")}
+    ):
+        if (
+            Path(path).is_dir() and ".." not in Path(path).parts
+        ):  # the base chose the end of the path
             yield Mount(Path(path), path)

@@ -1,7 +1,7 @@
 """Installs the OS packages of a lock into a base image: one layer directly above it.
 
-builder downloads and verifies the files; apt and dpkg of the base install them without network. The layer is
-made once for a base and a list of packages, and is the same on every machine.
+builder downloads and verifies the files; apt and dpkg of the base install them without network. The
+layer is made once for a base and a list of packages, and is the same on every machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ _LEFT_OUT = re.compile(
 _OPTIONS = (
     *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
     *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
-    *(f"DPkg::Options::=--{option}" for option in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
+    *(
+        f"DPkg::Options::=--{option}"
+        for option in (*DPKG_OPTIONS, "force-confdef", "force-confold")
+    ),
 )
 #: policy-rc.d forbids the packages to start daemons (invoke-rc.d(8)); the base's own stays.
 #: Packages that make alternatives of manual pages fail without the folders (Debian bug 863199).
@@ -75,7 +78,9 @@ class OsInstall:
     architecture: str
     """Debian's name of the base's."""
     locked: int | None
-    """When the packages were locked, in seconds since 1970: the snapshot services have them as of then."""
+    """When the packages were locked, in seconds since 1970: the snapshot services have them as of
+    then.
+    """
     target: str
     """The name of the target, for messages."""
     where: str = ""
@@ -85,10 +90,10 @@ class OsInstall:
 def fetch_os_packages(
     install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> list[Fetched]:
-    """The files of OS packages, downloaded into the store where it lacks them.
+    """Return the files of OS packages, downloaded into the store where it lacks them.
 
-    The places, in order: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address in the
-    lock, the snapshot services of Debian and Ubuntu.
+    The places, in order: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address
+    in the lock, the snapshot services of Debian and Ubuntu.
 
     Raises:
         FetchError: no place has a package.
@@ -118,8 +123,10 @@ def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) 
     return tuple(dict.fromkeys(found))
 
 
-def os_layer(install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Layer:
-    """The layer of the OS packages; installs them if the cache does not have it.
+def os_layer(
+    install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
+) -> Layer:
+    """Return the layer of the OS packages; installs them if the cache does not have it.
 
     Raises:
         FetchError, HashMismatch: a package is not available, or does not match the lock.
@@ -136,12 +143,14 @@ def os_layer(install: OsInstall, settings: Settings, store: Store, reporter: Rep
 
 
 def recorded_layer(install: OsInstall, settings: Settings, store: Store) -> Layer | None:
-    """The layer if it is in the cache; the base's layers need not be."""
+    """Return the layer if it is in the cache; the base's layers need not be."""
     return read_layer(_record(install, settings, store), store)
 
 
 def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
-    """The base with the layer on top, as engines take it. Reference and digest stay those of the base."""
+    """Return the base with the layer on top, as engines take it. Reference and digest stay those of
+    the base.
+    """
     rootfs = base.config.get("rootfs") or {}
     config: dict[str, Any] = {
         **base.config,
@@ -152,7 +161,9 @@ def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
 
 
 def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
-    """The base's history with an entry for the layer; none if the base's does not fit its layers."""
+    """Return the base's history with an entry for the layer; none if the base's does not fit its
+    layers.
+    """
     history = base.config.get("history") or []
     if sum(not h.get("empty_layer") for h in history) != len(base.layers):
         return []
@@ -160,7 +171,11 @@ def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
 
 
 def _install(
-    install: OsInstall, fetched: Sequence[Fetched], settings: Settings, store: Store, reporter: Reporter
+    install: OsInstall,
+    fetched: Sequence[Fetched],
+    settings: Settings,
+    store: Store,
+    reporter: Reporter,
 ) -> Layer:
     with temporary_folder(settings.tmpdir, 0o755) as folder:
         (folder / "debs").mkdir()
@@ -193,7 +208,9 @@ def _script(install: OsInstall) -> str:
 
 
 def _is_left_out(entry: Entry) -> bool:
-    """Whether a path differs from run to run, or must not be in an image; a whiteout as what it hides."""
+    """Return whether a path differs from run to run, or must not be in an image; a whiteout as what
+    it hides.
+    """
     name = entry.path.replace("/.wh.", "/")
     return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
 

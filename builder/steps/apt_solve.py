@@ -1,4 +1,5 @@
-"""Which OS packages a base needs: its own apt solves ``base_packages``, and names each file with its hash.
+"""Which OS packages a base needs: its own apt solves ``base_packages``, and names each file with
+its hash.
 
 Nothing is installed here. apt's lists are in a container whose changes are lost when it ends.
 """
@@ -22,7 +23,14 @@ from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
-from builder.steps.apt_base import MOUNTED, AptBase, AptNetwork, prepare_network, read_apt_base, runnable
+from builder.steps.apt_base import (
+    MOUNTED,
+    AptBase,
+    AptNetwork,
+    prepare_network,
+    read_apt_base,
+    runnable,
+)
 from builder.steps.recipe import check_processor
 from builder.store.blobs import Store
 from builder.text import human_bytes, visible
@@ -64,9 +72,15 @@ _LINE = re.compile(
 
 
 def solve_os_packages(
-    recipe: Recipe, base: BaseImage, settings: Settings, store: Store, reporter: Reporter = QUIET, *keys: str
+    recipe: Recipe,
+    base: BaseImage,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter = QUIET,
+    *keys: str,
 ) -> tuple[OsPackage, ...]:
-    """The packages that the base's apt would install for a recipe's ``base_packages``, with dependencies.
+    """Return the packages that the base's apt would install for a recipe's ``base_packages``, with
+    dependencies.
 
     Args:
         recipe: the target.
@@ -120,10 +134,11 @@ def solve_os_packages(
 
 
 def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
-    """The packages in the output of ``apt-get --print-uris``, by name.
+    """Return the packages in the output of ``apt-get --print-uris``, by name.
 
     Raises:
-        LockError: a line has no SHA-256, or names no package; the base chose apt, so it may be anything.
+        LockError: a line has no SHA-256, or names no package; the base chose apt, so it may be
+            anything.
     """
     packages = []
     for line in filter(None, map(str.strip, output.splitlines())):
@@ -136,7 +151,9 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
             values = match.groupdict()
             address, version = network.public(values["url"]), unquote(values["version"])
             size = int(values["size"])
-            packages.append(package_of({**values, "url": address, "version": version, "size": size}))
+            packages.append(
+                package_of({**values, "url": address, "version": version, "size": size})
+            )
         except ValueError as e:
             raise LockError(
                 f"apt names a package that is none: {visible(redact(line))[:300]}: {visible(str(e))[:300]}",
@@ -146,16 +163,20 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
 
 
 def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> BuilderError:
-    """The error for a failure of the script."""
+    """Return the error for a failure of the script."""
     errors = redact(done.stderr)
     if done.timed_out:
-        return FetchError(f"{where}: apt took more than {_TIMEOUT_S} s", "try again, or use a nearer mirror")
+        return FetchError(
+            f"{where}: apt took more than {_TIMEOUT_S} s", "try again, or use a nearer mirror"
+        )
     if done.returncode == _NO_LISTS:
         hint = (
             "set a mirror: BUILDER_MIRRORS='http://deb.debian.org/debian=URL', or correct /etc/apt; "
             "a release that is no longer supported needs a newer base"
         )
-        return FetchError(f"{where}: apt-get update fails in {base.title}:\n{tail(_errors(errors), 6)}", hint)
+        return FetchError(
+            f"{where}: apt-get update fails in {base.title}:\n{tail(_errors(errors), 6)}", hint
+        )
     if done.returncode != _NO_SOLUTION:
         return RunnerError(
             f"{where}: apt could not be run in {base.reference}:\n{tail(errors.splitlines(), 6)}",

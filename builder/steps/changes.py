@@ -6,10 +6,10 @@
     opt/a/x  opt/a/z         opt/a/y (a is a new one)   opt/a/.wh.x  opt/a/y  opt/a/.wh.z
     root/                    root/new                   root/ (its mode)  root/new
 
-Invariant: the layer over the image is the tree that the step left, except for :data:`LEFT_OUT` and for what
-no layer of builder has (owners, times, devices, sockets, extended attributes). It depends on the two trees
-alone: all runners and file systems return the same layer. So opaque folders, which overlays write where a
-folder was removed and made again, become a whiteout for each name in them.
+Invariant: the layer over the image is the tree that the step left, except for :data:`LEFT_OUT` and
+for what no layer of builder has (owners, times, devices, sockets, extended attributes). It depends
+on the two trees alone: all runners and file systems return the same layer. So opaque folders, which
+overlays write where a folder was removed and made again, become a whiteout for each name in them.
 """
 
 # Path.readlink() would change the text of a symlink:
@@ -66,9 +66,10 @@ Nodes = dict[str, LeftNode]
 
 
 def nodes_of_upper(upper: Path) -> Nodes:
-    """What is in the upper folder of an overlay, by path.
+    """Return what is in the upper folder of an overlay, by path.
 
-    Files and folders there become readable for this user; the result has the modes that the step left.
+    Files and folders there become readable for this user; the result has the modes that the step
+    left.
 
     Raises:
         ImageError: A name is that of a whiteout.
@@ -86,7 +87,8 @@ def nodes_of_upper(upper: Path) -> Nodes:
                     continue
                 if item.name.startswith(_WHITEOUT):
                     raise ImageError(
-                        f"the step left /{path}, a name that deletes files of other layers", "rename it"
+                        f"the step left /{path}, a name that deletes files of other layers",
+                        "rename it",
                     )
                 node = _node(upper / path, modes)
                 found[path] = node
@@ -96,7 +98,9 @@ def nodes_of_upper(upper: Path) -> Nodes:
 
 
 def _node(path: Path, modes: dict[int, int]) -> LeftNode:
-    """What is at a path. ``modes``: of files with several names, whose first name may have changed it."""
+    """Return what is at a path. ``modes``: of files with several names, whose first name may have
+    changed it.
+    """
     info = path.lstat()
     mode = modes.setdefault(info.st_ino, stat.S_IMODE(info.st_mode))
     needed = {stat.S_IFDIR: _USABLE, stat.S_IFREG: _READABLE}.get(stat.S_IFMT(info.st_mode), 0)
@@ -121,7 +125,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
-    """What is in a layer that a container engine made, by path.
+    """Return what is in a layer that a container engine made, by path.
 
     Args:
         layer: its blob is on this machine.
@@ -167,8 +171,8 @@ class Changes:
     Args:
         nodes: what the step left, as far as it changed or has something changed in it.
         lower: the tree below.
-        targets: absolute paths in the container that the runner created: mount points and HOME. They are
-            left out where they are new and empty.
+        targets: absolute paths in the container that the runner created: mount points and HOME.
+            They are left out where they are new and empty.
     """
 
     nodes: Nodes
@@ -182,7 +186,7 @@ class Changes:
     _points: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[Entry]:
-        """The members of the layer, parents first, sorted by the bytes of names."""
+        """Yield the members of the layer, parents first, sorted by the bytes of names."""
         targets = (str(PurePosixPath(target)).strip("/") for target in self.targets)
         self._points = (*targets, *LEFT_OUT)
         for path in self.nodes:
@@ -190,8 +194,8 @@ class Changes:
         yield from self._below("", below=self.lower, opaque=False)
 
     def _below(self, folder: str, *, below: Path | None, opaque: bool) -> Iterator[Entry]:
-        """The members in a folder. ``below``: the same folder of the tree below, if it has one; ``opaque``:
-        what is in that one is hidden.
+        """Yield the members in a folder. ``below``: the same folder of the tree below, if it has
+        one; ``opaque``: what is in that one is hidden.
         """
         own = self._children.get(folder, ())
         hidden = set(os.listdir(below)).difference(own) if opaque and below is not None else set()  # noqa: PTH208
@@ -205,7 +209,9 @@ class Changes:
             other = None if below is None else below / name
             yield from self._one(path, self.nodes[path], other, opaque=opaque)
 
-    def _one(self, path: str, node: LeftNode, other: Path | None, *, opaque: bool) -> Iterator[Entry]:
+    def _one(
+        self, path: str, node: LeftNode, other: Path | None, *, opaque: bool
+    ) -> Iterator[Entry]:
         info = None if other is None else _lstat(other)
         if node.kind == "dir":
             is_folder = info is not None and stat.S_ISDIR(info.st_mode)
@@ -226,7 +232,13 @@ class Changes:
                 yield _whiteout(path)
 
     def _folder(
-        self, path: str, node: LeftNode, info: os.stat_result | None, below: Path | None, *, opaque: bool
+        self,
+        path: str,
+        node: LeftNode,
+        info: os.stat_result | None,
+        below: Path | None,
+        *,
+        opaque: bool,
     ) -> Iterator[Entry]:
         members = self._below(path, below=below, opaque=opaque)
         first = next(members, None)
@@ -241,7 +253,9 @@ class Changes:
             yield from members
 
     def _is_mount_point(self, path: str) -> bool:
-        """Whether an empty folder or file may exist only because something was mounted there."""
+        """Return whether an empty folder or file may exist only because something was mounted
+        there.
+        """
         return any(point == path or point.startswith(f"{path}/") for point in self._points)
 
     def _file(
@@ -272,7 +286,9 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 
 def _same_mode(mode: int, info: os.stat_result, added: int) -> bool:
-    """Whether a mode is that of an unpacked file or folder, which has ``added`` and no setuid bit."""
+    """Return whether a mode is that of an unpacked file or folder, which has ``added`` and no
+    setuid bit.
+    """
     below = stat.S_IMODE(info.st_mode)
     return mode == below or (not mode & _SET_IDS and mode | added == below)
 

@@ -20,11 +20,15 @@ class StepDifference:
     path: str
     """Absolute path in the image."""
     what: str
-    """``content``, ``mode``, ``size``, ``type``, ``target``: all that differ; or which run lacks the path."""
+    """``content``, ``mode``, ``size``, ``type``, ``target``: all that differ; or which run lacks
+    the path.
+    """
 
 
 def compare_layers(step: str, first: Layer, second: Layer, store: Store) -> list[StepDifference]:
-    """Returns the differences between two layers of a step, by path; empty if the layers are equal."""
+    """Return the differences between two layers of a step, by path; empty if the layers are
+    equal.
+    """
     if first.diff_id == second.diff_id:
         return []
     one, two = _members(first, store), _members(second, store)
@@ -33,7 +37,9 @@ def compare_layers(step: str, first: Layer, second: Layer, store: Store) -> list
         a, b = one.get(path), two.get(path)
         if a is None or b is None:
             found.append(
-                StepDifference(step, f"/{path}", f"only in the {'second' if a is None else 'first'} run")
+                StepDifference(
+                    step, f"/{path}", f"only in the {'second' if a is None else 'first'} run"
+                )
             )
         elif a != b:
             what = ", ".join(name for name in a if a[name] != b[name])
@@ -42,7 +48,9 @@ def compare_layers(step: str, first: Layer, second: Layer, store: Store) -> list
 
 
 def _members(layer: Layer, store: Store) -> dict[str, dict[str, object]]:
-    return {member.path: _described(member, content) for member, content in layer_source(layer, store)()}
+    return {
+        member.path: _described(member, content) for member, content in layer_source(layer, store)()
+    }
 
 
 def _described(member: Member, content: Content) -> dict[str, object]:

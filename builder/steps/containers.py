@@ -1,7 +1,7 @@
 """Steps in docker and podman: a container is committed, and its topmost layer read back.
 
-The engine's layer has other times and owners, and the engine's own mount points; :mod:`builder.steps.changes`
-makes the same layer of it as of an overlay.
+The engine's layer has other times and owners, and the engine's own mount points;
+:mod:`builder.steps.changes` makes the same layer of it as of an overlay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: Ru
 
 
 def top_layer(archive: Path, below: int, path: Path) -> Layer | None:
-    """Copies the topmost layer of a saved image into a file; None if the step left no layer.
+    """Copy the topmost layer of a saved image into a file; None if the step left no layer.
 
     Args:
         archive: what ``docker save`` or ``podman save`` wrote.
@@ -53,7 +53,9 @@ def top_layer(archive: Path, below: int, path: Path) -> Layer | None:
             with path.open("wb") as out:
                 shutil.copyfileobj(_member(tar, names[-1]), out)
     except (tarfile.TarError, KeyError, IndexError, ValueError, TypeError) as e:
-        raise ImageError(f"the engine saved an image that cannot be read: {e}", "see its log") from None
+        raise ImageError(
+            f"the engine saved an image that cannot be read: {e}", "see its log"
+        ) from None
     return Layer(Descriptor(OCI_LAYER, sha256_file(path), path.stat().st_size), "", path)
 
 

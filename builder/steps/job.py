@@ -24,7 +24,9 @@ SHOWN_LINES = 30
 #: Characters of a command in titles and progress.
 _TITLE = 60
 #: Runs each argument in a shell of its own, and prints it before; all output goes to stderr, in order.
-_SCRIPT = 'exec 1>&2; for command do printf "+ %s\\n" "$command"; /bin/sh -c "$command" || exit; done'
+_SCRIPT = (
+    'exec 1>&2; for command do printf "+ %s\\n" "$command"; /bin/sh -c "$command" || exit; done'
+)
 _HOME = "/root"
 
 
@@ -45,8 +47,9 @@ class StepRun:
     where: str = ""
     """File, line and key of the step, for messages."""
     leave_out: Callable[[Entry], bool] | None = None
-    """Which changes are not in the layer, in addition to those of every step; None: no others. It and mounts
-    are no part of the key of :func:`builder.steps.run.cached_step`: who sets them has a cache of its own."""
+    """Which changes are not in the layer, in addition to those of every step; None: no others. It
+    and mounts are no part of the key of :func:`builder.steps.run.cached_step`: who sets them has a
+    cache of its own."""
 
     @property
     def name(self) -> str:
@@ -78,7 +81,8 @@ class StepJob:
     def env(self) -> dict[str, str]:
         """The complete environment of the commands.
 
-        Files of a layer have another time than in the step. So Python writes no bytecode that depends on it.
+        Files of a layer have another time than in the step. So Python writes no bytecode that
+        depends on it.
         """
         own = {
             "HOME": _HOME,

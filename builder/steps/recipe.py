@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
-    """Returns the steps below the recipe's ``files:``, and those from the first with ``files: true``."""
+    """Return the steps below the recipe's ``files:``, and those from the first with ``files:
+    true``.
+    """
     if not recipe.steps:
         return [], []
     from builder.steps.job import StepRun  # with the runners: not for a recipe without steps
@@ -34,10 +36,12 @@ def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
 
 
 def check_step_architecture(recipe: Recipe) -> None:
-    """Checks that the programs of the image can run here, with qemu if they are for another processor.
+    """Check that the programs of the image can run here, with qemu if they are for another
+    processor.
 
     Raises:
-        RunnerError: The recipe has steps, or modules are compiled, and this machine cannot run the programs.
+        RunnerError: The recipe has steps, or modules are compiled, and this machine cannot run the
+            programs.
     """
     if recipe.step_count:
         check_processor(recipe, place_of(recipe.source, "steps"))
@@ -47,7 +51,7 @@ def check_step_architecture(recipe: Recipe) -> None:
 
 
 def check_processor(recipe: Recipe, where: str, otherwise: str = "") -> None:
-    """Checks that programs for the target's processor can run here.
+    """Check that programs for the target's processor can run here.
 
     Args:
         recipe: the target.

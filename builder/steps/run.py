@@ -1,8 +1,8 @@
 """Runs the commands of a step in an image, and makes one layer of what they change.
 
-The user-namespace runner comes first: an overlay of the unpacked image and a folder on disk, which is the
-difference (:mod:`builder.steps.changes`). Where the kernel refuses it, docker or podman runs a container and
-commits it (:mod:`builder.steps.containers`).
+The user-namespace runner comes first: an overlay of the unpacked image and a folder on disk, which
+is the difference (:mod:`builder.steps.changes`). Where the kernel refuses it, docker or podman runs
+a container and commits it (:mod:`builder.steps.containers`).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def cached_step(
     *,
     compression: Compression = "gzip",
 ) -> Layer:
-    """Returns the layer of a step; runs the step only if it has not run with the same inputs.
+    """Return the layer of a step; runs the step only if it has not run with the same inputs.
 
-    The inputs are the layers below, the variables, the commands and the network flag. For the arguments and
-    errors see :func:`run_step`.
+    The inputs are the layers below, the variables, the commands and the network flag. For the
+    arguments and errors see :func:`run_step`.
 
     Raises:
         FetchError: The step needs the network, and builder is offline.
@@ -76,7 +76,7 @@ def cached_step(
 
 
 def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:
-    """A hash of everything that a step's layer depends on."""
+    """Return a hash of everything that a step's layer depends on."""
     return cache_key(
         {
             # with the digests, which are verified: a base may list diff_ids of another image's layers
@@ -103,7 +103,7 @@ def run_step(
     runner: str | None = None,
     compression: Compression = "gzip",
 ) -> Layer:
-    """Runs a step and returns the layer of its changes. Nothing is kept of a step that fails.
+    """Run a step and returns the layer of its changes. Nothing is kept of a step that fails.
 
     Args:
         image: the complete image that the step runs in (a SIF only with userns); its layers
@@ -112,7 +112,8 @@ def run_step(
         settings: cache, temporary folder, time of all files.
         store: receives the layer.
         reporter: receives the output's lines as they come.
-        runner: ``userns``, ``docker``, ``podman`` or ``podman-hpc``; None: the first one that works.
+        runner: ``userns``, ``docker``, ``podman`` or ``podman-hpc``; None: the first one that
+            works.
         compression: of the layer.
 
     Raises:
@@ -132,14 +133,16 @@ def run_step(
         temporary_folder(settings.tmpdir, 0o700) as folder,
         working(reporter, task),
     ):
-        layer = _layer(StepJob(image, step, folder, settings, store, reporter, compression, output), found)
+        layer = _layer(
+            StepJob(image, step, folder, settings, store, reporter, compression, output), found
+        )
     seconds = time.monotonic() - started
     reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
 def _layer(job: StepJob, runner: Runner) -> Layer:
-    """Runs a step and returns the layer of the difference to the unpacked image."""
+    """Run a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
     rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
@@ -164,7 +167,8 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
         layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
     except LayerError as e:
         raise LayerError(
-            f"the step left what no layer can have: {e.message}", "rename it in the step, or delete it there"
+            f"the step left what no layer can have: {e.message}",
+            "rename it in the step, or delete it there",
         ) from None
     if changes.skipped:
         more = " ..." if len(changes.skipped) > _SHOWN else ""
@@ -176,7 +180,7 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
 
 
 def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
-    """Runs a step with the user-namespace runner."""
+    """Run a step with the user-namespace runner."""
     if seccomp_library() is None:
         job.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
     interpreter = interpreter_of(ImageConfig.of(job.image).architecture, job.reporter)

@@ -1,4 +1,5 @@
-"""The cache on disk, the folder ``BUILDER_CACHE``. Removing any part of it costs time, never a result.
+"""The cache on disk, the folder ``BUILDER_CACHE``. Removing any part of it costs time, never a
+result.
 
 ==================  =====================================================================================
 module              what it holds

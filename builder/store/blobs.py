@@ -1,11 +1,13 @@
 """The store: blobs on disk, named by the digest of their content: ``CACHE/blobs/sha256/<hex>``.
 
-A blob is written under a temporary name in the same file system, hashed while it is written, and then
-renamed. So a digest that exists in the store always names a complete blob. A blob is hashed again only when
-it looks different from when it was last hashed (see :mod:`builder.store.fingerprints`), and once before it is
-published (:meth:`Store.place`). One whose content does not match its digest is removed.
+A blob is written under a temporary name in the same file system, hashed while it is written, and
+then renamed. So a digest that exists in the store always names a complete blob. A blob is hashed
+again only when it looks different from when it was last hashed (see
+:mod:`builder.store.fingerprints`), and once before it is published (:meth:`Store.place`). One whose
+content does not match its digest is removed.
 
-The store never needs a repair by hand. Any part of it may be removed with ``rm -r`` while no build runs.
+The store never needs a repair by hand. Any part of it may be removed with ``rm -r`` while no build
+runs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from typing import BinaryIO, NoReturn
 
 from builder.errors import BuilderError, ImageError
 from builder.store.durable import durable_file, start_writing, sync_files
-from builder.store.files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
+from builder.store.files import (
+    OUTPUT_HINT,
+    copy_hashed,
+    fingerprint,
+    sha256_file,
+    space_errors,
+    write_atomic,
+)
 from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
@@ -31,7 +40,9 @@ from builder.store.walk import Stuck
 
 
 class BlobWriter:
-    """A blob that is being written. Leaving the context without :meth:`commit` discards the bytes."""
+    """A blob that is being written. Leaving the context without :meth:`commit` discards the
+    bytes.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -46,7 +57,7 @@ class BlobWriter:
         return self
 
     def write(self, data: bytes | memoryview) -> int:
-        """Appends bytes and returns their number.
+        """Append bytes and returns their number.
 
         Raises:
             SpaceError: the disk is full.
@@ -58,7 +69,7 @@ class BlobWriter:
         return written
 
     def commit(self) -> tuple[str, int]:
-        """Moves the blob into the store. Returns its digest and its size in bytes.
+        """Move the blob into the store. Returns its digest and its size in bytes.
 
         Raises:
             SpaceError: the disk is full.
@@ -72,7 +83,10 @@ class BlobWriter:
         return digest, self.size
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         # Closing a file on a full disk fails a second time; the first error is the one to report.
         with contextlib.suppress(OSError):
@@ -90,12 +104,14 @@ class Store:
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
         self._hashed: dict[_Identity, str] = {}
-        """The digests of files that this object has written or hashed: a command hashes no file twice."""
+        """The digests of files that this object has written or hashed: a command hashes no file
+        twice.
+        """
 
     # blobs
 
     def path(self, digest: str) -> Path:
-        """The path of the blob with this digest, whether or not it exists.
+        """Return the path of the blob with this digest, whether or not it exists.
 
         Raises:
             BuilderError: not a digest of the form ``sha256:<64 hex digits>``.
@@ -109,7 +125,8 @@ class Store:
         return self.blobs / value
 
     def get(self, digest: str, size: int | None = None) -> Path | None:
-        """The path of a blob whose content matches its digest, or None. A corrupt blob is removed.
+        """Return the path of a blob whose content matches its digest, or None. A corrupt blob is
+        removed.
 
         Args:
             digest: the blob's digest.
@@ -127,7 +144,7 @@ class Store:
         return path if size is None or found.size == size else None
 
     def _discard(self, path: Path, read: str) -> None:
-        """Removes a corrupt blob, unless another process has replaced it since it was read."""
+        """Remove a corrupt blob, unless another process has replaced it since it was read."""
         aside = self.temporary()
         with contextlib.suppress(FileNotFoundError):
             path.rename(aside)
@@ -137,19 +154,20 @@ class Store:
                 aside.replace(path)
 
     def writer(self) -> BlobWriter:
-        """A writer for a new blob whose digest is not known yet."""
+        """Return a writer for a new blob whose digest is not known yet."""
         return BlobWriter(self)
 
     def add(self, data: bytes) -> str:
-        """Stores bytes that fit into memory; returns their digest."""
+        """Store bytes that fit into memory; returns their digest."""
         with self.writer() as out:
             out.write(data)
             return out.commit()[0]
 
     def adopt(self, temporary: Path, digest: str) -> Path:
-        """Moves a finished file of the same file system into the store; returns its new path.
+        """Move a finished file of the same file system into the store; returns its new path.
 
-        The caller has hashed the file: ``digest`` is not checked. A blob that another build has stored
+        The caller has hashed the file: ``digest`` is not checked. A blob that another build has
+            stored
         meanwhile stays: on NFS, replacing it would fail the processes of other hosts that read it.
         """
         path = self.path(digest)
@@ -166,7 +184,7 @@ class Store:
         return path
 
     def drop(self, digest: str) -> None:
-        """Removes a blob, if it exists."""
+        """Remove a blob, if it exists."""
         path = self.path(digest)
         path.unlink(missing_ok=True)
         _seen_beside(path).unlink(missing_ok=True)
@@ -176,10 +194,10 @@ class Store:
     # files that are published
 
     def rehash(self, path: Path, digest: str) -> bool:
-        """Whether the content of a file, in the store or elsewhere, matches a digest.
+        """Return whether the content of a file, in the store or elsewhere, matches a digest.
 
-        Fingerprints do not count, because a bit that the disk flipped leaves them as they are. Only files
-        that this object has written or hashed are not hashed again.
+        Fingerprints do not count, because a bit that the disk flipped leaves them as they are. Only
+        files that this object has written or hashed are not hashed again.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -192,7 +210,8 @@ class Store:
         return found == digest
 
     def was_hashed(self, path: Path, digest: str) -> bool:
-        """Whether this object has written or hashed a file, and it had this digest and was not changed since.
+        """Return whether this object has written or hashed a file, and it had this digest and was
+        not changed since.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -200,12 +219,15 @@ class Store:
         return self._hashed.get(_identity(path)) == digest
 
     def remember(self, path: Path, digest: str) -> None:
-        """Records for :meth:`was_hashed` that a file was just written or hashed and has this digest."""
+        """Record for :meth:`was_hashed` that a file was just written or hashed and has this
+        digest.
+        """
         with contextlib.suppress(FileNotFoundError):
             self._hashed[_identity(path)] = digest
 
     def place(self, source: Path, target: Path, digest: str) -> None:
-        """Places a file that is published at ``target`` in one step: a hard link where possible, else a copy.
+        """Place a file that is published at ``target`` in one step: a hard link where possible,
+        else a copy.
 
         The content is compared with the digest, and is on the disk at the end.
 
@@ -224,7 +246,8 @@ class Store:
                     self.mark_verified(target, digest, temporary)
 
     def link_or_copy(self, source: Path, target: Path, digest: str) -> None:
-        """Creates ``target`` as a link to a file or as a copy, and compares the content with the digest.
+        """Create ``target`` as a link to a file or as a copy, and compares the content with the
+        digest.
 
         Raises:
             ImageError: see :meth:`place`.
@@ -234,7 +257,9 @@ class Store:
                 target.hardlink_to(source)
             except FileNotFoundError:
                 raise
-            except OSError:  # another file system, one without hard links, or a file of another user
+            except (
+                OSError
+            ):  # another file system, one without hard links, or a file of another user
                 matches = copy_hashed(source, target) == digest
             else:
                 matches = self.rehash(source, digest)
@@ -247,7 +272,9 @@ class Store:
         self.remember(target, digest)
 
     def refuse(self, path: Path, digest: str) -> NoReturn:
-        """Raises the error about a file that does not match its digest; one of the cache is removed first."""
+        """Raise the error about a file that does not match its digest; one of the cache is removed
+        first.
+        """
         hint = "write it again"
         with contextlib.suppress(OSError):
             if self.path(digest).exists() and self.path(digest).samefile(path):
@@ -260,22 +287,24 @@ class Store:
     # files outside the store
 
     def verify(self, path: Path, digest: str) -> bool:
-        """Whether the content of a file, in the store or elsewhere, matches a digest.
+        """Return whether the content of a file, in the store or elsewhere, matches a digest.
 
-        The file is hashed only when it changed since the last time. A corrupt blob of the store is removed.
+        The file is hashed only when it changed since the last time. A corrupt blob of the store is
+        removed.
         """
         if path == self.path(digest):
             return self.get(digest) is not None
         return verified(path, digest, self._seen_at(path, digest))
 
     def mark_verified(self, path: Path, digest: str, file: Path | None = None) -> None:
-        """Records for :meth:`verify` that a file outside the store was just hashed and has this digest.
+        """Record for :meth:`verify` that a file outside the store was just hashed and has this
+        digest.
 
         Args:
             path: the file.
             digest: its digest.
-            file: the file under another name, if it gets the name ``path`` later: another process may replace
-                it there at once. None: it is at ``path``.
+            file: the file under another name, if it gets the name ``path`` later: another process
+                may replace it there at once. None: it is at ``path``.
         """
         self.remember(file or path, digest)
         mark_verified(file or path, self._seen_at(path, digest))
@@ -285,13 +314,16 @@ class Store:
         return self.seen_file(f"{digest}-{place}")
 
     def seen_file(self, name: str) -> Path:
-        """The path of the fingerprint file for a file outside the store; ``name`` begins with its digest."""
+        """Return the path of the fingerprint file for a file outside the store; ``name`` begins
+        with its digest.
+        """
         return self.folders.seen / name.replace(":", "-")
 
     # temporary files and locks
 
     def temporary(self) -> Path:
-        """A new unique path for a file that this process writes, in the file system of the store.
+        """Return a new unique path for a file that this process writes, in the file system of the
+        store.
 
         :meth:`sweep` of a later build removes the file if this process is killed.
         """
@@ -300,20 +332,23 @@ class Store:
         return self.tmp / temporary_name()
 
     def sweep(self, *folders: Path, stuck: Stuck = bool) -> int:
-        """Removes temporary files that killed builds left in the store, ``folders`` and /tmp.
+        """Remove temporary files that killed builds left in the store, ``folders`` and /tmp.
 
         ``stuck`` receives what cannot be removed.
 
         Returns:
             The bytes freed.
         """
-        return sum(remove_left_behind(folder, stuck) for folder in {self.tmp, *SHARED_FOLDERS, *folders})
+        return sum(
+            remove_left_behind(folder, stuck) for folder in {self.tmp, *SHARED_FOLDERS, *folders}
+        )
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Holds a lock of this cache, so that two builds do not do the same work at the same time.
+        """Hold a lock of this cache, so that two builds do not do the same work at the same time.
 
-        Where the file system has no locks, they may: the ``with`` block is right without the lock, too.
+        Where the file system has no locks, they may: the ``with`` block is right without the lock,
+            too.
         """
         with space_errors(self.root):
             folder = self.folders.locks
@@ -339,7 +374,9 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _fingerprint_if_whole(blob: Path, digest: str) -> str:
-    """The fingerprint of a blob whose content matches its digest, which is read; else an empty text."""
+    """Return the fingerprint of a blob whose content matches its digest, which is read; else an
+    empty text.
+    """
     try:
         looks = fingerprint(blob)
         return looks if sha256_file(blob) == digest else ""

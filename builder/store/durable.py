@@ -1,9 +1,9 @@
 """Files that survive a power loss.
 
-``fsync`` of a file, rename, ``fsync`` of the folder: only in this order does a name never lead to a file
-without its content. Files of the cache do without, because they are verified before they are used; its
-programs are synced, which have no digest. What a user keeps is synced: lock files, SIFs, archives, OCI
-layouts.
+``fsync`` of a file, rename, ``fsync`` of the folder: only in this order does a name never lead to a
+file without its content. Files of the cache do without, because they are verified before they are
+used; its programs are synced, which have no digest. What a user keeps is synced: lock files, SIFs,
+archives, OCI layouts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ _LOST = (errno.EIO, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
 def start_writing(fd: int) -> None:
-    """Tells the kernel to write a file now, without waiting: a later sync finds little left to do.
+    """Tell the kernel to write a file now, without waiting: a later sync finds little left to do.
 
-    It saves 0.3 s of 0.4 s for 600 MB of layers, which the disk writes while the next ones are compressed.
+    It saves 0.3 s of 0.4 s for 600 MB of layers, which the disk writes while the next ones are
+    compressed.
     """
     call = _sync_file_range()
     if call is not None:
-        call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)  # not every file system has it: an error means nothing
+        call(
+            fd, 0, 0, _SYNC_FILE_RANGE_WRITE
+        )  # not every file system has it: an error means nothing
 
 
 @cache
@@ -49,7 +52,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 def sync_file(path: Path) -> None:
-    """Waits until the content of a file is on the disk.
+    """Wait until the content of a file is on the disk.
 
     Raises:
         OSError: it could not be written.
@@ -62,7 +65,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk, where the file system can do that.
+    """Wait until the names in a folder are on the disk, where the file system can do that.
 
     Raises:
         OSError: they could not be written.
@@ -75,7 +78,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Syncs files, and then the folders that they are in. Raises OSError."""
+    """Sync files, and then the folders that they are in. Raises OSError."""
     files = list(paths)
     in_parallel(sync_file, files, SYNC_THREADS)
     for folder in sorted({path.parent for path in files}):
@@ -84,14 +87,17 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 @contextmanager
 def durable_file(path: Path) -> Iterator[Path]:
-    """A new path to write a file to. After the ``with`` block it replaces ``path``, and is on the disk.
+    """Yield a new path to write a file to. After the ``with`` block it replaces ``path``, and is on
+    the disk.
 
     After an error ``path`` is as before. Files that killed processes left beside it are removed.
 
     Raises:
         BuilderError: ``path`` is a device or a pipe.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():  # renaming would replace /dev/null
+    if (
+        path.exists() and not path.is_file() and not path.is_dir()
+    ):  # renaming would replace /dev/null
         raise BuilderError(f"{path} is a device or a pipe", "name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(path.parent)
@@ -102,4 +108,6 @@ def durable_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)  # rename(2) leaves both names if they are links to one file
+        temporary.unlink(
+            missing_ok=True
+        )  # rename(2) leaves both names if they are links to one file

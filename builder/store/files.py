@@ -20,18 +20,22 @@ from builder.text import human_bytes
 CHUNK = 1 << 20
 #: The hint for what a user keeps: layouts, archives, SIFs.
 OUTPUT_HINT = "free some space there, or choose another folder: --output FILE or --to oci:DIR"
-_FREE_SPACE = "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk"
+_FREE_SPACE = (
+    "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk"
+)
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
 def sha256_file(path: Path) -> str:
-    """The ``sha256:...`` digest of a file, read into one buffer."""
+    """Return the ``sha256:...`` digest of a file, read into one buffer."""
     with path.open("rb", buffering=0) as f:
         return f"sha256:{hashlib.file_digest(f, 'sha256').hexdigest()}"
 
 
 def copy_hashed(source: Path, target: Path) -> str:
-    """Copies a file and its permissions; returns the ``sha256:...`` digest of the bytes that were copied."""
+    """Copy a file and its permissions; returns the ``sha256:...`` digest of the bytes that were
+    copied.
+    """
     digest = hashlib.sha256()
     with source.open("rb") as f, target.open("wb") as out:
         while chunk := f.read(CHUNK):
@@ -42,14 +46,17 @@ def copy_hashed(source: Path, target: Path) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """Size, inode and modification time of a file as text; it differs after every change of the file."""
+    """Size, inode and modification time of a file as text; it differs after every change of the
+    file.
+    """
     info = path.stat()
     return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
 @contextmanager
 def space_errors(where: Path, hint: str = "") -> Iterator[None]:
-    """Reports a full disk, and a folder that cannot be written to, with its name. Other errors pass through.
+    """Report a full disk, and a folder that cannot be written to, with its name. Other errors pass
+    through.
 
     Args:
         where: the folder that the ``with`` block writes to.
@@ -67,13 +74,16 @@ def space_errors(where: Path, hint: str = "") -> Iterator[None]:
         if e.errno in _NOT_WRITABLE and _concerns(e, where):
             raise BuilderError(
                 f"cannot write to {where}: {e.strerror}",
-                hint or "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)",
+                hint
+                or "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)",
             ) from e
         raise
 
 
 def _concerns(error: OSError, where: Path) -> bool:
-    """Whether an error is about this folder, a folder above it, or a file in it, as far as is known."""
+    """Return whether an error is about this folder, a folder above it, or a file in it, as far as
+    is known.
+    """
     if not isinstance(error.filename, str | bytes):
         return True
     path = Path(os.fsdecode(error.filename))
@@ -81,14 +91,15 @@ def _concerns(error: OSError, where: Path) -> bool:
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
-    """Writes a small file under a temporary name and renames it: readers see the old file or the new one.
+    """Write a small file under a temporary name and renames it: readers see the old file or the new
+    one.
 
     Args:
         path: the file; missing folders are created.
         data: the new content.
         mode: permission bits of the file.
-        durable: whether the file has to survive a power loss from now on. Files whose content is checked when
-            they are read do not need it.
+        durable: whether the file has to survive a power loss from now on. Files whose content is
+            checked when they are read do not need it.
 
     Raises:
         SpaceError: the disk is full.
@@ -113,7 +124,8 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
 
 
 def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Writes a file that the user has named. A device or a pipe is written to: root would replace /dev/null.
+    """Write a file that the user has named. A device or a pipe is written to: root would replace
+    /dev/null.
 
     Not for files in folders that others can write to: writing to a pipe waits for its reader.
 
@@ -129,7 +141,8 @@ def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def read_foreign(path: Path, most: int) -> bytes:
-    """Returns at most the last ``most`` bytes of a file that a container left; nothing if it is no file.
+    """Return at most the last ``most`` bytes of a file that a container left; nothing if it is no
+    file.
 
     The container may have put a symlink to a file of the host there, a folder or a pipe.
     """
@@ -147,7 +160,7 @@ def read_foreign(path: Path, most: int) -> bytes:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Creates ``target`` as a hard link to ``source``, or as a copy where links are not possible."""
+    """Create ``target`` as a hard link to ``source``, or as a copy where links are not possible."""
     try:
         target.hardlink_to(source)
     except OSError:  # another file system, one without hard links, or a file of another user
@@ -155,7 +168,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:
-    """Checks for free space before something is written.
+    """Check for free space before something is written.
 
     Args:
         folder: where it is written; it need not exist yet.

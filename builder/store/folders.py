@@ -14,7 +14,9 @@ from pathlib import Path
 
 
 class PruneRule(Enum):
-    """What ``builder cache prune`` removes from a folder. "Old" means: last used before the given time."""
+    """What ``builder cache prune`` removes from a folder. "Old" means: last used before the given
+    time.
+    """
 
     RECORDS = "each record that names a missing blob"
     FILES = "each old file, also in folders below"
@@ -34,23 +36,33 @@ class CacheFolder:
 
 FOLDERS = (
     CacheFolder("blobs", "packages, layers and base images, by digest", PruneRule.ITEMS),
-    CacheFolder("layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS),
+    CacheFolder(
+        "layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS
+    ),
     CacheFolder("bytecode", "records: the compiled modules of which packages", PruneRule.RECORDS),
     CacheFolder("wheels", "records: which wheel was built from which source", PruneRule.RECORDS),
     CacheFolder("index", "records: which files are in each package", PruneRule.FILES),
-    CacheFolder("seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES),
+    CacheFolder(
+        "seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES
+    ),
     CacheFolder("partial", "incomplete downloads, to be resumed", PruneRule.ENTRIES),
     CacheFolder("names", "records: which PyPI project each conda package is", PruneRule.FILES),
     CacheFolder("smoke", "records of passed smoke tests", PruneRule.FILES),
-    CacheFolder("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
+    CacheFolder(
+        "unverified", "records: published blobs that were not read back yet", PruneRule.NEVER
+    ),
     CacheFolder("repodata", "indexes of conda channels", PruneRule.FILES),
     CacheFolder("rootfs", "unpacked images, for the runners userns and apptainer", PruneRule.ITEMS),
-    CacheFolder("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
+    CacheFolder(
+        "sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES
+    ),
     CacheFolder("tmp", "files that are being written; sweep removes leftovers", PruneRule.ENTRIES),
     CacheFolder("uv", "uv's own cache: package indexes and unpacked wheels", PruneRule.ITEMS),
     CacheFolder("git", "git repositories of source packages", PruneRule.ENTRIES),
     CacheFolder("bases", "records: which image a base reference names", PruneRule.RECORDS),
-    CacheFolder("channels", "the Python of base images, as a package (python: base)", PruneRule.NEVER),
+    CacheFolder(
+        "channels", "the Python of base images, as a package (python: base)", PruneRule.NEVER
+    ),
     CacheFolder("tools", "programs that builds of wheels need", PruneRule.ENTRIES),
     CacheFolder("logs", "the log of each command, for bug reports", PruneRule.FILES),
     CacheFolder("locks", "lock files between builds", PruneRule.NEVER),
@@ -84,5 +96,7 @@ class CacheFolders:
         self.locks = root / "locks"
 
     def sif_record(self, path: Path) -> Path:
-        """The record of a SIF's digest. Its modification time is when the SIF was last used."""
+        """Return the record of a SIF's digest. Its modification time is when the SIF was last
+        used.
+        """
         return self.seen / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"

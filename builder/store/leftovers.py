@@ -19,7 +19,7 @@ SHARED_FOLDERS = (Path(os.environ.get("TMPDIR") or "/tmp"), Path("/var/tmp"), Pa
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, mode: int) -> Iterator[Path]:
-    """A new folder with these permissions, which is removed at the end of the context.
+    """Yield a new folder with these permissions, which is removed at the end of the context.
 
     If this process is killed, the next command removes it.
     """
@@ -33,10 +33,10 @@ def temporary_folder(parent: Path, mode: int) -> Iterator[Path]:
 
 
 def remove_left_behind(folder: Path, stuck: Stuck = bool) -> int:
-    """Removes the temporary files and folders in ``folder`` whose process was killed.
+    """Remove the temporary files and folders in ``folder`` whose process was killed.
 
-    Whether a process of another host or container runs cannot be known, and a process ID is used again. So
-    files that were not changed for a week are removed, too.
+    Whether a process of another host or container runs cannot be known, and a process ID is used
+    again. So files that were not changed for a week are removed, too.
 
     Args:
         folder: its files of other users are left out.
@@ -64,5 +64,7 @@ def _is_left_behind(path: Path) -> bool:
         return False
     if writer.has_ended():
         return True
-    info = path.lstat()  # unpacking sets the time of a folder to the one in an archive, but not st_ctime
+    info = (
+        path.lstat()
+    )  # unpacking sets the time of a folder to the one in an archive, but not st_ctime
     return max(info.st_mtime, info.st_ctime) < time.time() - ABANDONED_S

@@ -1,12 +1,14 @@
 """Locks between processes, also where the file system has none.
 
-``flock`` fails on Lustre that is mounted without ``-o flock`` (ENOSYS) and on NFS without a lock server
-(ENOLCK). With ``-o localflock`` it succeeds, and the processes of other hosts are not excluded. So most work
-needs no lock to be right: every file is written under a name of its own and renamed. There a lock only saves
-two builds the same work, and :func:`file_lock` goes on without one.
+``flock`` fails on Lustre that is mounted without ``-o flock`` (ENOSYS) and on NFS without a lock
+server (ENOLCK). With ``-o localflock`` it succeeds, and the processes of other hosts are not
+excluded. So most work needs no lock to be right: every file is written under a name of its own and
+renamed. There a lock only saves two builds the same work, and :func:`file_lock` goes on without
+one.
 
-A file that is read, changed and written again does need one: the index of an OCI layout, which would lose the
-tag of another writer. :func:`writer_lock` then creates a file that only one process can create::
+A file that is read, changed and written again does need one: the index of an OCI layout, which
+would lose the tag of another writer. :func:`writer_lock` then creates a file that only one process
+can create::
 
     .lock           flock works: the kernel forgets the lock of a process that ends
     .lock.held      it does not: the file names its process, and is removed when that has ended
@@ -33,7 +35,7 @@ ABANDONED_S = 600.0
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[bool]:
-    """Holds a lock of a file, which is created; waits for other processes and threads.
+    """Hold a lock of a file, which is created; waits for other processes and threads.
 
     Yields:
         Whether the file system has locks. False: nothing is locked.
@@ -49,7 +51,7 @@ def file_lock(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def writer_lock(path: Path) -> Iterator[None]:
-    """Like :func:`file_lock`, and excludes others on a file system without locks, too."""
+    """Yield like :func:`file_lock`, and excludes others on a file system without locks, too."""
     with file_lock(path) as is_locked:
         if is_locked:
             yield
@@ -79,7 +81,7 @@ def _pauses() -> Iterator[float]:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Creates a file, and removes it at the end. Waits while another process has it."""
+    """Create a file, and removes it at the end. Waits while another process has it."""
     mine = temporary_name()
     seen, since, pauses = "", time.monotonic(), _pauses()
     while not _create(path, mine):
@@ -108,7 +110,7 @@ def _create(path: Path, mine: str) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """The name that a process wrote; empty if it has not yet, or if there is no file."""
+    """Return the name that a process wrote; empty if it has not yet, or if there is no file."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
@@ -121,7 +123,9 @@ def _has_ended(holder: str) -> bool:
 
 
 def _break(path: Path, holder: str) -> None:
-    """Removes the file of a process that has ended, unless another one has created it again meanwhile."""
+    """Remove the file of a process that has ended, unless another one has created it again
+    meanwhile.
+    """
     aside = temporary_beside(path)
     with contextlib.suppress(FileNotFoundError):
         path.rename(aside)

@@ -1,15 +1,17 @@
 """The size of the cache (``builder cache info``), and what ``builder cache prune`` removes from it.
 
-What takes space is removed item by item, the least recently used first: blobs, SIFs, unpacked images,
-incomplete downloads, git repositories, tools, and uv's cache. All of them are made or downloaded again when
-they are needed. The time of last use is the modification time of a blob's fingerprint, which each use sets
-(:mod:`builder.store.fingerprints`), of the record of a SIF's digest, and of an unpacked image's folder
-(:mod:`builder.store.unpacked`). For the others it is the time when they were written. Access times are not
-used: most file systems do not keep them. :data:`builder.store.folders.FOLDERS` has a rule for each folder.
+What takes space is removed item by item, the least recently used first: blobs, SIFs, unpacked
+images, incomplete downloads, git repositories, tools, and uv's cache. All of them are made or
+downloaded again when they are needed. The time of last use is the modification time of a blob's
+fingerprint, which each use sets (:mod:`builder.store.fingerprints`), of the record of a SIF's
+digest, and of an unpacked image's folder (:mod:`builder.store.unpacked`). For the others it is the
+time when they were written. Access times are not used: most file systems do not keep them.
+:data:`builder.store.folders.FOLDERS` has a rule for each folder.
 
 Three things stay:
 
-- a file with a second name, because its removal frees nothing: ``dist/`` and other layouts hold hard links
+- a file with a second name, because its removal frees nothing: ``dist/`` and other layouts hold
+hard links
 - an unpacked image that a process uses, which holds its lock
 - below a size, what was used after the oldest running command began (:mod:`builder.store.running`)
 """
@@ -47,7 +49,7 @@ class Usage:
 
 
 def usage(cache: Path) -> list[Usage]:
-    """What each folder of a cache holds, sorted by name; empty if there is no cache."""
+    """Return what each folder of a cache holds, sorted by name; empty if there is no cache."""
     if not cache.is_dir():
         return []
     found = []
@@ -64,7 +66,9 @@ def cache_size(cache: Path) -> int:
 
 
 def files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
-    """Everything in a tree that is no folder: the open folder that it is in, its name, and its properties."""
+    """Yield everything in a tree that is no folder: the open folder that it is in, its name, and
+    its properties.
+    """
     for level in bottom_up(folder):
         for name in level.files:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
@@ -105,10 +109,11 @@ class Removal:
 
 
 def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> Removal:
-    """Return what has to be removed so that the cache has ``max_size`` bytes at most; removes nothing.
+    """Return what has to be removed so that the cache has ``max_size`` bytes at most; removes
+    nothing.
 
-    The rest may be larger: then everything else is in use. Without a size: what was not used for some days,
-    and unpacked images that were not used for a day.
+    The rest may be larger: then everything else is in use. Without a size: what was not used for
+    some days, and unpacked images that were not used for a day.
     """
     before, now = cache_size(cache), time.time()
     if max_size is None:
@@ -128,11 +133,13 @@ def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> R
     return Removal(tuple(removed), before)
 
 
-def prune(cache: Path, tmpdir: Path, days: float | None, limit: int | None, stuck: Stuck = bool) -> int:
+def prune(
+    cache: Path, tmpdir: Path, days: float | None, limit: int | None, stuck: Stuck = bool
+) -> int:
     """Remove what killed builds left, and what was not used recently; return the bytes freed.
 
-    Lock files stay, because another build may hold one, and so do the records of what was published and not
-    read back: without them a later publish would take it for verified.
+    Lock files stay, because another build may hold one, and so do the records of what was published
+    and not read back: without them a later publish would take it for verified.
 
     Args:
         cache: the cache folder.
@@ -158,7 +165,9 @@ def prune(cache: Path, tmpdir: Path, days: float | None, limit: int | None, stuc
 
 
 def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
-    """Removes what :func:`plan_removal` found; returns the bytes freed, without what is in use by now."""
+    """Remove what :func:`plan_removal` found; returns the bytes freed, without what is in use by
+    now.
+    """
     for item in removal.items:
         if item.kind == "blobs" and _was_used_since(item):
             continue
@@ -176,7 +185,7 @@ def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
 
 
 def _was_used_since(blob: Item) -> bool:
-    """Whether a command that began in the meantime has used a blob, or removed it."""
+    """Return whether a command that began in the meantime has used a blob, or removed it."""
     try:
         return _last_used(blob.paths[0]) > blob.last_used
     except (OSError, ValueError):
@@ -193,7 +202,9 @@ def _items(cache: Path) -> Iterator[Item]:
         if folder.rule == PruneRule.ENTRIES:
             for path in (cache / folder.name).glob("*"):
                 with contextlib.suppress(OSError):
-                    times = [p.lstat().st_mtime for p in (path, folders.sif_record(path)) if p.exists()]
+                    times = [
+                        p.lstat().st_mtime for p in (path, folders.sif_record(path)) if p.exists()
+                    ]
                     yield from _item(folder.name, path, max(times, default=0.0))
     with contextlib.suppress(OSError):  # as a whole: its files refer to each other
         yield from _item("uv", folders.uv, (folders.uv / "CACHEDIR.TAG").stat().st_mtime)
@@ -263,7 +274,7 @@ _BLOB = re.compile(rb'"(?:digest|wheel)":"(sha256:[0-9a-f]{64})"')
 
 
 def _prune_records(folder: Path) -> None:
-    """Removes the records that name a blob which the cache does not have."""
+    """Remove the records that name a blob which the cache does not have."""
     store = Store(folder.parent)
     for record in folder.glob("*.json"):
         with contextlib.suppress(FileNotFoundError):  # another process removed it
@@ -286,4 +297,6 @@ def _prune_uv(folder: Path, stuck: Stuck) -> None:
         for path in folder.iterdir():
             if path.is_dir():
                 try_to_remove(path, stuck)
-        (folder / "CACHEDIR.TAG").unlink()  # last: after an interruption the cache still counts as old
+        (
+            folder / "CACHEDIR.TAG"
+        ).unlink()  # last: after an interruption the cache still counts as old

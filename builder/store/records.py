@@ -1,6 +1,7 @@
 """Records: small JSON files that carry their own hash, so that a damaged one is never used.
 
-The first line is the SHA-256 of the rest of the file. A file that was cut off or edited counts as missing.
+The first line is the SHA-256 of the rest of the file. A file that was cut off or edited counts as
+missing.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from builder.store.files import write_atomic
 
 
 def write_record(path: Path, value: Any) -> None:
-    """Writes a JSON value for :func:`read_record`. Raises SpaceError."""
+    """Write a JSON value for :func:`read_record`. Raises SpaceError."""
     data = canonical_json(value)
     write_atomic(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
 
 
 def read_record(path: Path) -> Any:
-    """The value that :func:`write_record` wrote, or None if the file is missing or damaged.
+    """Return the value that :func:`write_record` wrote, or None if the file is missing or damaged.
 
-    Reading sets the file's modification time, so that ``builder cache prune`` sees when it was last used.
+    Reading sets the file's modification time, so that ``builder cache prune`` sees when it was last
+    used.
     """
     try:
         digest, _, data = path.read_bytes().partition(b"\n")

@@ -1,8 +1,9 @@
 """Which commands use a cache now.
 
-A command marks the cache with an empty file in ``locks/``, named after its process as temporary files are.
-What was used after the oldest command that still runs began may be in use, so :mod:`builder.store.prune` does
-not remove it. This needs no locks, which network file systems may lack.
+A command marks the cache with an empty file in ``locks/``, named after its process as temporary
+files are. What was used after the oldest command that still runs began may be in use, so
+:mod:`builder.store.prune` does not remove it. This needs no locks, which network file systems may
+lack.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ELSEWHERE_S = 86400
 
 
 def mark_running(cache: Path) -> Callable[[], None]:
-    """Marks a cache as used by this command; returns what removes the mark at its end.
+    """Mark a cache as used by this command; returns what removes the mark at its end.
 
     A cache that cannot be written to needs no mark.
     """

@@ -1,7 +1,7 @@
 """The ids that a user may give to the users of a container, see subuid(5) and subgid(5).
 
-Programs that run in such a user namespace leave files that the user cannot remove: mmdebstrap, podman,
-Apptainer. So these files are removed in a namespace with the same ids.
+Programs that run in such a user namespace leave files that the user cannot remove: mmdebstrap,
+podman, Apptainer. So these files are removed in a namespace with the same ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REMOVE = 'echo && read -r _ && exec rm -rf --one-file-system -- "$1"'
 
 
 def ranges(file: Path) -> list[tuple[str, str]]:
-    """Returns this user's ranges of ids in a file: the first id of each, and how many they are."""
+    """Return this user's ranges of ids in a file: the first id of each, and how many they are."""
     names = {user_name(), str(os.geteuid())}
     try:
         lines = [line.strip().split(":") for line in file.read_text().splitlines()]
@@ -29,12 +29,12 @@ def ranges(file: Path) -> list[tuple[str, str]]:
 
 
 def ranges_hint() -> str:
-    """Returns the hint for a user without ids."""
+    """Return the hint for a user without ids."""
     return f"as root: usermod --add-subuids 200000-265535 --add-subgids 200000-265535 {user_name()}"
 
 
 def remove_mapped(path: Path) -> None:
-    """Removes a tree with files of this user's subordinate ids.
+    """Remove a tree with files of this user's subordinate ids.
 
     The ids are mapped from outside of the namespace: inside, only a process's own id could be.
 
@@ -47,7 +47,9 @@ def remove_mapped(path: Path) -> None:
         process.stdout.readline()  # it is in its namespace
         for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
             other = [
-                word for first, count in ranges(Path(f"/etc/sub{kind}")) for word in (first, first, count)
+                word
+                for first, count in ranges(Path(f"/etc/sub{kind}"))
+                for word in (first, first, count)
             ]
             words = [f"new{kind}map", str(process.pid), "0", str(own), "1", *other]
             subprocess.run(words, capture_output=True, check=True)

@@ -1,13 +1,15 @@
-"""Names of temporary files, from which a later build sees whether the process that wrote them still runs.
+"""Names of temporary files, from which a later build sees whether the process that wrote them still
+runs.
 
 A name holds the place, the process and a random number::
 
     blob-3f9a0c11d2e4b567-4711-9f86d081884c7d65
               place        pid      random
 
-A process ID means something in one *pid namespace* only, and every container has its own. So the place is a
-hash of the namespace, of the boot of its kernel and of the host name. Two containers with one host name, and
-two hosts that share a cache, have different places. No lock is needed, which network file systems may lack.
+A process ID means something in one *pid namespace* only, and every container has its own. So the
+place is a hash of the namespace, of the boot of its kernel and of the host name. Two containers
+with one host name, and two hosts that share a cache, have different places. No lock is needed,
+which network file systems may lack.
 
 :mod:`builder.store.leftovers` removes the files of processes that were killed.
 """
@@ -37,15 +39,15 @@ class Writer:
     pid: int
 
     def is_here(self) -> bool:
-        """Whether its process ID means something to this process."""
+        """Return whether its process ID means something to this process."""
         return self.place == _place()
 
     def has_ended(self) -> bool:
-        """Whether it was a process of this place, and no longer runs."""
+        """Return whether it was a process of this place, and no longer runs."""
         return self.is_here() and not self.is_running()
 
     def is_running(self) -> bool:
-        """Whether it still runs; it :meth:`is_here`."""
+        """Return whether it still runs; it :meth:`is_here`."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -56,23 +58,28 @@ class Writer:
 
 
 def temporary_name(kind: str = "blob") -> str:
-    """A new unique name for a file or folder that this process writes and removes: ``blob`` or ``build``."""
+    """Return a new unique name for a file or folder that this process writes and removes: ``blob``
+    or ``build``.
+    """
     return f"{kind}-{_place()}-{os.getpid()}-{os.urandom(8).hex()}"
 
 
 def temporary_beside(path: Path) -> Path:
-    """A unique hidden name in the folder of ``path``: write there, then rename to ``path``."""
+    """Return a unique hidden name in the folder of ``path``: write there, then rename to
+    ``path``.
+    """
     name = os.fsdecode(os.fsencode(path.name)[:_KEPT])
     return path.parent / f".{name}.{temporary_name()}.tmp"
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
-    """A name for an incomplete file that only this process writes to, with what earlier processes left of it.
+    """Yield a name for an incomplete file that only this process writes to, with what earlier
+    processes left of it.
 
-    Renaming decides which process gets the file: two never append to it, also without locks. At the end the
-    file has its name ``path`` again, unless it was moved elsewhere. That of a killed process is taken over by
-    the next one in the same place.
+    Renaming decides which process gets the file: two never append to it, also without locks. At the
+    end the file has its name ``path`` again, unless it was moved elsewhere. That of a killed
+    process is taken over by the next one in the same place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path.parent / f"{path.name}.{temporary_name()}"
@@ -103,7 +110,7 @@ def writer_of(name: str) -> Writer | None:
 
 @cache
 def _place() -> str:
-    """Where this process's ID is valid; unique if the system does not tell."""
+    """Return where this process's ID is valid; unique if the system does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink()

@@ -1,14 +1,14 @@
 """Unpacked images in the cache: which are in use, and which are removed.
 
-An image with many files is unpacked in seconds, but takes gigabytes. So each layer is unpacked once, and the
-files of images are hard links to those of layers::
+An image with many files is unpacked in seconds, but takes gigabytes. So each layer is unpacked
+once, and the files of images are hard links to those of layers::
 
     rootfs/TARGET.LAYERS-UID    an image; LAYERS is a hash of all its layers
     rootfs/BLOB-UID             a layer, by the digest of its blob
 
-Of each target only the images that were used last are kept, and only layers that share files with an image.
-A process that runs an image holds a lock on its folder until the process ends, and one that links to a
-layer's files a lock on that. No folder with a lock is removed.
+Of each target only the images that were used last are kept, and only layers that share files with
+an image. A process that runs an image holds a lock on its folder until the process ends, and one
+that links to a layer's files a lock on that. No folder with a lock is removed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _held: dict[Path, int] = {}
 
 
 def image_folder(rootfs: Path, target: str, digests: Iterable[str], uid: int) -> Path:
-    """Returns the folder of an image of a target; the files belong to the user ``uid``.
+    """Return the folder of an image of a target; the files belong to the user ``uid``.
 
     Args:
         rootfs: the folder of all unpacked images.
         target: letters, digits, and ``._-``.
-        digests: of the blobs of all layers. They are verified: an image may list another one's diff_ids.
+        digests: of the blobs of all layers. They are verified: an image may list another one's
+            diff_ids.
         uid: the user.
     """
     key = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:24]
@@ -49,12 +50,14 @@ def image_folder(rootfs: Path, target: str, digests: Iterable[str], uid: int) ->
 
 
 def layer_folder(rootfs: Path, digest: str, uid: int) -> Path:
-    """Returns the folder of a layer, by the digest of its blob; the files belong to the user ``uid``."""
+    """Return the folder of a layer, by the digest of its blob; the files belong to the user
+    ``uid``.
+    """
     return rootfs / f"{digest.removeprefix('sha256:')}-{uid}"
 
 
 def hold(folder: Path) -> bool:
-    """Marks an unpacked image as used now, and keeps it from being removed until this process ends.
+    """Mark an unpacked image as used now, and keeps it from being removed until this process ends.
 
     Returns:
         False: there is no such folder.
@@ -69,7 +72,8 @@ def hold(folder: Path) -> bool:
 
 
 def open_used(folder: Path) -> int | None:
-    """Marks an unpacked image or layer as used now, and opens it: while it is open, nobody removes it.
+    """Mark an unpacked image or layer as used now, and opens it: while it is open, nobody removes
+    it.
 
     Returns:
         The descriptor; None: there is no such folder.
@@ -92,9 +96,11 @@ def open_used(folder: Path) -> int | None:
 
 
 def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
-    """Removes an unpacked image or layer; returns False if it is in use, or the user may not remove it.
+    """Remove an unpacked image or layer; returns False if it is in use, or the user may not remove
+    it.
 
-    Where the file system has no locks, it counts as in use for :data:`KEPT_DAYS` after its last use.
+    Where the file system has no locks, it counts as in use for :data:`KEPT_DAYS` after its last
+    use.
     """
     try:
         fd = os.open(folder, _FLAGS)
@@ -113,7 +119,9 @@ def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
 
 
 def _is_used(fd: int) -> bool:
-    """Return whether a process uses an unpacked image or layer; else this process holds it alone."""
+    """Return whether a process uses an unpacked image or layer; else this process holds it
+    alone.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -124,7 +132,8 @@ def _is_used(fd: int) -> bool:
 
 
 def keep_last(rootfs: Path, target: str, uid: int) -> None:
-    """Removes the images of a target and user that are not among the last :data:`KEPT` that were used.
+    """Remove the images of a target and user that are not among the last :data:`KEPT` that were
+    used.
 
     Then it removes the user's layers that no image shares files with.
     """
@@ -138,8 +147,13 @@ def keep_last(rootfs: Path, target: str, uid: int) -> None:
 
 
 def _is_shared(layer: Path) -> bool:
-    """Return whether an image has a file of a layer. Images are complete when they get their name."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(layer) as files:  # another process may remove it
+    """Return whether an image has a file of a layer. Images are complete when they get their
+    name.
+    """
+    with (
+        contextlib.suppress(FileNotFoundError),
+        os.scandir(layer) as files,
+    ):  # another process may remove it
         return any(file.stat().st_nlink > 1 for file in files)
     return False
 

@@ -1,8 +1,8 @@
 """Walks through folders of any depth: no recursion, no long paths, one open folder at a time.
 
-A container can leave a tree of 100,000 levels in the cache. ``shutil.rmtree``, ``os.walk`` and ``Path.rglob``
-of Python 3.11 end in RecursionError there, and paths are longer than the system accepts. Here a folder is
-opened relative to its parent, and the walk returns through ``..``.
+A container can leave a tree of 100,000 levels in the cache. ``shutil.rmtree``, ``os.walk`` and
+``Path.rglob`` of Python 3.11 end in RecursionError there, and paths are longer than the system
+accepts. Here a folder is opened relative to its parent, and the walk returns through ``..``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Level:
     """A folder, with what is directly in it."""
 
     fd: int
-    """The open folder: for the ``dir_fd`` argument of functions in ``os``, until the walk continues."""
+    """The open folder: for the ``dir_fd`` argument of functions in ``os``, until the walk
+    continues.
+    """
     identity: tuple[int, int]
     files: list[str] = field(default_factory=list)
     """Names of files, symlinks and everything else that is no folder."""
@@ -31,7 +33,8 @@ class Level:
 
 
 def bottom_up(folder: Path, *, make_writable: bool = False) -> Iterator[Level]:
-    """All folders of a tree, each after the folders in it. Folders that this user cannot read are left out.
+    """Yield all folders of a tree, each after the folders in it. Folders that this user cannot read
+    are left out.
 
     Args:
         folder: the tree; nothing is returned if there is no such folder.
@@ -115,7 +118,9 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def try_to_remove(folder: Path, stuck: Stuck = bool) -> bool:
-    """Removes a folder if it can be removed, see :func:`remove_tree`; else passes it to ``stuck``."""
+    """Remove a folder if it can be removed, see :func:`remove_tree`; else passes it to
+    ``stuck``.
+    """
     try:
         remove_tree(folder)
     except OSError:
@@ -125,14 +130,15 @@ def try_to_remove(folder: Path, stuck: Stuck = bool) -> bool:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder, even if its permissions forbid it (an unpacked root file system has such folders).
+    """Remove a folder, even if its permissions forbid it (an unpacked root file system has such
+    folders).
 
-    Nothing happens if there is none. A file or symlink of that name is removed, too. Files may belong to
-    this user's subordinate ids.
+    Nothing happens if there is none. A file or symlink of that name is removed, too. Files may
+    belong to this user's subordinate ids.
 
     Raises:
-        OSError: a part of it belongs to another user, or a file system is mounted in it: a killed program
-            may have left the mount of a folder of this host, whose files must stay.
+        OSError: a part of it belongs to another user, or a file system is mounted in it: a killed
+            program may have left the mount of a folder of this host, whose files must stay.
     """
     try:
         _remove_own(folder)

@@ -1,1 +1,3 @@
-"""File trees: reads and writes tar and squashfs, merges layers into one tree, and compares trees."""
+"""File trees: reads and writes tar and squashfs, merges layers into one tree, and compares
+trees.
+"""

@@ -1,4 +1,5 @@
-"""How large a tree of files may be that others wrote: a small file must not become one that fills memory.
+"""How large a tree of files may be that others wrote: a small file must not become one that fills
+memory.
 
 Members of layers and of squashfs partitions pass these checks before anything else looks at them.
 """
@@ -24,7 +25,7 @@ _DO_NOT_USE = "the image is damaged or hostile: do not use it"
 
 
 def check_path(path: str, where: str) -> None:
-    """Raises ImageError when a path is too long or too deep."""
+    """Raise ImageError when a path is too long or too deep."""
     if len(path) > MAX_PATH:
         raise ImageError(
             f"{where}: a path of {len(path)} characters, at most {MAX_PATH} are allowed: {shown_path(path)}",
@@ -48,7 +49,7 @@ class Tally:
         self._names = self._content = 0
 
     def add(self, member: Member) -> None:
-        """Counts a member with a clean path.
+        """Count a member with a clean path.
 
         Raises:
             ImageError: its path is too long or too deep, or the tree too large.
@@ -57,17 +58,18 @@ class Tally:
         self.add_content(member.size)
 
     def add_path(self, path: str) -> None:
-        """Counts a path. Raises as :meth:`add` does."""
+        """Count a path. Raises as :meth:`add` does."""
         if len(path) > MAX_PATH or path.count("/") > MAX_FOLDERS:  # no call, for speed
             check_path(path, self._name)
         self._names += len(path) + _PER_MEMBER
         if self._names > MAX_NAMES:
             raise ImageError(
-                f"{self._name}: the names of its files need more than {human_bytes(MAX_NAMES)}", _DO_NOT_USE
+                f"{self._name}: the names of its files need more than {human_bytes(MAX_NAMES)}",
+                _DO_NOT_USE,
             )
 
     def add_content(self, size: int) -> None:
-        """Counts the content of a file. Raises as :meth:`add` does."""
+        """Count the content of a file. Raises as :meth:`add` does."""
         self._content += size
         if self._content > MAX_CONTENT:
             raise ImageError(
@@ -76,5 +78,5 @@ class Tally:
 
 
 def shown_path(text: str) -> str:
-    """A path as a message can show it: short, in quotes, without control characters."""
+    """Return a path as a message can show it: short, in quotes, without control characters."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

@@ -1,8 +1,9 @@
 """What is left out when a folder of the project is copied.
 
-Three things are always left out: what tools write into a project (:data:`TOOLS`), what builder itself writes
-(:data:`OWN`), and folders that a tool has marked as its own (:data:`MARKS`). The project's ``.builderignore``
-adds patterns in gitignore's syntax. A folder that is named itself is copied, whatever its name.
+Three things are always left out: what tools write into a project (:data:`TOOLS`), what builder
+itself writes (:data:`OWN`), and folders that a tool has marked as its own (:data:`MARKS`). The
+project's ``.builderignore`` adds patterns in gitignore's syntax. A folder that is named itself is
+copied, whatever its name.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Ignore:
         self._spec = _spec(self.file, self._lines)
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
-        """Whether a file or folder that was found in a copied folder is left out."""
+        """Return whether a file or folder that was found in a copied folder is left out."""
         if path.name in TOOLS or path in {self._root / name for name in OWN}:
             return True
         if is_folder and any((path / mark).exists() for mark in MARKS):
@@ -56,18 +57,22 @@ class Ignore:
         return bool(self._check(path, is_folder)[0])
 
     def rule_for(self, path: Path, *, is_folder: bool) -> str:
-        """The line of ``.builderignore`` that leaves a path out (``FILE:LINE: PATTERN``); empty: none."""
+        """Return the line of ``.builderignore`` that leaves a path out (``FILE:LINE: PATTERN``);
+        empty: none.
+        """
         included, index = self._check(path, is_folder)
         if not included or index is None:
             return ""
         return f"{self.file}:{index + 1}: {self._lines[index]}"
 
     def allows(self, path: Path) -> bool:
-        """Whether a line ``!PATTERN`` says that a path is wanted in the image."""
+        """Return whether a line ``!PATTERN`` says that a path is wanted in the image."""
         return self._check(path, False)[0] is False
 
     def _check(self, path: Path, is_folder: bool) -> tuple[bool | None, int | None]:
-        """Whether the patterns leave a path out (None: none fits it), and the index of the deciding line."""
+        """Return whether the patterns leave a path out (None: none fits it), and the index of the
+        deciding line.
+        """
         if path == self._root or not path.is_relative_to(self._root):
             return None, None
         text = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
@@ -84,7 +89,9 @@ class GitIgnore:
 
     @classmethod
     def of(cls, folder: Path) -> GitIgnore:
-        """Return the patterns for the files in a folder; those above it only if they do not name it."""
+        """Return the patterns for the files in a folder; those above it only if they do not name
+        it.
+        """
         found = cls()
         for place in reversed(_up_to_checkout(folder)):
             if found.leaves_out(place, is_folder=True):
@@ -111,9 +118,11 @@ class GitIgnore:
 
 
 def _up_to_checkout(folder: Path) -> list[Path]:
-    """Return a folder and those above it up to the top of the checkout; without one the folder alone.
+    """Return a folder and those above it up to the top of the checkout; without one the folder
+    alone.
 
-    The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files below it.
+    The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files
+    below it.
     """
     places = [folder, *folder.parents]
     for number, place in enumerate(places):
@@ -124,7 +133,7 @@ def _up_to_checkout(folder: Path) -> list[Path]:
 
 
 def plain_path(path: Path) -> Path:
-    """The absolute path without ``..``; symlinks are not followed."""
+    """Return the absolute path without ``..``; symlinks are not followed."""
     return Path(os.path.normpath(path.absolute()))
 
 
@@ -133,14 +142,20 @@ def _read_lines(path: Path) -> list[str]:
         with path.open("rb") as file:
             data = file.read(_MAX_PATTERNS + 1)
         if len(data) > _MAX_PATTERNS:
-            raise ConfigError(f"{path}: more than {_MAX_PATTERNS} bytes", "write one pattern a line")
+            raise ConfigError(
+                f"{path}: more than {_MAX_PATTERNS} bytes", "write one pattern a line"
+            )
         return data.decode().splitlines()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text", "write one pattern a line, as in .gitignore") from None
+        raise ConfigError(
+            f"{path}: not UTF-8 text", "write one pattern a line, as in .gitignore"
+        ) from None
     except OSError as e:
-        raise ConfigError(f"{path}: cannot be read: {e.strerror}", "check its permissions") from None
+        raise ConfigError(
+            f"{path}: cannot be read: {e.strerror}", "check its permissions"
+        ) from None
 
 
 def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
@@ -149,7 +164,8 @@ def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
     except ValueError:
         bad = next(number for number, line in enumerate(lines, 1) if not _is_pattern(line))
         raise ConfigError(
-            f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern", "write it as in .gitignore: /data/ or *.csv"
+            f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern",
+            "write it as in .gitignore: /data/ or *.csv",
         ) from None
 
 

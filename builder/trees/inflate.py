@@ -28,9 +28,10 @@ _DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError
 
 
 def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
-    """The tar of a layer blob, in chunks.
+    """Yield the tar of a layer blob, in chunks.
 
-    The magic number decides: gzip (any number of gzip members), zstd (any number of frames), or uncompressed.
+    The magic number decides: gzip (any number of gzip members), zstd (any number of frames), or
+        uncompressed.
 
     Args:
         path: the blob.
@@ -59,7 +60,9 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
             while hashed is not None and f.read(CHUNK):  # what the codec did not read
                 pass
     except _DAMAGE as e:
-        raise ImageError(f"{path} is damaged: {e}", "build again, or fetch the image again") from None
+        raise ImageError(
+            f"{path} is damaged: {e}", "build again, or fetch the image again"
+        ) from None
 
 
 class _HashedFile(io.RawIOBase):
@@ -73,7 +76,7 @@ class _HashedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Reads as many bytes as the buffer has, or fewer at the end; returns their number."""
+        """Read as many bytes as the buffer has, or fewer at the end; returns their number."""
         view = memoryview(buffer).cast("B")
         size: int = self._file.readinto(view)  # type: ignore[attr-defined]
         self._hashed.update(view[:size])
@@ -81,7 +84,8 @@ class _HashedFile(io.RawIOBase):
 
 
 class InflatingReader:
-    """Reads the tar of a layer blob. A thread decompresses ahead of the reader: the codecs release the GIL.
+    """Reads the tar of a layer blob. A thread decompresses ahead of the reader: the codecs release
+    the GIL.
 
     Call :meth:`close` when done, or use it as a context manager.
 
@@ -116,11 +120,13 @@ class InflatingReader:
             self._queue.put(e)
 
     def close(self) -> None:
-        """Stops the thread."""
+        """Stop the thread."""
         self._stop = True
         while self._thread.is_alive():
             with contextlib.suppress(queue.Empty):
-                self._queue.get(timeout=0.05)  # makes room for the put() that the thread may wait in
+                self._queue.get(
+                    timeout=0.05
+                )  # makes room for the put() that the thread may wait in
 
     def read_some(self, limit: int) -> memoryview:
         """Between 1 and ``limit`` bytes; none at the end.
@@ -150,7 +156,7 @@ class InflatingReader:
         return bytes(parts)
 
     def skip(self, size: int) -> None:
-        """Skips ``size`` bytes.
+        """Skip ``size`` bytes.
 
         Raises:
             ImageError: there are fewer.

@@ -16,7 +16,9 @@ _WHITEOUT_PREFIX = ".wh."
 
 
 class Kind(bytes, Enum):
-    """What a member is. The values are the type flags of a tar header, except for the two overlay markers."""
+    """What a member is. The values are the type flags of a tar header, except for the two overlay
+    markers.
+    """
 
     FILE = b"0"
     HARDLINK = b"1"
@@ -26,7 +28,9 @@ class Kind(bytes, Enum):
     DIRECTORY = b"5"
     FIFO = b"6"
     WHITEOUT = b"w"
-    """Hides its path in the layers below. In a squashfs: a character device 0/0, as overlayfs expects."""
+    """Hides its path in the layers below. In a squashfs: a character device 0/0, as overlayfs
+    expects.
+    """
     OPAQUE = b"o"
     """Hides everything that the layers below have in the directory at its path."""
 
@@ -40,8 +44,9 @@ class Member:
     """One entry of a tree, without its content."""
 
     path: str
-    """Relative to the root of the tree, without a leading slash; empty for the root directory. Undecodable
-    bytes are surrogates, as :func:`os.fsdecode` returns them. A path read from a tar is raw: see
+    """Relative to the root of the tree, without a leading slash; empty for the root directory.
+    Undecodable bytes are surrogates, as :func:`os.fsdecode` returns them. A path read from a tar is
+    raw: see
     :func:`clean_path`."""
     kind: Kind
     mode: int = 0
@@ -53,8 +58,8 @@ class Member:
     mtime: float = 0
     """Time of the last change, in seconds since 1970."""
     target: str = ""
-    """Of a symlink: its text. Of a hard link: the path of the other name, in the same tree. Otherwise
-    empty."""
+    """Of a symlink: its text. Of a hard link: the path of the other name, in the same tree.
+    Otherwise empty."""
 
 
 #: The content of a member, in chunks of any size. It has to be read before the next member.
@@ -64,17 +69,17 @@ Advance = Callable[[int], object]
 
 
 def whiteout(path: str) -> Member:
-    """A member that hides a path of the layers below."""
+    """Return a member that hides a path of the layers below."""
     return Member(path, Kind.WHITEOUT)
 
 
 def hard_link(member: Member, path: str, target: str) -> Member:
-    """A hard link at ``path`` to ``target``, with the owner, mode and time of a member."""
+    """Return a hard link at ``path`` to ``target``, with the owner, mode and time of a member."""
     return replace(member, path=path, kind=Kind.HARDLINK, size=0, target=target)
 
 
 def clean_path(path: str) -> str:
-    """A path from a tar without leading and doubled slashes and without ``.``.
+    """Return a path from a tar without leading and doubled slashes and without ``.``.
 
     Raises:
         ImageError: the path has a ``..`` or a null byte.
@@ -86,15 +91,15 @@ def clean_path(path: str) -> str:
 
 
 def parse_whiteout(path: str) -> tuple[Kind, str] | None:
-    """What a file with a ``.wh.`` name means in a layer (image-spec, layer.md).
+    """Return what a file with a ``.wh.`` name means in a layer (image-spec, layer.md).
 
     Args:
         path: a clean path whose last part begins with ``.wh.``.
 
     Returns:
-        ``WHITEOUT`` and the path that it hides, or ``OPAQUE`` and the directory that it empties. None for the
-        internal files of aufs (a file system that old Docker versions used), which have no meaning in an
-        image.
+        ``WHITEOUT`` and the path that it hides, or ``OPAQUE`` and the directory that it empties.
+        None for the internal files of aufs (a file system that old Docker versions used), which
+        have no meaning in an image.
 
     Raises:
         ImageError: it names no path to hide.
@@ -111,12 +116,12 @@ def parse_whiteout(path: str) -> tuple[Kind, str] | None:
 
 
 def is_whiteout(path: str) -> bool:
-    """Whether a clean path has the name of a whiteout or an opaque whiteout."""
+    """Return whether a clean path has the name of a whiteout or an opaque whiteout."""
     return path.rpartition("/")[2].startswith(_WHITEOUT_PREFIX)
 
 
 def counted(content: Content, advance: Advance) -> Content:
-    """The content of a file; ``advance`` receives the size of each piece."""
+    """Yield the content of a file; ``advance`` receives the size of each piece."""
     for data in content:
         yield data
         advance(len(data))

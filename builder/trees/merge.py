@@ -1,12 +1,13 @@
-"""Merges layers into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking anything.
+"""Merges layers into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking
+anything.
 
-The layers are read from the top down, each one once, and every member is passed on or dropped as it comes.
-Any user can do this, and memory holds paths only.
+The layers are read from the top down, each one once, and every member is passed on or dropped as it
+comes. Any user can do this, and memory holds paths only.
 
-The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it that affects
-a path: what exists there (``kinds``), and what is hidden from there on. What a layer itself hides
-applies to the layers below it, never to its own members. So it is collected separately and added when the
-layer is finished.
+The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it
+that affects a path: what exists there (``kinds``), and what is hidden from there on. What a layer
+itself hides applies to the layers below it, never to its own members. So it is collected separately
+and added when the layer is finished.
 
 Four things hide a path of a lower layer::
 
@@ -19,15 +20,17 @@ Four things hide a path of a lower layer::
     d/ (0700)      d  (file)         d/x             d/ (0700)    4. the same, replaced again
 
 1. A whiteout hides its path and everything below it.
-2. An opaque whiteout hides what lower layers have in its directory, but not what its own layer has there.
+2. An opaque whiteout hides what lower layers have in its directory, but not what its own layer has
+there.
 3. A file, link or FIFO hides a directory at its path, and everything in it.
-4. The file in the middle is not visible, but it had already removed ``d/x`` when the top layer made the
-directory.
+4. The file in the middle is not visible, but it had already removed ``d/x`` when the top layer made
+the directory.
 
-Directories are different: several layers can list one, the topmost sets its mode and owner, and the contents
-are merged. A directory that no layer lists, only members below it, is *implied*.
+Directories are different: several layers can list one, the topmost sets its mode and owner, and the
+contents are merged. A directory that no layer lists, only members below it, is *implied*.
 
-A hard link is a second name for content that may lie further down, and its content outlives the first name::
+A hard link is a second name for content that may lie further down, and its content outlives the
+first name::
 
     top layer:       .wh.a                     hides a
     middle layer:    b  (hard link to a)       b is *wanted*: when a is found, its content becomes the file b
@@ -65,8 +68,8 @@ class _Layer:
 class Merge:
     """The members that layers have together. Iterate once.
 
-    Members come in no particular order, and each path comes at most once. The target of a hard link is among
-    them, and may come after the link.
+    Members come in no particular order, and each path comes at most once. The target of a hard link
+    is among them, and may come after the link.
 
     Afterwards these attributes describe the result:
 
@@ -97,12 +100,18 @@ class Merge:
             yield from self._read_layer(source)
         if self._wanted:
             target, links = min(self._wanted.items())
-            raise ImageError(f"hard link {links[0]!r} to {target!r}, which does not exist", DO_NOT_USE)
+            raise ImageError(
+                f"hard link {links[0]!r} to {target!r}, which does not exist", DO_NOT_USE
+            )
 
     @property
     def whiteouts(self) -> set[str]:
-        """Paths that hide everything below them in trees further down; a file hides its own path anyway."""
-        return {path for path in self._blocked if self.kinds.get(path, Kind.DIRECTORY) is Kind.DIRECTORY}
+        """Paths that hide everything below them in trees further down; a file hides its own path
+        anyway.
+        """
+        return {
+            path for path in self._blocked if self.kinds.get(path, Kind.DIRECTORY) is Kind.DIRECTORY
+        }
 
     def _read_layer(self, source: Source) -> Stream:
         layer = _Layer()
@@ -130,7 +139,9 @@ class Merge:
             layer.opaque.add(member.path)
 
     def _take_directory(self, path: str) -> bool:
-        """Whether a listed directory is the topmost of its path, and so decides on mode and owner."""
+        """Return whether a listed directory is the topmost of its path, and so decides on mode and
+        owner.
+        """
         is_new = path not in self.kinds or path in self.implied
         if not is_new or self._is_hidden(path):
             return False
@@ -139,7 +150,9 @@ class Merge:
         return True
 
     def _read_file(self, member: Member, content: Content, layer: _Layer) -> Stream:
-        """Yields a file or link under its own name if that is visible, and under the names that want it."""
+        """Yield a file or link under its own name if that is visible, and under the names that want
+        it.
+        """
         path = member.path
         if path in layer.visible:
             raise ImageError(f"{path!r} appears twice in one layer", DO_NOT_USE)
@@ -155,7 +168,9 @@ class Merge:
             yield from self._named(member, content, names)
 
     def _read_hard_link(self, member: Member, names: Sequence[str], layer: _Layer) -> Stream:
-        """Links its visible names to the target, or records which names wait for the target's content."""
+        """Link its visible names to the target, or records which names wait for the target's
+        content.
+        """
         target = layer.link_targets.get(member.target, member.target)
         layer.link_targets[member.path] = target
         for name in names:
@@ -168,14 +183,14 @@ class Merge:
                 self._wanted.setdefault(target, []).append(name)
 
     def _read_revived(self, source: Source, layer: _Layer) -> Stream:
-        """Reads a layer again for hidden files that have visible hard links in the same layer."""
+        """Read a layer again for hidden files that have visible hard links in the same layer."""
         skipped = (Kind.WHITEOUT, Kind.OPAQUE, Kind.DIRECTORY)
         for member, content in source():
             if member.path in layer.revived and member.kind not in skipped:
                 yield from self._named(member, content, layer.revived[member.path])
 
     def _named(self, member: Member, content: Content, names: Sequence[str]) -> Stream:
-        """One file under the first of its names, and hard links to that under the others."""
+        """Yield one file under the first of its names, and hard links to that under the others."""
         first = names[0]
         for name in names:
             self._put(name, member.kind)
@@ -195,11 +210,13 @@ class Merge:
             parent = parent.rpartition("/")[0]
 
     def _is_hidden(self, path: str) -> bool:
-        """Whether a layer above hides a path of the current layer."""
+        """Return whether a layer above hides a path of the current layer."""
         return bool(path) and (path in self._blocked or self._is_closed(path.rpartition("/")[0]))
 
     def _is_closed(self, folder: str) -> bool:
-        """Whether a layer above hides everything that the current layer has in a directory."""
+        """Return whether a layer above hides everything that the current layer has in a
+        directory.
+        """
         known = self._closed.get(folder)
         if known is None:
             known = self._closed[folder] = folder in self.opaque or self._is_hidden(folder)

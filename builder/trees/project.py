@@ -1,11 +1,12 @@
-"""The files of a Python package in the user's project: which they are, their hash, and a copy of them.
+"""The files of a Python package in the user's project: which they are, their hash, and a copy of
+them.
 
-They are all files that no ``.gitignore`` names. git itself is not asked: others may have made the checkout.
-What :mod:`builder.trees.ignore` leaves out of images is left out here too, and so is what builder writes
-beside the package: with it each lock would change the files that it was made from.
+They are all files that no ``.gitignore`` names. git itself is not asked: others may have made the
+checkout. What :mod:`builder.trees.ignore` leaves out of images is left out here too, and so is what
+builder writes beside the package: with it each lock would change the files that it was made from.
 
-The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on times, on
-the other permission bits, and on the order in which a folder is listed.
+The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on
+times, on the other permission bits, and on the order in which a folder is listed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ProjectTree:
     """A SHA-256 over all of them, 64 hex digits."""
 
     def copy_to(self, target: Path) -> None:
-        """Copies the files into a new folder.
+        """Copy the files into a new folder.
 
         Raises:
             SpaceError: the disk is full.
@@ -69,7 +70,7 @@ class ProjectTree:
 
 
 def project_tree(folder: Path, root: Path) -> ProjectTree:
-    """The files of a local package and their hash.
+    """Return the files of a local package and their hash.
 
     Args:
         folder: the package.
@@ -95,9 +96,15 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
 
     def walk(prefix: str, patterns: GitIgnore) -> Iterator[str]:
         if prefix.count("/") > 100:
-            raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
+            raise ConfigError(
+                f"{folder}: more than 100 folders deep", "name the folder in .builderignore"
+            )
         for entry in os.scandir(folder / prefix):
-            name, path, is_folder = prefix + entry.name, Path(entry.path), entry.is_dir(follow_symlinks=False)
+            name, path, is_folder = (
+                prefix + entry.name,
+                Path(entry.path),
+                entry.is_dir(follow_symlinks=False),
+            )
             if (
                 _is_builders(path, root)
                 or _is_builders(path, folder)
@@ -115,11 +122,14 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
 
 
 def _is_builders(path: Path, root: Path) -> bool:
-    return path.is_relative_to(root) and _BUILDERS.fullmatch(path.relative_to(root).as_posix()) is not None
+    return (
+        path.is_relative_to(root)
+        and _BUILDERS.fullmatch(path.relative_to(root).as_posix()) is not None
+    )
 
 
 def _checked(folder: Path, files: list[str]) -> tuple[str, ...]:
-    """The files, if there are not too many."""
+    """Return the files, if there are not too many."""
     size = sum((folder / name).lstat().st_size for name in files)
     if len(files) > MAX_FILES or size > MAX_BYTES:
         raise ConfigError(
@@ -156,4 +166,6 @@ def _is_executable(path: Path) -> bool:
 
 
 def _changed(folder: Path) -> ConfigError:
-    return ConfigError(f"{folder}: files were changed while they were copied", "run the command again")
+    return ConfigError(
+        f"{folder}: files were changed while they were copied", "run the command again"
+    )

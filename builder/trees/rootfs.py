@@ -1,11 +1,13 @@
-"""Writes the merged files of layers and partitions into a folder. Everything in it belongs to this user.
+"""Writes the merged files of layers and partitions into a folder. Everything in it belongs to this
+user.
 
-No member can reach outside the folder: a path that has anything but directories above it is refused, and no
-link is followed. Device nodes and extended attributes are left out.
+No member can reach outside the folder: a path that has anything but directories above it is
+refused, and no link is followed. Device nodes and extended attributes are left out.
 
-A layer can be unpacked alone, for all images that have it. Its folder holds the content of its files, under
-numbers, and a list of its members. So whiteouts, hard links to other layers and modes of folders stay what
-they are, and no path of the layer is a path on this machine. A tree has hard links to these files::
+A layer can be unpacked alone, for all images that have it. Its folder holds the content of its
+files, under numbers, and a list of its members. So whiteouts, hard links to other layers and modes
+of folders stay what they are, and no path of the layer is a path on this machine. A tree has hard
+links to these files::
 
     layer: members     0 opt/ (folder)   1 opt/a (file)   2 opt/.wh.b (whiteout)
     layer: 1           the content of opt/a
@@ -57,7 +59,8 @@ class _Unpacked(Member):
 
 
 def unpack_layer(layer: Layer, folder: Path, store: Store, advance: Advance = int) -> None:
-    """Unpacks one layer into a new folder, for :func:`unpacked_source`. After an error the folder is gone.
+    """Unpack one layer into a new folder, for :func:`unpacked_source`. After an error the folder is
+    gone.
 
     Args:
         layer: its blob is on this machine.
@@ -88,7 +91,10 @@ def unpacked_source(folder: Path) -> Source:
             for number, line in enumerate(members):
                 path, kind, mode, size, mtime, target = json.loads(line)
                 place = f"{folder}/{number}"
-                yield _Unpacked(path, Kind(kind.encode()), mode, 0, 0, size, mtime, target, place), iter(())
+                yield (
+                    _Unpacked(path, Kind(kind.encode()), mode, 0, 0, size, mtime, target, place),
+                    iter(()),
+                )
 
     return stream
 
@@ -99,9 +105,10 @@ def unpacked_size(layers: Iterable[Layer]) -> int:
 
 
 def write_tree(sources: Sequence[Source], folder: Path, advance: Advance = int) -> None:
-    """Writes what layers or partitions have together into a new folder.
+    """Write what layers or partitions have together into a new folder.
 
-    This user can read, change and remove what is in it; no file is setuid. After an error the folder is gone.
+    This user can read, change and remove what is in it; no file is setuid. After an error the
+    folder is gone.
 
     Args:
         sources: the layers, from the bottom up.
@@ -121,7 +128,7 @@ def write_tree(sources: Sequence[Source], folder: Path, advance: Advance = int) 
 
 @contextlib.contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder, which is removed if the body of the ``with`` statement fails to fill it."""
+    """Make a folder, which is removed if the body of the ``with`` statement fails to fill it."""
     with space_errors(folder.parent):
         folder.mkdir(0o700, parents=True)
         try:
@@ -152,10 +159,11 @@ class _Writer:
         self._links: list[Member] = []
 
     def add(self, member: Member, content: Content) -> None:
-        """Puts one member of a merged tree in its place.
+        """Put one member of a merged tree in its place.
 
         Raises:
-            ImageError: the path lies below something that is not a directory, or the content is too short.
+            ImageError: the path lies below something that is not a directory, or the content is too
+                short.
             OSError: it cannot be written.
         """
         if member.kind is Kind.HARDLINK:
@@ -179,7 +187,7 @@ class _Writer:
             _write_file(real, member, content)
 
     def finish(self) -> None:
-        """Makes the hard links, and sets modes and times of the directories, the deepest first."""
+        """Make the hard links, and sets modes and times of the directories, the deepest first."""
         for link in self._links:
             if link.target not in self._files:
                 what = f"hard link {link.path!r} to {link.target!r}"
@@ -194,7 +202,7 @@ class _Writer:
                 os.utime(real, (member.mtime, member.mtime))
 
     def _make_folder(self, path: str) -> None:
-        """Makes a directory and those above it. The members that list them set their modes."""
+        """Make a directory and those above it. The members that list them set their modes."""
         if path in self._folders:
             return
         self._make_folder(path.rpartition("/")[0])
@@ -206,7 +214,7 @@ class _Writer:
 
 
 def _link(place: str, real: str) -> None:
-    """Makes a hard link; a copy on a file system without hard links, or if the file has too many."""
+    """Make a hard link; a copy on a file system without hard links, or if the file has too many."""
     try:
         os.link(place, real, follow_symlinks=False)
     except OSError:

@@ -39,7 +39,7 @@ _KINDS: Mapping[bytes, Kind] = {kind.value: kind for kind in Kind if kind not in
 def squashfs_source(
     path: Path, offset: int = 0, name: str = "", below: str = "", size: int | None = None
 ) -> Source:
-    """The members of a squashfs in a file.
+    """Yield the members of a squashfs in a file.
 
     Args:
         path: the file.
@@ -68,16 +68,16 @@ def listed_source(entries: Iterable[tuple[Member, bytes]]) -> Source:
 
 
 def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
-    """The members of a layer, without device nodes.
+    """Yield the members of a layer, without device nodes.
 
     Content that the caller does not read is skipped.
 
     Args:
         layer: its blob is on this machine.
         store: knows which blobs are verified.
-        rehash: whether to hash the blob while it is read, unless ``store`` hashed it before, instead of
-            trusting that a file that looks unchanged is. A flipped bit is reported at the end of the layer:
-            do not use what was read before that.
+        rehash: whether to hash the blob while it is read, unless ``store`` hashed it before,
+            instead of trusting that a file that looks unchanged is. A flipped bit is reported at
+            the end of the layer: do not use what was read before that.
 
     The stream raises ImageError when the layer is damaged, hostile, or changed after it was built.
     """
@@ -101,7 +101,9 @@ def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
 
 
 def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
-    """The members of a layer, which is hashed at the same time. One that is corrupt is refused at the end."""
+    """Yield the members of a layer, which is hashed at the same time. One that is corrupt is
+    refused at the end.
+    """
     hashed = hashlib.sha256()
     try:
         yield from _read(path, hashed)
@@ -130,7 +132,7 @@ def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
 
 
 def _member(header: TarHeader) -> Member | None:
-    """A member with clean paths, or None for what a tree does not have."""
+    """Return a member with clean paths, or None for what a tree does not have."""
     kind = _KINDS.get(header.flag)
     if kind is None:
         raise TarError(f"{header.path!r} is of unknown type {header.flag!r}")

@@ -1,4 +1,5 @@
-"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP 518).
+"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP
+518).
 
 Also how it makes its version from git, for backends that do.
 """
@@ -27,14 +28,25 @@ _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
 #: What files that are damaged, or lack a name, raise.
 _DAMAGED = (
-    *(OSError, ValueError, LookupError, TypeError, RecursionError, StopIteration, SyntaxError, MemoryError),
+    *(
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+        StopIteration,
+        SyntaxError,
+        MemoryError,
+    ),
     configparser.Error,
 )
 #: Bytes of a ``pyproject.toml`` that is read.
 MAX_PYPROJECT = 1 << 20
 #: What makes a version from git, as a ``pyproject.toml`` or ``setup.py`` names it: in the requirements of the
 #: build, in a table of its settings, or as what another backend asks (scikit-build-core).
-_SCM = re.compile(r"\b(setuptools[-_.]scm|hatch[-_.]vcs|vcs[-_.]versioning|use_scm_version)\b", re.IGNORECASE)
+_SCM = re.compile(
+    r"\b(setuptools[-_.]scm|hatch[-_.]vcs|vcs[-_.]versioning|use_scm_version)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class Backend:
 
 
 def read_backend(tree: Path, name: str) -> Backend:
-    """The build backend of a source.
+    """Return the build backend of a source.
 
     Args:
         tree: the unpacked source.
@@ -72,10 +84,20 @@ def read_backend(tree: Path, name: str) -> Backend:
         if table is None:
             return Backend(_LEGACY, _LEGACY_REQUIRES)
         return _backend(table)
-    except (ValueError, TypeError, KeyError, AttributeError, InvalidRequirement, RecursionError) as e:
-        reason = "[build-system] has no requires" if isinstance(e, KeyError) else str(e).splitlines()[0]
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        InvalidRequirement,
+        RecursionError,
+    ) as e:
+        reason = (
+            "[build-system] has no requires" if isinstance(e, KeyError) else str(e).splitlines()[0]
+        )
         raise WheelError(
-            f"{name}: its pyproject.toml is not valid: {reason}", "use another version of the package"
+            f"{name}: its pyproject.toml is not valid: {reason}",
+            "use another version of the package",
         ) from None
 
 
@@ -92,7 +114,8 @@ def _backend(table: dict[str, Any]) -> Backend:
 
 
 def check_requirement(text: str) -> None:
-    """Raises ValueError if a requirement of a source is none, or could read something of this machine.
+    """Raise ValueError if a requirement of a source is none, or could read something of this
+    machine.
 
     uv reads it as a line of a file, in which variables are replaced by their values.
     """
@@ -120,7 +143,9 @@ def read_scm(tree: Path) -> Scm | None:
     Raises nothing: :func:`read_backend` reports damaged files.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        pyproject, setup = (_text(tree / file) if (tree / file).is_file() else "" for file in PROJECT_FILES)
+        pyproject, setup = (
+            _text(tree / file) if (tree / file).is_file() else "" for file in PROJECT_FILES
+        )
         return _scm(loads(pyproject)) if _SCM.search(pyproject + setup) else None
     return None
 
@@ -130,7 +155,9 @@ def _scm(data: dict[str, Any]) -> Scm | None:
         return None
     tools = data.get("tool", {})
     hatch = tools.get("hatch", {}).get("version", {})
-    table = tools.get("setuptools_scm") or tools.get("vcs-versioning") or hatch.get("raw-options", {})
+    table = (
+        tools.get("setuptools_scm") or tools.get("vcs-versioning") or hatch.get("raw-options", {})
+    )
     fallback = hatch.get("fallback-version") or table.get("fallback_version") or "0.0"
     untagged = table.get("tag", {}).get("prefix", "") + fallback
     searches = bool(table.get("search_parent_directories"))
@@ -139,7 +166,11 @@ def _scm(data: dict[str, Any]) -> Scm | None:
 
 def _describe_command(table: dict[str, Any]) -> tuple[str, ...]:
     """Return the command that a project's settings name, or that of the tools."""
-    own = table.get("scm", {}).get("git", {}).get("describe_command", table.get("git_describe_command"))
+    own = (
+        table.get("scm", {})
+        .get("git", {})
+        .get("describe_command", table.get("git_describe_command"))
+    )
     if own is not None:
         return tuple(shlex.split(own) if isinstance(own, str) else map(str, own))
     tag = table.get("tag", {})
@@ -169,6 +200,10 @@ def _of_setup_cfg(tree: Path) -> str:
 
 def _of_setup(tree: Path) -> str:
     """Return the ``name`` of the call ``setup(...)``. The file is parsed, and not run."""
-    calls = (node for node in ast.walk(ast.parse(_text(tree / "setup.py"))) if isinstance(node, ast.Call))
+    calls = (
+        node for node in ast.walk(ast.parse(_text(tree / "setup.py"))) if isinstance(node, ast.Call)
+    )
     setups = (call for call in calls if ast.unparse(call.func).endswith("setup"))
-    return next(str(ast.literal_eval(k.value)) for call in setups for k in call.keywords if k.arg == "name")
+    return next(
+        str(ast.literal_eval(k.value)) for call in setups for k in call.keywords if k.arg == "name"
+    )

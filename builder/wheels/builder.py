@@ -1,7 +1,7 @@
 """Builds the wheels of a target from their sources, in an image with the target's packages.
 
-A wheel is built once: a record in the cache names it by its source, its build requirements, the packages and
-the base of the image, and the settings of the build.
+A wheel is built once: a record in the cache names it by its source, its build requirements, the
+packages and the base of the image, and the settings of the build.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class ImageWheelBuilder:
     exclude_newer: str | None = None
     """As in :class:`builder.lock.request.LockRequest`."""
     locked: Sequence[LockedPackage] = ()
-    """Those of the lock that is replaced: a wheel of the same build is taken from the project's folder."""
+    """Those of the lock that is replaced: a wheel of the same build is taken from the project's
+    folder.
+    """
 
     def name_of(self, source: SourceSpec) -> str | None:
         """See :class:`builder.lock.request.WheelBuilder`."""
@@ -77,16 +79,20 @@ class ImageWheelBuilder:
     ) -> BuiltWheel:
         """See :class:`builder.lock.request.WheelBuilder`."""
         self._check_architecture(source)
-        with open_source(source, self.recipe.root, self.settings, self.store, self.reporter) as tree:
+        with open_source(
+            source, self.recipe.root, self.settings, self.store, self.reporter
+        ) as tree:
             name = source.name or project_name(tree.path)
             tree = self._with_description(source, name, tree)
             wheel = self._wheel(source, name, tree, packages, previous)
-            if name is None and wheel.name in self.recipe.pip.build:  # its settings are known only now
+            if (
+                name is None and wheel.name in self.recipe.pip.build
+            ):  # its settings are known only now
                 wheel = self._wheel(source, wheel.name, tree, packages, previous)
             return wheel
 
     def rebuild(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> None:
-        """Builds the wheel of a locked package again, and stores it.
+        """Build the wheel of a locked package again, and stores it.
 
         Raises:
             WheelError: the build failed, or another wheel than the locked one came out.
@@ -109,15 +115,24 @@ class ImageWheelBuilder:
             )
 
     def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
-        """What is opened for a locked source: the user's own line has the variables with its credentials."""
+        """Return what is opened for a locked source: the user's own line has the variables with its
+        credentials.
+        """
         spec = spec_of(name, locked)
         for own in recipe_environment(self.recipe).sources:
-            if (own.kind, locked_url(own.url), own.subdirectory) == (spec.kind, spec.url, spec.subdirectory):
+            if (own.kind, locked_url(own.url), own.subdirectory) == (
+                spec.kind,
+                spec.url,
+                spec.subdirectory,
+            ):
                 return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
         return spec
 
-    def _with_description(self, source: SourceSpec, name: str | None, tree: SourceTree) -> SourceTree:
-        """Return an opened source with the text of ``git describe``, if its version is made from it.
+    def _with_description(
+        self, source: SourceSpec, name: str | None, tree: SourceTree
+    ) -> SourceTree:
+        """Return an opened source with the text of ``git describe``, if its version is made from
+        it.
 
         A version that the user sets for the build needs none.
         """
@@ -139,7 +154,9 @@ class ImageWheelBuilder:
         packages: Sequence[LockedPackage],
         previous: LockedPackage | None,
     ) -> BuiltWheel:
-        """The wheel of an opened source: that of the previous lock, the recorded one, or a new one."""
+        """Return the wheel of an opened source: that of the previous lock, the recorded one, or a
+        new one.
+        """
         write_archival(tree)
         title = name or redact(source.text)
         options = self.recipe.pip.build.get(name or "", WheelBuild())
@@ -185,13 +202,16 @@ class ImageWheelBuilder:
         locked: LockedSource,
         keys: Sequence[str],
     ) -> BuiltWheel:
-        """Builds, checks and stores a wheel."""
+        """Build, checks and stores a wheel."""
         image = Layered().build(environment).artifact
         unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
         runner = find_runner(self.settings, self.store, reporter=self.reporter, without=unfit)
         version = next(p.version for p in environment.lock.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
-        with working(self.reporter, task), built(job, image, runner, self.settings, self.reporter) as folder:
+        with (
+            working(self.reporter, task),
+            built(job, image, runner, self.settings, self.reporter) as folder,
+        ):
             wheel = check_wheel(folder, job.name, name, self.recipe, version)
             record = self._stored(wheel)
         self.reporter.note(f"{wheel.package.filename}: built from {_described(locked)}")
@@ -200,9 +220,11 @@ class ImageWheelBuilder:
         return self._from_record(record, replace(locked, build=keys[0]))
 
     def _environment(self, packages: Sequence[LockedPackage], name: str) -> BuildRequest:
-        """The image in which a wheel is built: the target's base with OS packages, and locked packages.
+        """Return the image in which a wheel is built: the target's base with OS packages, and
+        locked packages.
 
-        Files, steps and variables of the recipe are not in it, so changing them builds no wheel again.
+        Files, steps and variables of the recipe are not in it, so changing them builds no wheel
+        again.
         """
         recipe = self.recipe
         plain = recipe.model_copy(
@@ -232,8 +254,10 @@ class ImageWheelBuilder:
 
     # the cache
 
-    def _key(self, environment: BuildRequest, wheels: Sequence[LockedPackage], options: WheelBuild) -> str:
-        """What a wheel is built with, as a hash."""
+    def _key(
+        self, environment: BuildRequest, wheels: Sequence[LockedPackage], options: WheelBuild
+    ) -> str:
+        """Return what a wheel is built with, as a hash."""
         recipe, lock = environment.recipe, environment.lock
         return cache_key(
             {
@@ -255,7 +279,8 @@ class ImageWheelBuilder:
     def _known(
         self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
     ) -> BuiltWheel | None:
-        """The wheel of a build with the same inputs; not one of another name than the one asked for.
+        """Return the wheel of a build with the same inputs; not one of another name than the one
+        asked for.
 
         That one is built again, so that its check reports both names.
         """
@@ -277,10 +302,12 @@ class ImageWheelBuilder:
         return self._from_record(self._stored(fetched), pinned)
 
     def _from_record(self, record: dict[str, str], locked: LockedSource) -> BuiltWheel:
-        return BuiltWheel(path=self.store.path(f"sha256:{record['sha256']}"), locked=locked, **record)
+        return BuiltWheel(
+            path=self.store.path(f"sha256:{record['sha256']}"), locked=locked, **record
+        )
 
     def _stored(self, wheel: Fetched) -> dict[str, str]:
-        """Copies a wheel into the store; returns its record."""
+        """Copy a wheel into the store; returns its record."""
         package = wheel.package
         with self.store.writer() as blob, wheel.path.open("rb") as f:
             shutil.copyfileobj(f, blob, 1 << 20)
@@ -292,7 +319,9 @@ class ImageWheelBuilder:
 
     @cached_property
     def _base(self) -> LockedBase:
-        return self.base or resolve_recipe_base(self.recipe, self.settings, self.store, self.reporter)
+        return self.base or resolve_recipe_base(
+            self.recipe, self.settings, self.store, self.reporter
+        )
 
     @cached_property
     def _request(self) -> SolveRequest:
@@ -301,15 +330,17 @@ class ImageWheelBuilder:
         newest = cutoff(self.exclude_newer, "--exclude-newer") or cutoff(
             recipe.pip.exclude_newer, f"{recipe.source}: pip"
         )
-        return SolveRequest(recipe, environment, self.settings, newest=newest, reporter=self.reporter)
+        return SolveRequest(
+            recipe, environment, self.settings, newest=newest, reporter=self.reporter
+        )
 
     def _check_architecture(self, source: SourceSpec) -> None:
-        """Raises RunnerError if programs of the image cannot run here, not even with qemu."""
+        """Raise RunnerError if programs of the image cannot run here, not even with qemu."""
         where = f"{source.where}: {source.shown}: its wheel cannot be built"
         check_processor(self.recipe, where, "; its lock and its folder wheels/ work here too")
 
 
 def _described(locked: LockedSource) -> str:
-    """A source for a message."""
+    """Return a source for a message."""
     at = f" at {locked.commit[:12]}" if locked.commit else ""
     return f"{redact(locked.url)}{at}"

@@ -14,7 +14,9 @@ from builder.lock.wheels import tag_ranks
 from builder.model import Fetched, LockedPackage
 
 
-def check_wheel(folder: Path, wanted: str, name: str | None, recipe: Recipe, python: str) -> Fetched:
+def check_wheel(
+    folder: Path, wanted: str, name: str | None, recipe: Recipe, python: str
+) -> Fetched:
     """Check what a build left in its folder; return the wheel, without hash.
 
     Args:
@@ -25,8 +27,8 @@ def check_wheel(folder: Path, wanted: str, name: str | None, recipe: Recipe, pyt
         python: the version of the target's Python.
 
     Raises:
-        WheelError: there is not exactly one wheel, it is another package's, it does not fit the target, or it
-            is damaged.
+        WheelError: there is not exactly one wheel, it is another package's, it does not fit the
+            target, or it is damaged.
     """
     path = _only_wheel(folder, wanted)
     try:

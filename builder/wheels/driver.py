@@ -1,7 +1,8 @@
-"""The program that builds a wheel inside a container: it calls the package's build backend (PEP 517).
+"""The program that builds a wheel inside a container: it calls the package's build backend (PEP
+517).
 
-It runs with the image's own Python: standard library only, Python 3.8. builder runs it once; it starts itself
-a second time with the Python of the build environment::
+It runs with the image's own Python: standard library only, Python 3.8. builder runs it once; it
+starts itself a second time with the Python of the build environment::
 
     driver.py              makes a virtual environment, installs the build requirements with uv
       └ driver.py hooks    asks the backend for further requirements, builds the wheel
@@ -32,7 +33,7 @@ _PYTHON = FOLDER / "env" / "bin" / "python"
 
 
 def main() -> int:
-    """Makes the build environment and builds the wheel."""
+    """Make the build environment and builds the wheel."""
     os.umask(0o022)
     os.dup2(2, 1)
     try:
@@ -45,7 +46,9 @@ def main() -> int:
 def _run(plan: dict[str, Any]) -> int:
     uv = [plan["uv"], "--offline", "--no-config", "--quiet", "--cache-dir", str(FOLDER / "cache")]
     options = ["--system-site-packages"] if plan["no_isolation"] else []
-    failed = subprocess.call([*uv, "venv", "--python", sys.executable, *options, str(FOLDER / "env")])
+    failed = subprocess.call(
+        [*uv, "venv", "--python", sys.executable, *options, str(FOLDER / "env")]
+    )
     if not failed and plan["no_isolation"]:
         _add_packages_of_image()
     if not failed and plan["wheels"]:
@@ -56,11 +59,15 @@ def _run(plan: dict[str, Any]) -> int:
         return NO_ENVIRONMENT
     env = dict(os.environ, VIRTUAL_ENV=str(_PYTHON.parent.parent))
     env["PATH"] = os.pathsep.join([str(_PYTHON.parent), env.get("PATH", os.defpath)])
-    return subprocess.call([str(_PYTHON), str(FOLDER / "driver.py"), "hooks"], cwd=_source(plan), env=env)
+    return subprocess.call(
+        [str(_PYTHON), str(FOLDER / "driver.py"), "hooks"], cwd=_source(plan), env=env
+    )
 
 
 def _add_packages_of_image() -> None:
-    """Where the image's Python is a virtual environment itself, uv makes the new one from that one's base."""
+    """Where the image's Python is a virtual environment itself, uv makes the new one from that
+    one's base.
+    """
     if sys.prefix != sys.base_prefix:
         folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
         packages = str(Path(sys.prefix) / folder)
@@ -68,7 +75,7 @@ def _add_packages_of_image() -> None:
 
 
 def hooks() -> int:
-    """Calls the hooks of the backend, in the build environment."""
+    """Call the hooks of the backend, in the build environment."""
     plan = _read("plan.json")
     del sys.path[0]  # the folder of this program
     sys.path[:0] = [str(_source(plan) / folder) for folder in plan["backend_path"]]

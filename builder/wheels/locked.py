@@ -20,10 +20,10 @@ FOLDER = "wheels"
 
 
 def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
-    """Copies the built wheels of a lock into the project; returns their paths.
+    """Copy the built wheels of a lock into the project; returns their paths.
 
-    Two targets may need different wheels of one name (other Python packages or base): the second one is in a
-    folder that is named after its digest.
+    Two targets may need different wheels of one name (other Python packages or base): the second
+    one is in a folder that is named after its digest.
 
     Raises:
         SpaceError: the disk is full.
@@ -46,7 +46,7 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
 def build_missing_wheels(
     recipe: Recipe, lock: Lock, settings: Settings, store: Store, reporter: Reporter
 ) -> None:
-    """Builds the wheels of a lock that neither the cache nor the project nor find-links have.
+    """Build the wheels of a lock that neither the cache nor the project nor find-links have.
 
     Raises:
         WheelError: a wheel cannot be built, or another one than the locked came out.
@@ -63,7 +63,9 @@ def build_missing_wheels(
         from builder.wheels.builder import ImageWheelBuilder  # slow, and nearly always not needed
 
         builder = ImageWheelBuilder(recipe, settings, store, reporter, lock.base)
-        reporter.note(f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source")
+        reporter.note(
+            f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source"
+        )
         try:
             builder.rebuild(package, unbuilt)
         except FetchError as e:

@@ -1,4 +1,6 @@
-"""Resolves the build requirements of a source, on this machine, to wheels for the image's Python."""
+"""Resolves the build requirements of a source, on this machine, to wheels for the image's
+Python.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,15 @@ def resolve_requirements(
     *,
     isolated: bool,
 ) -> list[LockedPackage]:
-    """The wheels of build requirements.
+    """Return the wheels of build requirements.
 
     Args:
         requirements: as in ``[build-system] requires``.
         name: the package that is built, for messages.
         packages: those of the image.
         request: the target's environment: indexes, find-links, dates.
-        isolated: the build sees no package of the image; else what the image has is not installed again.
+        isolated: the build sees no package of the image; else what the image has is not installed
+            again.
 
     Raises:
         WheelError: no set of wheels satisfies the requirements.
@@ -66,7 +69,8 @@ def resolve_requirements(
 
 
 def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: Store) -> Path:
-    """uv for the platform of the target, from its wheel: builder's own runs on this machine's processor.
+    """uv for the platform of the target, from its wheel: builder's own runs on this machine's
+    processor.
 
     Raises:
         WheelError: the indexes have no such wheel.
@@ -86,8 +90,10 @@ def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: St
     return program
 
 
-def fetch_requirements(wheels: Sequence[LockedPackage], request: SolveRequest, store: Store) -> list[Fetched]:
-    """The files of :func:`resolve_requirements`.
+def fetch_requirements(
+    wheels: Sequence[LockedPackage], request: SolveRequest, store: Store
+) -> list[Fetched]:
+    """Return the files of :func:`resolve_requirements`.
 
     Raises:
         FetchError, SpaceError: a download failed.

@@ -122,9 +122,13 @@ class NeedsMore(Exception):
 
 @contextmanager
 def built(
-    job: WheelJob, image: Image | SifImage, runner: Runner, settings: Settings, reporter: Reporter = QUIET
+    job: WheelJob,
+    image: Image | SifImage,
+    runner: Runner,
+    settings: Settings,
+    reporter: Reporter = QUIET,
 ) -> Iterator[Path]:
-    """Builds a wheel; the folder that it is in exists until the end of the context.
+    """Build a wheel; the folder that it is in exists until the end of the context.
 
     Args:
         job: what is built.
@@ -162,7 +166,7 @@ def built(
 
 
 def _fill(work: Path, job: WheelJob) -> None:
-    """Writes what the container reads."""
+    """Write what the container reads."""
     for name in _FOLDERS:
         (work / name).mkdir()
     shutil.copytree(job.tree, work / "source", symlinks=True)
@@ -197,7 +201,9 @@ def _environment(job: WheelJob, settings: Settings) -> dict[str, str]:
 
 
 def _requirements(work: Path, job: WheelJob) -> list[str]:
-    """What the backend asks for. The file comes from the container, so it may be anything."""
+    """Return what the backend asks for. The file comes from the container, so it may be
+    anything.
+    """
     try:
         found = json.loads(read_foreign(work / "requires.json", MAX_REQUIREMENTS))
         if not isinstance(found, list):
@@ -212,7 +218,7 @@ def _requirements(work: Path, job: WheelJob) -> list[str]:
 
 
 def _out(work: Path, job: WheelJob) -> Path:
-    """The folder of the wheel. The container may have replaced it."""
+    """Return the folder of the wheel. The container may have replaced it."""
     folder = work / "out"
     if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         raise WheelError(f"{job.name}: its build removed the folder for the wheel")
@@ -231,7 +237,7 @@ def _failure(done: Completed, output: TaskLog, job: WheelJob) -> WheelError:
 
 
 def _hint(text: str, job: WheelJob) -> str:
-    """What to write after a failed build, from its log."""
+    """Return what to write after a failed build, from its log."""
     known = job.settings.base_packages
     place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"
     found = " ".join(packages for packages, pattern in _LACKING.items() if re.search(pattern, text))

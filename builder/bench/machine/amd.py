@@ -22,7 +22,9 @@ class AmdGpu:
         self._temperatures = self._labelled()
 
     def _labelled(self) -> dict[str, str]:
-        """The file of each temperature, by its label: edge, junction, mem. MI300 has no edge."""
+        """Return the file of each temperature, by its label: edge, junction, mem. MI300 has no
+        edge.
+        """
         found = {}
         for name in names(self._sensors) if self._sensors else []:
             if re.fullmatch(r"temp\d+_input", name):
@@ -58,7 +60,7 @@ class AmdGpu:
         return out
 
     def identity(self) -> Item:
-        """Which GPU this is, and how it is set up."""
+        """Return which GPU this is, and how it is set up."""
         out: Item = {}
         uuid, limit = read(self._folder + "/unique_id"), self._number("power1_cap")
         if uuid:
@@ -68,7 +70,7 @@ class AmdGpu:
         return out
 
     def use(self) -> Item:
-        """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
+        """Return what all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
         out: Item = {}
         for field, name in (
             ("total_bytes", "mem_info_vram_total"),
@@ -81,6 +83,6 @@ class AmdGpu:
         return out
 
     def _number(self, name: str) -> int:
-        """A value of the hardware monitor in its own unit; 0 if it is unknown."""
+        """Return a value of the hardware monitor in its own unit; 0 if it is unknown."""
         value = read(self._sensors + name) if self._sensors else ""
         return int(value) if value.isdigit() else 0

@@ -19,10 +19,14 @@ LOCK = "/opt/builder/conda-lock.yml"
 
 
 def facts(run: Run) -> Item:
-    """What the machine and the image are."""
+    """Return what the machine and the image are."""
     out: Item = {
         "host": host_name(),
-        "python": {"version": platform.python_version(), "executable": sys.executable, "prefix": sys.prefix},
+        "python": {
+            "version": platform.python_version(),
+            "executable": sys.executable,
+            "prefix": sys.prefix,
+        },
         "system": {
             "machine": platform.machine(),
             "kernel": platform.release(),
@@ -70,12 +74,16 @@ def framework_facts(run: Run) -> Item:
 
 
 def host_name() -> str:
-    """The name of the node. A container may have another host name, so Slurm's name comes first."""
+    """Return the name of the node. A container may have another host name, so Slurm's name comes
+    first.
+    """
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
 def available_memory() -> int:
-    """Bytes of memory that programs may still use, at most the control group's limit; 0 if unknown."""
+    """Return bytes of memory that programs may still use, at most the control group's limit; 0 if
+    unknown.
+    """
     found = re.search(r"MemAvailable: +(\d+) kB", read("/proc/meminfo"))
     available = int(found[1]) * 1024 if found else 0
     limit = read("/sys/fs/cgroup/memory.max") or read("/sys/fs/cgroup/memory/memory.limit_in_bytes")

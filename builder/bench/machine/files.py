@@ -9,12 +9,14 @@ ROOT = ""
 
 
 def system_path(path: str) -> str:
-    """Where a file of the system is."""
+    """Return where a file of the system is."""
     return ROOT + path
 
 
 def read(path: str, size: int = 4096) -> str:
-    """The first ``size`` characters of a system file, stripped; empty if it cannot be read."""
+    """Return the first ``size`` characters of a system file, stripped; empty if it cannot be
+    read.
+    """
     try:
         with open(system_path(path), encoding="utf-8", errors="replace") as f:
             return f.read(size).strip()
@@ -23,7 +25,7 @@ def read(path: str, size: int = 4096) -> str:
 
 
 def names(folder: str) -> list[str]:
-    """The names in a folder of the system; empty if it cannot be read."""
+    """Return the names in a folder of the system; empty if it cannot be read."""
     try:
         return sorted(os.listdir(system_path(folder)))
     except OSError:
@@ -31,11 +33,13 @@ def names(folder: str) -> list[str]:
 
 
 def device_files() -> list[str]:
-    """The device files of GPUs in this container."""
-    found = [name for name in names("/dev") if name in ("kfd", "dri", "dxg") or name.startswith("nvidia")]
+    """Return the device files of GPUs in this container."""
+    found = [
+        name for name in names("/dev") if name in ("kfd", "dri", "dxg") or name.startswith("nvidia")
+    ]
     return ["/dev/" + name for name in found]
 
 
 def within(path: str, folder: str) -> bool:
-    """Whether a path is the folder or in it."""
+    """Return whether a path is the folder or in it."""
     return bool(path) and (path == folder or path.startswith(folder.rstrip("/") + "/"))

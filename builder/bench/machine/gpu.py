@@ -15,10 +15,11 @@ from .processor import affinity, parse_cores
 
 
 def covers(architecture: str, known: list[str]) -> str:
-    """How code for the architectures ``known`` runs on a GPU: ``yes``, ``jit`` or ``no``.
+    """Return how code for the architectures ``known`` runs on a GPU: ``yes``, ``jit`` or ``no``.
 
-    With CUDA, code for sm_XY runs on GPUs with the same major version X and the same or a later minor
-    version. PTX (compute_XY) runs on every later GPU; the driver compiles it at the first run (``jit``).
+    With CUDA, code for sm_XY runs on GPUs with the same major version X and the same or a later
+    minor version. PTX (compute_XY) runs on every later GPU; the driver compiles it at the first run
+    (``jit``).
     """
     if architecture in known:
         return "yes"
@@ -37,12 +38,12 @@ def covers(architecture: str, known: list[str]) -> str:
 
 
 def _digits(name: str) -> int:
-    """The number in ``sm_80`` or ``compute_90a``."""
+    """Return the number in ``sm_80`` or ``compute_90a``."""
     return int("".join(c for c in name.partition("_")[2] if c.isdigit()) or 0)
 
 
 def why_no_gpu(run: Run) -> str:
-    """Why torch uses no GPU: torch's message if there is one."""
+    """Return why torch uses no GPU: torch's message if there is one."""
     if run.build == "CPU":
         return "it is a CPU build"
     if run.torch is None:
@@ -55,7 +56,7 @@ def why_no_gpu(run: Run) -> str:
 
 
 def pci_address(run: Run, index: int) -> str:
-    """The PCI address of a GPU, ``0000:3b:00.0``; empty if unknown."""
+    """Return the PCI address of a GPU, ``0000:3b:00.0``; empty if unknown."""
     properties = run.torch.cuda.get_device_properties(index)
     if hasattr(properties, "pci_bus_id"):
         domain = getattr(properties, "pci_domain_id", 0)
@@ -76,7 +77,7 @@ def pci_address(run: Run, index: int) -> str:
 
 
 def _hip_library() -> str:
-    """The HIP runtime that torch has loaded; empty if there is none.
+    """Return the HIP runtime that torch has loaded; empty if there is none.
 
     Its name alone could load a second one, from another folder, into this process.
     """
@@ -103,13 +104,15 @@ def driver_of(run: Run, index: int) -> NvidiaGpu | AmdGpu | None:
 
 
 def gpu_state(run: Run, index: int) -> Item:
-    """Clocks, temperature and errors of a GPU, as far as the driver reports them; empty if it does not."""
+    """Clocks, temperature and errors of a GPU, as far as the driver reports them; empty if it does
+    not.
+    """
     gpu = driver_of(run, index)
     return gpu.state() if gpu is not None else {}
 
 
 def gpu_use(run: Run, index: int) -> Item:
-    """What all processes together use of a GPU; empty if unknown, as on a MIG slice."""
+    """Return what all processes together use of a GPU; empty if unknown, as on a MIG slice."""
     gpu = driver_of(run, index)
     return dict(gpu.use()) if gpu is not None else {}
 
@@ -138,8 +141,8 @@ def near_cores(run: Run, index: int) -> set[int]:
 def near_gpu(run: Run, index: int) -> Iterator[bool]:
     """Run the block on cores near a GPU, so that the memory that it allocates is near, too.
 
-    Yields whether that was possible: not if the job may use other cores only, or if the system does not
-    report which ones are near. Afterwards this thread may use its own cores again.
+    Yields whether that was possible: not if the job may use other cores only, or if the system does
+    not report which ones are near. Afterwards this thread may use its own cores again.
     """
     own, near = affinity(), near_cores(run, index)
     try:

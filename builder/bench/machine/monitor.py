@@ -28,10 +28,11 @@ class Monitor:
             self._samples.append(sample)
 
     def state(self) -> Item:
-        """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, and ``throttled``.
+        """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, and
+        ``throttled``.
 
-        What the driver does not report is left out. ``throttled`` lists the reasons that two samples in a
-        row have, because NVML reports "hardware slowdown" also while a clock changes.
+        What the driver does not report is left out. ``throttled`` lists the reasons that two
+        samples in a row have, because NVML reports "hardware slowdown" also while a clock changes.
         """
         out: Item = {}
         for field, summary in (
@@ -45,7 +46,9 @@ class Monitor:
         reasons = [sample["throttled"] for sample in self._samples if "throttled" in sample]
         if len(reasons) > 1:
             pairs = zip(reasons, reasons[1:])
-            out["throttled"] = sorted({name for now, later in pairs for name in now if name in later})
+            out["throttled"] = sorted(
+                {name for now, later in pairs for name in now if name in later}
+            )
         return out
 
 

@@ -12,27 +12,30 @@ ALGORITHMS = ("", "ring", "tree", "nvls")
 
 
 def interfaces() -> list[str]:
-    """The network interfaces of this node."""
+    """Return the network interfaces of this node."""
     return names("/sys/class/net")
 
 
 def slingshot_interfaces() -> list[str]:
-    """The interfaces of Slingshot, hsn0. NCCL prefers those of InfiniBand (ib0, ibp65s0) by itself."""
+    """Return the interfaces of Slingshot, hsn0. NCCL prefers those of InfiniBand (ib0, ibp65s0) by
+    itself.
+    """
     return [name for name in interfaces() if re.fullmatch(r"hsn\d+", name)]
 
 
 def fast_fabric() -> str:
-    """The fast network of this node: ``Slingshot``, ``InfiniBand`` or empty."""
+    """Return the fast network of this node: ``Slingshot``, ``InfiniBand`` or empty."""
     if names("/sys/class/cxi") or any(name.startswith("hsn") for name in interfaces()):
         return "Slingshot"
     return "InfiniBand" if names("/sys/class/infiniband") else ""
 
 
 def has_direct_links(name: str) -> bool:
-    """Whether GPUs of this name are linked with each other in a node, by NVLink or Infinity Fabric.
+    """Return whether GPUs of this name are linked with each other in a node, by NVLink or Infinity
+    Fabric.
 
-    Modules (SXM, OAM) are; slices of them (MIG) do not reach each other. Cards for PCIe may have bridges,
-    which their names do not tell.
+    Modules (SXM, OAM) are; slices of them (MIG) do not reach each other. Cards for PCIe may have
+    bridges, which their names do not tell.
     """
     if re.search(r"PCI|NVL\b|\bMIG\b", name):
         return False
@@ -40,15 +43,17 @@ def has_direct_links(name: str) -> bool:
 
 
 def matches_interface(value: str, name: str) -> bool:
-    """Whether a value of NCCL_SOCKET_IFNAME selects an interface.
+    """Return whether a value of NCCL_SOCKET_IFNAME selects an interface.
 
-    ``hsn,ib`` are beginnings of names. A value with ``=`` or ``^`` (whole names, all others) passes.
+    ``hsn,ib`` are beginnings of names. A value with ``=`` or ``^`` (whole names, all others)
+    passes.
     """
     return value[0] in "=^" or name.startswith(tuple(value.split(",")))
 
 
 def algorithm(log: str, size: int) -> str:
-    """The algorithm of the last all-reduce of ``size`` bytes in NCCL's log: one of ``ALGORITHMS``.
+    """Return the algorithm of the last all-reduce of ``size`` bytes in NCCL's log: one of
+    ``ALGORITHMS``.
 
     Versions before 2.24 do not write its name.
     """
@@ -60,11 +65,12 @@ def algorithm(log: str, size: int) -> str:
 
 
 def transport(log: str) -> Item:
-    """The facts in a log written with NCCL_DEBUG=INFO.
+    """Return the facts in a log written with NCCL_DEBUG=INFO.
 
     Returns:
-        ``library`` (NCCL or RCCL), ``version``, ``network`` (the plugin, such as ``OFI (cxi)``, ``IB``,
-        ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty if not in the log.
+        ``library`` (NCCL or RCCL), ``version``, ``network`` (the plugin, such as ``OFI (cxi)``,
+        ``IB``, ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty if
+        not in the log.
     """
     library = re.search(r"\b([NR]CCL) version :?\s*([0-9][\w.+-]*)", log)
     paths = re.findall(r"via (P2P(?:/\w+)*|SHM(?:/\w+)*|NET/\w+)", log)
@@ -87,7 +93,9 @@ def _network(log: str) -> str:
 
 
 def _libfabric(log: str) -> str:
-    """The plugin aws-ofi-nccl or aws-ofi-rccl and its provider, ``OFI (cxi)``; empty if it was not loaded."""
+    """Return the plugin aws-ofi-nccl or aws-ofi-rccl and its provider, ``OFI (cxi)``; empty if it
+    was not loaded.
+    """
     if not re.search(r"NET/OFI .*(Using aws-ofi|Initializing aws-ofi|Selected [Pp]rovider)", log):
         return ""
     provider = re.search(r"Selected [Pp]rovider is (\S+)", log)

@@ -29,7 +29,9 @@ class NvidiaGpu:
         self._handle = handle
 
     def sample(self) -> Item:
-        """What changes under load: ``clock_mhz``, ``power_w``, ``temperature_c``, ``throttled``."""
+        """Return what changes under load: ``clock_mhz``, ``power_w``, ``temperature_c``,
+        ``throttled``.
+        """
         out: Item = {}
         clock = self._numbers("nvmlDeviceGetClockInfo", _SM)
         if clock:
@@ -40,7 +42,10 @@ class NvidiaGpu:
         temperature = self._numbers("nvmlDeviceGetTemperature", 0)
         if temperature:
             out["temperature_c"] = float(temperature[0])
-        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        for name in (
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        ):
             reasons = self._numbers(name, kind=ctypes.c_ulonglong)
             if reasons:
                 out["throttled"] = [word for bit, word in THROTTLES.items() if reasons[0] & bit]
@@ -56,7 +61,7 @@ class NvidiaGpu:
         return {**out, **self._errors()}
 
     def identity(self) -> Item:
-        """Which GPU this is, and how it is set up."""
+        """Return which GPU this is, and how it is set up."""
         out: Item = {
             "uuid": self._text("nvmlDeviceGetUUID", 96),
             "nvlink": self._links(),
@@ -75,7 +80,7 @@ class NvidiaGpu:
         return bool(mode[0]) if mode else None
 
     def use(self) -> Item:
-        """What all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``.
+        """Return what all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``.
 
         Nothing with MIG: the driver reports what all users of the whole GPU use.
         """
@@ -91,7 +96,7 @@ class NvidiaGpu:
         return out
 
     def _call(self, function: str, *arguments: Any) -> int:
-        """The code that a function returns; -1 if this driver does not have it."""
+        """Return the code that a function returns; -1 if this driver does not have it."""
         try:
             return int(getattr(self._library, function)(self._handle, *arguments))
         except AttributeError:
@@ -100,7 +105,9 @@ class NvidiaGpu:
     def _numbers(
         self, function: str, *arguments: int, count: int = 1, kind: Any = ctypes.c_uint
     ) -> list[int] | None:
-        """The ``count`` numbers that a function returns; None if this driver or GPU does not have it."""
+        """Return the ``count`` numbers that a function returns; None if this driver or GPU does not
+        have it.
+        """
         values = [kind() for _ in range(count)]
         code = self._call(function, *arguments, *(ctypes.byref(value) for value in values))
         return [int(value.value) for value in values] if code == 0 else None
@@ -112,7 +119,7 @@ class NvidiaGpu:
         return buffer.value.decode("ascii", "replace")
 
     def _links(self) -> Item:
-        """How many NVLinks there are, and how many of them are up."""
+        """Return how many NVLinks there are, and how many of them are up."""
         states: list[int] = []
         for link in range(64):
             state = self._numbers("nvmlDeviceGetNvLinkState", link)

@@ -16,20 +16,22 @@ def affinity() -> set[int]:
 
 
 def usable_cores() -> int:
-    """How many logical cores this process may run on."""
+    """Return how many logical cores this process may run on."""
     return len(affinity())
 
 
 def physical_cores() -> int:
-    """How many physical cores those are; the number of logical ones if that is unknown."""
+    """Return how many physical cores those are; the number of logical ones if that is unknown."""
     siblings = set()
     for core in affinity():
-        siblings.add(read(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or str(core))
+        siblings.add(
+            read(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or str(core)
+        )
     return len(siblings)
 
 
 def parse_cores(text: str) -> set[int]:
-    """The cores of a list in Linux's notation, ``0-3,8``."""
+    """Return the cores of a list in Linux's notation, ``0-3,8``."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -42,7 +44,9 @@ def quota() -> float | None:
     """CPU cores that the control group allows; None if it sets no limit."""
     values = read("/sys/fs/cgroup/cpu.max").split()  # version 2
     if len(values) != 2:
-        values = [read(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period")]  # version 1
+        values = [
+            read(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period")
+        ]  # version 1
     try:
         allowed, period = int(values[0]), int(values[1])
         return allowed / period if allowed > 0 else None
@@ -51,17 +55,17 @@ def quota() -> float | None:
 
 
 def cpu_model() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def cpu_flags() -> set[str]:
-    """The processor's features, as /proc/cpuinfo names them."""
+    """Return the processor's features, as /proc/cpuinfo names them."""
     return set(_cpuinfo("flags").split())
 
 
 def _cpuinfo(key: str) -> str:
-    """The first value of a key in /proc/cpuinfo."""
+    """Return the first value of a key in /proc/cpuinfo."""
     for line in read("/proc/cpuinfo", 1 << 14).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == key:

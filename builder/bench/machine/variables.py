@@ -1,4 +1,6 @@
-"""The environment variables that explain a result. None of those that are reported holds a secret."""
+"""The environment variables that explain a result. None of those that are reported holds a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,33 @@ _SLOWING = (
     ("(CUDA|HIP)_LAUNCH_BLOCKING", _ON, _ALL, "the host waits for every kernel"),
     ("AMD_SERIALIZE_(KERNEL|COPY)", _ON, _ALL, "the host waits for every kernel"),
     # torch up to 2.5 takes 0 for 1 (pytorch#145661)
-    ("PYTORCH_NO_(CUDA|HIP)_MEMORY_CACHING", ".+", _COMPUTE, "every tensor is allocated by the driver"),
+    (
+        "PYTORCH_NO_(CUDA|HIP)_MEMORY_CACHING",
+        ".+",
+        _COMPUTE,
+        "every tensor is allocated by the driver",
+    ),
     ("NVIDIA_TF32_OVERRIDE", "0", ("matmul.tf32",), "tf32 runs at the speed of fp32"),
     ("NVIDIA_TF32_OVERRIDE", "1", (), "fp32 products have the precision of tf32"),
-    ("HSA_CU_MASK|ROC_GLOBAL_CU_MASK", ".+", _ON_GPU, "programs use a part of the GPU's compute units"),
-    ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", r"\d\d?(\.\d+)?", _ON_GPU, "programs use a part of the GPU"),
+    (
+        "HSA_CU_MASK|ROC_GLOBAL_CU_MASK",
+        ".+",
+        _ON_GPU,
+        "programs use a part of the GPU's compute units",
+    ),
+    (
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        r"\d\d?(\.\d+)?",
+        _ON_GPU,
+        "programs use a part of the GPU",
+    ),
     ("NCCL_P2P_DISABLE", _ON, ("allreduce",), "GPUs exchange data through the host's memory"),
-    ("NCCL_SHM_DISABLE", _ON, ("allreduce",), "processes of a node exchange data through the network"),
+    (
+        "NCCL_SHM_DISABLE",
+        _ON,
+        ("allreduce",),
+        "processes of a node exchange data through the network",
+    ),
     ("NCCL_(ALGO|PROTO)", ".+", ("allreduce",), "NCCL does not choose the fastest way by itself"),
     ("NCCL_NVLS_ENABLE", "0", ("allreduce",), ""),
     ("NCCL_(P2P_LEVEL|MAX_NCHANNELS|MAX_CTAS|NTHREADS)", ".+", ("allreduce",), ""),
@@ -60,7 +82,8 @@ def slowing(variables: Mapping[str, str], measurement: str = "") -> dict[str, st
 
     Args:
         variables: all of them.
-        measurement: only those that slow this one down; empty: only those with an effect to warn of.
+        measurement: only those that slow this one down; empty: only those with an effect to warn
+            of.
     """
     return {
         f"{name}={value}": effect
@@ -73,7 +96,7 @@ def slowing(variables: Mapping[str, str], measurement: str = "") -> dict[str, st
 
 
 def variables() -> dict[str, str]:
-    """The variables that explain a result, by name."""
+    """Return the variables that explain a result, by name."""
     return {name: value for name, value in sorted(os.environ.items()) if _is_recorded(name, value)}
 
 

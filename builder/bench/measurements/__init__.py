@@ -1,8 +1,8 @@
 """The list of all measurements, in the order in which they run and in which the report shows them.
 
-A measurement returns its fields, with units in their names, and raises ``fail``, ``warn`` or ``skip``
-otherwise. It checks its result: a wrong result is a failure, however fast it was. docs/smoke.md explains
-every one of them.
+A measurement returns its fields, with units in their names, and raises ``fail``, ``warn`` or
+``skip`` otherwise. It checks its result: a wrong result is a failure, however fast it was.
+docs/smoke.md explains every one of them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ MEASUREMENTS: list[Measurement] = [
     Measurement("imports", imports.measure_imports, "once", of=ANY, always=True),
     Measurement("command", command.measure_command, "once", of=ANY, always=True),
     # The group of all ranks first: a second process group hangs with some versions of RCCL.
-    Measurement("allreduce.network", partial(collectives.measure_all_reduce, where="network"), "all"),
+    Measurement(
+        "allreduce.network", partial(collectives.measure_all_reduce, where="network"), "all"
+    ),
     Measurement("allreduce.node", partial(collectives.measure_all_reduce, where="node"), "all"),
 ]

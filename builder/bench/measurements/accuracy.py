@@ -8,13 +8,12 @@ from typing import Any, Iterable
 from ..core import Item, Run
 
 #: The advice about results that are wrong.
-WRONG_RESULTS = (
-    "wrong results: a fault of device, driver or library; if another node is right, replace this one"
-)
+WRONG_RESULTS = "wrong results: a fault of device, driver or library; if another node is right, replace this one"
 
 
 def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
-    """The field ``correctness`` of a measurement, which fails by it (see ``examine.perform``).
+    """Return the field ``correctness`` of a measurement, which fails by it (see
+    ``examine.perform``).
 
     Args:
         what: what was checked, for people.
@@ -26,23 +25,25 @@ def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
 
 
 def checked_error(what: str, error: float, limit: float) -> Item:
-    """The field ``correctness`` of a measurement whose error must not exceed a limit."""
+    """Return the field ``correctness`` of a measurement whose error must not exceed a limit."""
     return checked(what, error, limit, error <= limit)
 
 
 def random_matrix(run: Run, n: int, seed: int, device: str = "cpu", dtype: Any = None) -> Any:
-    """A square matrix of normally distributed numbers, float32 without ``dtype``; on CPUs always the same."""
+    """Return a square matrix of normally distributed numbers, float32 without ``dtype``; on CPUs
+    always the same.
+    """
     generator = run.torch.Generator(device=device).manual_seed(seed)
     return run.torch.randn(n, n, generator=generator, device=device, dtype=dtype)
 
 
 def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
-    """The error of a matrix product: its largest difference from float64, over the typical size of the
-    entries.
+    """Return the error of a matrix product: its largest difference from float64, over the typical
+    size of the entries.
 
-    Both sides are multiplied by a random vector x of +1 and -1 (Freivalds' check): (a b) x is compared with
-    a (b x). Every entry counts, and it costs three matrix-vector products instead of a matrix product in
-    float64.
+    Both sides are multiplied by a random vector x of +1 and -1 (Freivalds' check): (a b) x is
+    compared with a (b x). Every entry counts, and it costs three matrix-vector products instead of
+    a matrix product in float64.
 
     Args:
         torch: the module.
@@ -59,12 +60,14 @@ def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
 
 
 def _times(torch: Any, matrix: Any, vector: Any) -> Any:
-    """A matrix-vector product in float64, by blocks of rows: a float64 copy of the matrix may not fit."""
+    """Return a matrix-vector product in float64, by blocks of rows: a float64 copy of the matrix
+    may not fit.
+    """
     return torch.cat([torch.mv(rows.double(), vector) for rows in matrix.split(1024)])
 
 
 def worst_error(results: Iterable[Any], references: Iterable[Any]) -> float:
-    """The largest error of some tensors, each relative to the norm of its reference."""
+    """Return the largest error of some tensors, each relative to the norm of its reference."""
     worst = 0.0
     for result, reference in zip(results, references):
         error = float(((result.double().cpu() - reference).norm() / reference.norm()).item())

@@ -1,8 +1,8 @@
 """All-reduce between ranks: NCCL on NVIDIA GPUs, RCCL on AMD GPUs, gloo on CPUs.
 
-Every decision that changes what a rank does next (sizes, repeats) is made with all ranks of its group: a rank
-that does something else makes the others wait for ever. A wrong result therefore ends no measurement; it is
-reported at the end.
+Every decision that changes what a rank does next (sizes, repeats) is made with all ranks of its
+group: a rank that does something else makes the others wait for ever. A wrong result therefore ends
+no measurement; it is reported at the end.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ class Group(NamedTuple):
 
 
 def weight(rank: int) -> int:
-    """By what a rank multiplies the pattern. Small, so that float32 holds the sum of 1024 ranks exactly."""
+    """By what a rank multiplies the pattern. Small, so that float32 holds the sum of 1024 ranks
+    exactly.
+    """
     return rank % 7 + 1
 
 
 class AllReduce:
-    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern of integers."""
+    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern of
+    integers.
+    """
 
     def __init__(self, run: Run, group: Group, size: int) -> None:
         self.torch = run.torch
@@ -96,7 +100,9 @@ def measure_all_reduce(run: Run, where: str) -> Item:
 
 
 def _check_ranks(run: Run, where: str) -> None:
-    """Raise a skip unless there are several nodes, or several ranks on a node. Equal on all ranks."""
+    """Raise a skip unless there are several nodes, or several ranks on a node. Equal on all
+    ranks.
+    """
     if run.place.ranks == 1:
         raise skip("one rank; --all-gpus starts one per GPU, --ranks N several on CPUs")
     nodes = set(run.hosts)
@@ -130,7 +136,9 @@ def _group(run: Run, where: str) -> Group:
     if where == "network" or len(nodes) == 1:
         return Group(list(range(run.place.ranks)), None)
     own = run.hosts[run.place.rank]
-    by_node = {node: [rank for rank, host in enumerate(run.hosts) if host == node] for node in nodes}
+    by_node = {
+        node: [rank for rank, host in enumerate(run.hosts) if host == node] for node in nodes
+    }
     # torch wants every rank to make every group
     groups = {node: run.torch.distributed.new_group(members) for node, members in by_node.items()}
     return Group(by_node[own], groups[own])
@@ -171,8 +179,8 @@ def _timed(run: Run, group: Group, array: AllReduce, repeats: int) -> Timing:
 
     Each one sums fresh data.
 
-    On a GPU the copy that fills the array runs while the host launches the sum, so that the time of the
-    launch is not measured.
+    On a GPU the copy that fills the array runs while the host launches the sum, so that the time of
+    the launch is not measured.
     """
     for _ in range(repeats):
         array.fill()
@@ -185,7 +193,11 @@ def _timed(run: Run, group: Group, array: AllReduce, repeats: int) -> Timing:
 
 
 def _samples(
-    run: Run, group: Group, array: AllReduce, repeats: int, seconds: Callable[[Callable[[], Any]], float]
+    run: Run,
+    group: Group,
+    array: AllReduce,
+    repeats: int,
+    seconds: Callable[[Callable[[], Any]], float],
 ) -> list[float]:
     samples = []
     for _ in range(repeats):
@@ -219,7 +231,9 @@ def _shared_algorithm(run: Run, group: Group, size: int) -> str:
 
 def _nccl_log() -> str:
     """Return the log that NCCL writes for this process (see ``ranks/child.py``)."""
-    pattern = os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", "*").replace("%p", str(os.getpid()))
+    pattern = (
+        os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", "*").replace("%p", str(os.getpid()))
+    )
     text = ""
     for path in glob.glob(pattern):
         with open(path, encoding="utf-8", errors="replace") as f:

@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 def measure_command(run: Run) -> Item:
-    """Runs the recipe's test to its end; anything but exit code 0 is a failure."""
+    """Run the recipe's test to its end; anything but exit code 0 is a failure."""
     command: list[str] = run.options.command
     if not command:
         raise skip("the recipe has no test of its own")
@@ -48,7 +48,7 @@ def measure_command(run: Run) -> Item:
 
 
 def last_lines(output: IO[bytes]) -> list[str]:
-    """The last lines of a command's output."""
+    """Return the last lines of a command's output."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _CHARACTERS))
     text = output.read().decode("utf-8", "replace")
@@ -62,7 +62,8 @@ def _shown(lines: list[str]) -> str:
 def run_limited(
     command: Sequence[str], output: IO[bytes], limit_s: float, variables: Mapping[str, str]
 ) -> int | None:
-    """Runs a program to its end and returns its exit code; None if it did not end within ``limit_s``.
+    """Run a program to its end and returns its exit code; None if it did not end within
+    ``limit_s``.
 
     Afterwards all that it started and left behind is ended, too.
 

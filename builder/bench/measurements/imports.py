@@ -41,16 +41,30 @@ print(time.perf_counter() - started, torch.__version__)
 _MODULE_FILE = re.compile(r"(\w+)(\.[\w-]+)?\.(py|so)", re.ASCII)
 _IDENTIFIER = re.compile(r"[^\W\d_]\w*")
 #: Modules that packages install beside their own by accident.
-_ACCIDENTS = ("test", "tests", "testing", "doc", "docs", "example", "examples", "benchmark", "benchmarks")
+_ACCIDENTS = (
+    "test",
+    "tests",
+    "testing",
+    "doc",
+    "docs",
+    "example",
+    "examples",
+    "benchmark",
+    "benchmarks",
+)
 #: The most starts; no other one begins after so many seconds.
 _STARTS, _ENOUGH_S = 3, 5.0
 
 
 def measure_imports(run: Run) -> Item:
-    """Import each module that the recipe names, or that the packages of the environment file install."""
+    """Import each module that the recipe names, or that the packages of the environment file
+    install.
+    """
     options = run.options
     found = modules_of(options.packages) if options.packages else {}
-    wanted = list(dict.fromkeys([*options.imports, *(name for names in found.values() for name in names)]))
+    wanted = list(
+        dict.fromkeys([*options.imports, *(name for names in found.values() for name in names)])
+    )
     if not wanted and not options.packages and (options.command or options.framework != "none"):
         raise skip("the recipe's test imports nothing")
 
@@ -72,8 +86,8 @@ def measure_imports(run: Run) -> Item:
 def failed_imports(modules: list[str]) -> dict[str, str]:
     """Return why modules do not import, by name.
 
-    One process imports them all, as a program does. If it fails, each module gets a process of its own, so
-    that one that crashes or hangs does not hide the others.
+    One process imports them all, as a program does. If it fails, each module gets a process of its
+    own, so that one that crashes or hangs does not hide the others.
     """
     if not _problem(modules, TOTAL_S):
         return {}
@@ -130,13 +144,16 @@ def _start() -> tuple[float, str]:
     done = subprocess.run([sys.executable, "-c", _STARTER], capture_output=True, check=False)
     words = done.stdout.decode("utf-8", "replace").split()
     if done.returncode or len(words) < 2:
-        seen = f"torch imports in this process, but fails in a new one (exit code {done.returncode})"
+        seen = (
+            f"torch imports in this process, but fails in a new one (exit code {done.returncode})"
+        )
         raise fail(seen, "check what differs in a new process: memory, limits, variables")
     return float(words[-2]), words[-1]
 
 
 def modules_of(packages: list[str]) -> dict[str, list[str]]:
-    """The modules that packages install, by the package's name; an empty list for one without modules.
+    """Return the modules that packages install, by the package's name; an empty list for one
+    without modules.
 
     Args:
         packages: names of installed wheels, in any spelling; conda packages are often called alike.
@@ -151,10 +168,16 @@ def _normal(name: str) -> str:
 
 
 def _modules(distribution: Distribution) -> list[str]:
-    """The public top-level modules of a distribution; the one of its own name alone, if there is one."""
+    """Return the public top-level modules of a distribution; the one of its own name alone, if
+    there is one.
+    """
     paths = [file.parts for file in distribution.files or []]
     found = {parts[0] for parts in paths if len(parts) > 1 and parts[-1] == "__init__.py"}
-    found |= {match[1] for parts in paths if len(parts) == 1 and (match := _MODULE_FILE.fullmatch(parts[0]))}
+    found |= {
+        match[1]
+        for parts in paths
+        if len(parts) == 1 and (match := _MODULE_FILE.fullmatch(parts[0]))
+    }
     if not paths:  # Debian's packages have no list of files
         found = set((distribution.read_text("top_level.txt") or "").split())
     public = [name for name in found if _IDENTIFIER.fullmatch(name) and name not in _ACCIDENTS]

@@ -25,7 +25,9 @@ _ATTENTION_LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}
 
 
 def measure_convolutions(run: Run) -> Item:
-    """A training step of two 3x3 convolutions with a ReLU between them: forward, backward, update."""
+    """Return a training step of two 3x3 convolutions with a ReLU between them: forward, backward,
+    update.
+    """
     torch = run.need_torch
     precision = _precision(run, "fp16")
 
@@ -69,7 +71,9 @@ def _forward(torch: Any, x: Any, first: Any, second: Any) -> Any:
     return conv2d(torch.relu(conv2d(x, first, padding=1)), second, padding=1)
 
 
-def _convolution_tensors(run: Run, precision: str, batch: int, channels: int, size: int) -> list[Any]:
+def _convolution_tensors(
+    run: Run, precision: str, batch: int, channels: int, size: int
+) -> list[Any]:
     """Input, weights of both convolutions, gradient of the output, in scales that suit fp16."""
     torch = run.torch
     generator = torch.Generator(device=run.device).manual_seed(5)
@@ -116,16 +120,25 @@ def measure_attention(run: Run) -> Item:
     if run.on_gpu and (backend == "math" or _is_small(run)):
         big = _attention_tensors(run, precision, *ATTENTIONS["small"])
     batch, heads, length, width = big[0].shape
-    flop = 3.5 * 4.0 * batch * heads * length * length * width  # two products forward, five backward
+    flop = (
+        3.5 * 4.0 * batch * heads * length * length * width
+    )  # two products forward, five backward
     seconds = timed(run, lambda: _attend(attention, *big), limit_s=run.share(2.0))
 
     # The first head is independent of all others, so that it can be checked alone.
     head = [tensor[:1, :1].float() for tensor in big]
     expected = [tensor.double().cpu() for tensor in _attend(_plain_attention(torch), *head)]
-    error = max(error, worst_error([tensor[:1, :1] for tensor in _attend(attention, *big)], expected))
+    error = max(
+        error, worst_error([tensor[:1, :1] for tensor in _attend(attention, *big)], expected)
+    )
     check = checked_error(_CHECK, error, _ATTENTION_LIMITS[precision])
 
-    fields: Item = {"device": run.device, "precision": precision, "size": int(length), "backend": backend}
+    fields: Item = {
+        "device": run.device,
+        "precision": precision,
+        "size": int(length),
+        "backend": backend,
+    }
     item = {**rate("gflop_per_s", flop / 1e9, seconds), **fields, "flop": flop, **check}
     if run.on_gpu and backend == "math" and _has_fused(run):
         seen = "torch uses no fused kernel for attention (backend math): it is 4 to 12 times slower"
@@ -135,7 +148,9 @@ def measure_attention(run: Run) -> Item:
 
 
 def _backend(torch: Any, tensors: list[Any]) -> str:
-    """The name of the kernel that torch chooses for attention with gradients; empty if it does not tell."""
+    """Return the name of the kernel that torch chooses for attention with gradients; empty if it
+    does not tell.
+    """
     q, k, v = (tensor.detach().requires_grad_() for tensor in tensors[:3])
     try:
         return BACKENDS.get(int(torch._fused_sdp_choice(q, k, v, None, 0.0, False)), "")
@@ -144,7 +159,7 @@ def _backend(torch: Any, tensors: list[Any]) -> str:
 
 
 def _has_fused(run: Run) -> bool:
-    """Whether this GPU has fused kernels for attention in usual builds of torch."""
+    """Return whether this GPU has fused kernels for attention in usual builds of torch."""
     if run.build == "HIP":
         return run.architecture(run.index).startswith(("gfx90a", "gfx94", "gfx95"))
     return int(run.torch.cuda.get_device_properties(run.index).major) >= 8
@@ -178,7 +193,7 @@ def _is_small(run: Run) -> bool:
 
 
 def _precision(run: Run, *preferred: str) -> str:
-    """The first of these precisions that a GPU supports; otherwise fp32, as on all CPUs."""
+    """Return the first of these precisions that a GPU supports; otherwise fp32, as on all CPUs."""
     if run.on_gpu:
         for name in preferred:
             if not unsupported(run, name):

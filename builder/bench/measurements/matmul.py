@@ -23,7 +23,9 @@ _CALLS = 7
 
 
 def measure_matmul(run: Run, precision: str) -> Item:
-    """Matrix products of growing size, all checked. The fastest size counts, a large one if possible."""
+    """Matrix products of growing size, all checked. The fastest size counts, a large one if
+    possible.
+    """
     torch = run.need_torch
     reason = _reason_to_skip(run, precision)
     if reason:
@@ -57,7 +59,9 @@ def _reason_to_skip(run: Run, precision: str) -> str:
 
 
 def _fits(run: Run, precision: str, n: int, products: list[Item]) -> bool:
-    """Return whether there is time and memory for size ``n``, which takes eight times as long as the last."""
+    """Return whether there is time and memory for size ``n``, which takes eight times as long as
+    the last.
+    """
     once_s = 8e-9 * products[-1]["flop"] / _speed(products[-1]) if products else 0.0
     if not run.on_gpu:
         return _CALLS * once_s <= run.share(_LIMIT_S)
@@ -88,7 +92,9 @@ def _product(run: Run, precision: str, n: int, limit_s: float) -> Item:
 def _repeated(
     run: Run, precision: str, n: int, limit_s: float, seed: int
 ) -> tuple[Any, Any, list[Any], list[float]]:
-    """Return two random factors, their first and their last product, and the seconds of each product."""
+    """Return two random factors, their first and their last product, and the seconds of each
+    product.
+    """
     torch = run.torch
     dtype = dtype_of(run, precision)
     made = torch.float64 if precision == "fp64" else torch.float32

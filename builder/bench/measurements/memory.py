@@ -15,7 +15,7 @@ _LARGEST = 4 << 30
 
 
 def measure_copy(run: Run) -> Item:
-    """Copies within the device's memory. Bytes read and bytes written both count."""
+    """Copy within the device's memory. Bytes read and bytes written both count."""
     torch, device = run.need_torch, run.device
     size = _array_bytes(run)
     source = torch.arange(size // 4, dtype=torch.int32, device=device)
@@ -70,18 +70,18 @@ def _transfer(run: Run, source: Any, target: Any) -> Item:
 
 
 def _check_copy(source: Any, target: Any) -> Item:
-    """The check that two arrays are equal."""
+    """Return the check that two arrays are equal."""
     wrong = int((source != target).sum().item())
     return checked("words that differ after the copy", wrong, 0, wrong == 0)
 
 
 def _transfer_bytes(run: Run) -> int:
-    """The size of an array for transfers: 256 MiB, or an eighth of the GPU's free memory."""
+    """Return the size of an array for transfers: 256 MiB, or an eighth of the GPU's free memory."""
     return int(min(256 << 20, run.need_torch.cuda.mem_get_info(run.index)[0] // 8))
 
 
 def _array_bytes(run: Run) -> int:
-    """The size of an array that no cache holds, and that does not fill the memory either."""
+    """Return the size of an array that no cache holds, and that does not fill the memory either."""
     if run.on_gpu:
         free = run.torch.cuda.mem_get_info(run.index)[0]
         return int(min(_LARGEST, free // 8)) & -4096

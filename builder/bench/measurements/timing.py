@@ -1,13 +1,14 @@
 """How measurements measure time, and how the report shows it.
 
-On a GPU the device's own events measure. Calls are queued in batches, with one synchronization for each:
+On a GPU the device's own events measure. Calls are queued in batches, with one synchronization for
+each:
 
     host   |call|begin|call|end|call|begin|call|end| ... |--- waits ---|
     GPU         |call    |timed     |call     |timed     | ...
 
-The GPU is busy when the host queues an event, so that an interval holds the work and not its launch. A batch
-has at least ``BATCH_S`` of work and at most ``MOST_PAIRS`` intervals; further calls between them are not
-timed. Batches before the clock has risen (``WARM_UP_S``) do not count.
+The GPU is busy when the host queues an event, so that an interval holds the work and not its
+launch. A batch has at least ``BATCH_S`` of work and at most ``MOST_PAIRS`` intervals; further calls
+between them are not timed. Batches before the clock has risen (``WARM_UP_S``) do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _LEAST, _MOST = 5, 40
 
 
 class Timing(List[float]):
-    """The seconds of each repetition, in order, and what ``machine.monitor`` sampled while they ran."""
+    """The seconds of each repetition, in order, and what ``machine.monitor`` sampled while they
+    ran.
+    """
 
     def __init__(self, seconds: Iterable[float] = (), state: Item | None = None) -> None:
         super().__init__(seconds)
@@ -43,15 +46,15 @@ class Timing(List[float]):
 
 
 def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing:
-    """Seconds of each repetition of a function, after some runs for warm-up.
+    """Return seconds of each repetition of a function, after some runs for warm-up.
 
     On a GPU the device's own events measure, else the clock does.
 
     Args:
         run: whose device is measured.
         function: what is measured.
-        limit_s: repeat no longer than this, but at least 5 times (3 times on a slow machine); not on GPUs,
-            which repeat for ``SAMPLING_S``.
+        limit_s: repeat no longer than this, but at least 5 times (3 times on a slow machine); not
+            on GPUs, which repeat for ``SAMPLING_S``.
     """
     if run.torch is not None and run.on_gpu:
         return _timed_on_gpu(run, function)
@@ -60,13 +63,15 @@ def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing
 
     samples = Timing()
     started = time.perf_counter()
-    while len(samples) < least or (len(samples) < _MOST and time.perf_counter() - started < limit_s):
+    while len(samples) < least or (
+        len(samples) < _MOST and time.perf_counter() - started < limit_s
+    ):
         samples.append(clock_seconds(function))
     return samples
 
 
 def clock_seconds(function: Callable[[], Any]) -> float:
-    """Seconds of one call by the host's clock."""
+    """Return seconds of one call by the host's clock."""
     started = time.perf_counter()
     function()
     return time.perf_counter() - started
@@ -93,10 +98,10 @@ def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
 
 
 def _calls(each_s: float) -> tuple[int, int]:
-    """The number of calls of a batch, and how many of them are timed.
+    """Return the number of calls of a batch, and how many of them are timed.
 
-    The first call keeps the GPU busy while the host queues the next one, and is not timed. A call that takes
-    a whole batch needs none: its launch does not matter.
+    The first call keeps the GPU busy while the host queues the next one, and is not timed. A call
+    that takes a whole batch needs none: its launch does not matter.
     """
     if each_s >= BATCH_S:
         return 1, 1
@@ -118,7 +123,9 @@ class _Batch:
         self.watch = Monitor()
 
     def run(self, calls: int, pairs: int) -> list[float]:
-        """The seconds of ``pairs`` calls out of ``calls``. If not all are timed, the first is not."""
+        """Return the seconds of ``pairs`` calls out of ``calls``. If not all are timed, the first
+        is not.
+        """
         event = self.owner.torch.cuda.Event
         while len(self.events) < pairs:
             self.events.append((event(enable_timing=True), event(enable_timing=True)))
@@ -139,7 +146,9 @@ class _Batch:
 
 
 def gpu_seconds(run: Run, function: Callable[[], Any], watch: Monitor) -> float:
-    """Seconds of a function between two events of the current GPU, which may be part of its launch."""
+    """Return seconds of a function between two events of the current GPU, which may be part of its
+    launch.
+    """
     event = run.torch.cuda.Event
     begin, end = event(enable_timing=True), event(enable_timing=True)
     begin.record()
@@ -151,7 +160,9 @@ def gpu_seconds(run: Run, function: Callable[[], Any], watch: Monitor) -> float:
 
 
 def spread(unit: str, samples: list[float]) -> Item:
-    """Median, median absolute deviation (MAD), samples and their number, under names that end in the unit."""
+    """Median, median absolute deviation (MAD), samples and their number, under names that end in
+    the unit.
+    """
     median = statistics.median(samples)
     return {
         "median_" + unit: median,

@@ -1,7 +1,7 @@
 """The list of all probes, in the order in which they run and in which the report shows them.
 
-A probe returns what it found if it passed, and raises ``fail``, ``warn`` or ``skip`` otherwise. docs/smoke.md
-explains every one of them.
+A probe returns what it found if it passed, and raises ``fail``, ``warn`` or ``skip`` otherwise.
+docs/smoke.md explains every one of them.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ from ..frameworks import load_framework
 from ..machine.files import device_files
 from ..machine.gpu import why_no_gpu
 
-GIVE_NVIDIA = (
-    "give the container the host's driver: --gpus all (docker), --gpu (podman-hpc), --nv (apptainer)"
-)
+GIVE_NVIDIA = "give the container the host's driver: --gpus all (docker), --gpu (podman-hpc), --nv (apptainer)"
 GIVE_AMD = (
     "give the container the GPU: --rocm (apptainer), --device /dev/kfd --device /dev/dri (docker, podman); "
     "a job must also request a GPU"
@@ -30,7 +28,7 @@ _BUILDS = {
 
 
 def probe_import(run: Run) -> str:
-    """The framework can be imported and computes."""
+    """Return the framework can be imported and computes."""
     name = run.options.framework
     started = time.perf_counter()
     try:
@@ -39,9 +37,13 @@ def probe_import(run: Run) -> str:
         seen = f"{name} does not import: {e}"
         if e.name == name:
             seen = f"{name} is not installed in {sys.prefix}"
-        advice = f"add {name} to the environment, lock and build again; or test something else: 'smoke:'"
+        advice = (
+            f"add {name} to the environment, lock and build again; or test something else: 'smoke:'"
+        )
         raise fail(seen, advice) from None
-    except Exception as e:  # a missing library raises OSError, an incomplete package nearly anything
+    except (
+        Exception
+    ) as e:  # a missing library raises OSError, an incomplete package nearly anything
         raise fail(f"{name} does not import: {one_line(e)}", _import_advice(str(e), name)) from None
 
     if name == "torch":
@@ -63,7 +65,7 @@ def _import_advice(message: str, name: str) -> str:
 
 
 def probe_build(run: Run) -> str:
-    """The framework was built for the GPUs of the recipe."""
+    """Return the framework was built for the GPUs of the recipe."""
     name, expect = run.options.framework, run.options.expect
     seen = f"{run.build} build {run.runtime}".strip()
     wanted = {"nvidia": "CUDA", "amd": "HIP", "none": "CPU"}.get(expect, run.build)
@@ -75,7 +77,7 @@ def probe_build(run: Run) -> str:
 
 
 def probe_visible(run: Run) -> str:
-    """The framework sees as many GPUs as expected."""
+    """Return the framework sees as many GPUs as expected."""
     expect, wanted, count = run.options.expect, run.options.devices, run.gpus
     if expect == "none" or (expect == "auto" and not count and not wanted):
         raise skip("no GPU is expected")

@@ -14,7 +14,7 @@ from .framework import GIVE_AMD, GIVE_NVIDIA
 
 
 def probe_driver(run: Run) -> str:
-    """The host's driver is in the container, and new enough for torch."""
+    """Return the host's driver is in the container, and new enough for torch."""
     if run.build == "CPU":
         raise skip("CPU build")
     if run.options.expect == "none":
@@ -27,9 +27,7 @@ def _amd_driver(run: Run) -> str:
     if not os.path.exists(device):
         raise fail("there is no /dev/kfd", GIVE_AMD)
     if not os.access(device, os.R_OK | os.W_OK):
-        advice = (
-            "join the groups video and render on the host, and pass them on: --group-add keep-groups (podman)"
-        )
+        advice = "join the groups video and render on the host, and pass them on: --group-add keep-groups (podman)"
         raise fail("no permission to open /dev/kfd", advice)
     version = read("/sys/module/amdgpu/version") or "of the kernel"
     return f"driver amdgpu {version}, torch for HIP {run.torch.version.hip}"
@@ -40,7 +38,9 @@ def _nvidia_driver(run: Run) -> str:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as e:
         if "GLIBC" in str(e):
-            advice = "the host's driver needs a newer glibc than the image has: use a newer base image"
+            advice = (
+                "the host's driver needs a newer glibc than the image has: use a newer base image"
+            )
             raise fail(one_line(e), advice) from None
         raise fail("libcuda.so.1 is not in the container", GIVE_NVIDIA) from None
 
@@ -56,7 +56,8 @@ def _nvidia_driver(run: Run) -> str:
     seen = f"driver for CUDA {driver[0]}.{driver[1]}, torch for CUDA {run.torch.version.cuda}"
     if driver[0] < runtime[0]:
         raise fail(
-            seen, f"the driver is too old for this torch: update it, or lock torch for CUDA {driver[0]}"
+            seen,
+            f"the driver is too old for this torch: update it, or lock torch for CUDA {driver[0]}",
         )
     if driver < runtime:
         seen += " (minor version compatibility)"
@@ -89,16 +90,20 @@ def _require_code(run: Run, wanted: list[str], seen: str) -> str:
     found = {name: covers(name, known) for name in wanted}
     missing = [name for name in wanted if found[name] == "no"]
     if missing:
-        raise fail(seen, f"torch has no code for {', '.join(missing)}: lock a build of torch that has")
+        raise fail(
+            seen, f"torch has no code for {', '.join(missing)}: lock a build of torch that has"
+        )
     compiled = ", ".join(name for name in wanted if found[name] == "jit")
     if compiled:
-        advice = f"torch has only PTX for {compiled}: slow starts; lock a build for this architecture"
+        advice = (
+            f"torch has only PTX for {compiled}: slow starts; lock a build for this architecture"
+        )
         raise warn(seen, advice)
     return seen
 
 
 def probe_compute(run: Run) -> str:
-    """Every GPU multiplies two small matrices, with the CPU's result."""
+    """Return every GPU multiplies two small matrices, with the CPU's result."""
     gpus = run.need_gpus
     a = random_matrix(run, 256, seed=1)
     b = random_matrix(run, 256, seed=2)

@@ -44,7 +44,7 @@ def probe_idle(run: Run) -> str:
 
 
 def _use(run: Run, index: int) -> Item:
-    """What all processes use of a GPU; of a MIG slice the memory only, as torch sees it."""
+    """Return what all processes use of a GPU; of a MIG slice the memory only, as torch sees it."""
     use = gpu_use(run, index)
     if use or run.build != "CUDA":
         return use
@@ -53,10 +53,10 @@ def _use(run: Run, index: int) -> Item:
 
 
 def _signs(run: Run, index: int, use: Item) -> list[str]:
-    """What shows that another program uses a GPU; empty if nothing does.
+    """Return what shows that another program uses a GPU; empty if nothing does.
 
-    A process alone is no sign: services of the node may hold a GPU open. Whether it is this one cannot be
-    told either, because a container may have other process ids than the driver reports.
+    A process alone is no sign: services of the node may hold a GPU open. Whether it is this one
+    cannot be told either, because a container may have other process ids than the driver reports.
     """
     signs = []
     used, total = use.get("memory_bytes", 0), use.get("total_bytes", 0)
@@ -65,7 +65,9 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
         signs.append(f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB in use")
     busy = use.get("busy_percent", 0)
     for _ in range(_LOOKS):
-        if busy > _BUSY:  # it is an average: what has just ended counts, and the start of the driver
+        if (
+            busy > _BUSY
+        ):  # it is an average: what has just ended counts, and the start of the driver
             time.sleep(_WATCH_S)
             busy = min(busy, gpu_use(run, index).get("busy_percent", 0))
     if busy > _BUSY:
@@ -74,16 +76,16 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
 
 
 def probe_ecc(run: Run) -> str:
-    """The GPUs' memory has no uncorrected errors."""
+    """Return the GPUs' memory has no uncorrected errors."""
     states = {index: gpu_state(run, index) for index in run.need_gpus}
-    states = {index: state for index, state in states.items() if {"ecc", "ecc_uncorrected"} & set(state)}
+    states = {
+        index: state for index, state in states.items() if {"ecc", "ecc_uncorrected"} & set(state)
+    }
     if not states:
         raise skip("the driver does not report it here")
     for index, state in states.items():
         if state.get("ecc_uncorrected") or state.get("remap_failed"):
-            advice = (
-                "the GPU's memory is faulty: take the node out of service and report it to its administrators"
-            )
+            advice = "the GPU's memory is faulty: take the node out of service and report it to its administrators"
             seen = f"{state.get('ecc_uncorrected', 0)} memory errors that ECC could not correct"
             if state.get("remap_failed"):
                 seen += ", and memory rows that could not be replaced"
@@ -100,7 +102,7 @@ def probe_ecc(run: Run) -> str:
 
 
 def probe_nvlink(run: Run) -> str:
-    """All NVLinks of the GPUs are up."""
+    """Return all NVLinks of the GPUs are up."""
     seen, down = [], False
     for index in run.need_gpus:
         links = identity(run, index).get("nvlink", {})
@@ -117,7 +119,9 @@ def probe_nvlink(run: Run) -> str:
 
 
 def probe_clocks(run: Run) -> str:
-    """The clock and temperature of this rank's GPU during its products, and what throttled it."""
+    """Return the clock and temperature of this rank's GPU during its products, and what throttled
+    it.
+    """
     if run.index not in run.need_gpus:
         raise skip("no GPU")
     loaded = _loaded_state(run)
@@ -127,7 +131,9 @@ def probe_clocks(run: Run) -> str:
     seen = f"GPU {run.index}: {_describe_clocks(loaded)}"
     problem = _slow_reason(loaded)
     if problem:
-        advice = f"the GPU is slowed down ({problem}): check cooling, power supply, and clock settings"
+        advice = (
+            f"the GPU is slowed down ({problem}): check cooling, power supply, and clock settings"
+        )
         raise warn(seen, advice)
     return seen
 
@@ -159,7 +165,7 @@ def _describe_clocks(state: Item) -> str:
 
 
 def _slow_reason(state: Item) -> str:
-    """Why a GPU is slower than it should be, or empty. A power cap is usual under full load.
+    """Return why a GPU is slower than it should be, or empty. A power cap is usual under full load.
 
     It halves the clock of cards for 70 W (T4, L4).
     """

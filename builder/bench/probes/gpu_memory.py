@@ -14,7 +14,9 @@ CHUNK = 1 << 26
 
 
 def probe_memory(run: Run) -> str:
-    """What is written into a GPU's memory is read again: 90 % of what is free, each word its own number."""
+    """Return what is written into a GPU's memory is read again: 90 % of what is free, each word its
+    own number.
+    """
     seen = []
     for index in run.need_gpus:
         if index in run.shared_gpus:
@@ -28,22 +30,24 @@ def probe_memory(run: Run) -> str:
                 raise skip(f"GPU {index} has too little free memory") from None
             raise
         if wrong:
-            advice = (
-                "the GPU's memory is faulty: report it to the node's administrators, and use another node"
+            advice = "the GPU's memory is faulty: report it to the node's administrators, and use another node"
+            raise fail(
+                f"GPU {index}: {wrong} of {written // 8} words are not what was written", advice
             )
-            raise fail(f"GPU {index}: {wrong} of {written // 8} words are not what was written", advice)
         seen.append(f"GPU {index}: {written / 2**30:.1f} GiB")
     return ", ".join(seen)
 
 
 def _is_shared_with_host(run: Run, index: int) -> bool:
-    """Whether a GPU has no memory of its own, as in a MI300A. To fill it would end other processes."""
+    """Return whether a GPU has no memory of its own, as in a MI300A. To fill it would end other
+    processes.
+    """
     properties = run.torch.cuda.get_device_properties(index)
     return bool(getattr(properties, "is_integrated", 0)) or "MI300A" in str(properties.name)
 
 
 def _write_and_read(run: Run, index: int) -> tuple[int, int]:
-    """The bytes that were written, and how many words were read that differ.
+    """Return the bytes that were written, and how many words were read that differ.
 
     A word is its own number, so a word that is read from a wrong place differs, too:
 

@@ -25,7 +25,9 @@ _P2P_VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
 
 def probe_interface(run: Run) -> str:
-    """NCCL_SOCKET_IFNAME (RCCL reads it, too) and GLOO_SOCKET_IFNAME name interfaces of this node."""
+    """NCCL_SOCKET_IFNAME (RCCL reads it, too) and GLOO_SOCKET_IFNAME name interfaces of this
+    node.
+    """
     present = interfaces()
     shown = " ".join(present) or "none"
     found = []
@@ -43,12 +45,16 @@ def probe_interface(run: Run) -> str:
     several_nodes = 0 < run.place.local_ranks < run.place.ranks
     if fast and several_nodes and not os.environ.get("NCCL_SOCKET_IFNAME"):
         seen = f"NCCL_SOCKET_IFNAME is not set; interfaces of Slingshot: {' '.join(fast)}"
-        raise warn(seen, f"use the fast network: export NCCL_SOCKET_IFNAME={fast[0].rstrip('0123456789')}")
+        raise warn(
+            seen, f"use the fast network: export NCCL_SOCKET_IFNAME={fast[0].rstrip('0123456789')}"
+        )
     return " ".join(found) or f"not set; interfaces: {shown}"
 
 
 def probe_transport(run: Run) -> str:
-    """The network and the links that NCCL uses, from NCCL's log. Runs after the collectives."""
+    """Return the network and the links that NCCL uses, from NCCL's log. Runs after the
+    collectives.
+    """
     if not run.nccl_log:
         raise skip("no collective was measured with NCCL or RCCL")
     log = transport(run.nccl_log)
@@ -65,21 +71,26 @@ def probe_transport(run: Run) -> str:
 
 
 def _check_network(run: Run, log: Item, seen: str) -> None:
-    """Raises an outcome if NCCL fell back to TCP sockets."""
+    """Raise an outcome if NCCL fell back to TCP sockets."""
     if log["network"] != "Socket":
         return
     several_nodes = len(set(run.hosts)) > 1
     fabric = fast_fabric()
     if fabric:
-        advice = f"NCCL fell back to TCP sockets, about ten times slower than this node's {fabric}: "
+        advice = (
+            f"NCCL fell back to TCP sockets, about ten times slower than this node's {fabric}: "
+        )
         outcome = fail if several_nodes else warn
         raise outcome(seen, advice + _FABRIC_ADVICE[fabric])
     if several_nodes:
-        raise warn(seen, "NCCL uses TCP sockets between nodes: this is slow if the site has a faster network")
+        raise warn(
+            seen,
+            "NCCL uses TCP sockets between nodes: this is slow if the site has a faster network",
+        )
 
 
 def _check_links(run: Run, log: Item, seen: str) -> None:
-    """Raises a warning if GPUs with direct links do not use them."""
+    """Raise a warning if GPUs with direct links do not use them."""
     peers = run.hosts.count(run.hosts[run.place.rank]) if run.hosts else 0
     direct = any(path.startswith("P2P") for path in log["paths"])
     if peers < 2 or direct or not log["paths"]:

@@ -20,13 +20,13 @@ def probe_shm(run: Run) -> str:
     try:
         stat = os.statvfs("/dev/shm")
     except OSError as e:
-        raise warn(f"/dev/shm: {e.strerror}", "DataLoader workers need it: mount a tmpfs there") from None
+        raise warn(
+            f"/dev/shm: {e.strerror}", "DataLoader workers need it: mount a tmpfs there"
+        ) from None
     size = stat.f_frsize * stat.f_blocks
     seen = f"/dev/shm has {size / 2**20:.0f} MiB"
     if size < 512 << 20 or not os.access("/dev/shm", os.W_OK):
-        advice = (
-            "DataLoader workers and NCCL need to write at least 512 MiB there: --shm-size=8g, or --ipc=host"
-        )
+        advice = "DataLoader workers and NCCL need to write at least 512 MiB there: --shm-size=8g, or --ipc=host"
         raise warn(seen, advice)
     return seen
 
@@ -47,29 +47,34 @@ def probe_tmp(run: Run) -> str:
         raise warn(f"{folder} is mounted noexec", advice)
     free = stat.f_frsize * stat.f_bavail
     if free < 64 << 20:
-        raise warn(f"{folder} has {free / 2**20:.0f} MiB free", "free some space there, or set TMPDIR")
+        raise warn(
+            f"{folder} has {free / 2**20:.0f} MiB free", "free some space there, or set TMPDIR"
+        )
     return f"{folder}, {free / 2**30:.1f} GiB free"
 
 
 def probe_home(run: Run) -> str:
-    """The home directory exists, can be written, and does not hide the image's Python."""
+    """Return the home directory exists, can be written, and does not hide the image's Python."""
     home = os.environ.get("HOME") or os.path.expanduser("~")
-    advice = (
-        "torch, Triton and MIOpen store caches there: bind a home directory, or set HOME to a writable folder"
-    )
+    advice = "torch, Triton and MIOpen store caches there: bind a home directory, or set HOME to a writable folder"
     if not os.path.isdir(home):
         raise warn(f"HOME={home} does not exist", advice)
     mounted = _is_mounted(os.path.realpath(home))
     if mounted and within(sys.prefix, home):
-        seen = f"python runs from {sys.prefix}, in a home directory that is mounted over the image's"
-        raise fail(seen, "the image's own python is hidden: use --no-home, or an environment outside of home")
+        seen = (
+            f"python runs from {sys.prefix}, in a home directory that is mounted over the image's"
+        )
+        raise fail(
+            seen,
+            "the image's own python is hidden: use --no-home, or an environment outside of home",
+        )
     if not os.access(home, os.W_OK):
         raise warn(f"HOME={home} cannot be written", advice)
     return f"{home} (mounted)" if mounted else home
 
 
 def _is_mounted(folder: str) -> bool:
-    """Whether a folder is on another file system than the image."""
+    """Return whether a folder is on another file system than the image."""
     return folder != "/" and (os.path.ismount(folder) or _is_mounted(os.path.dirname(folder)))
 
 
@@ -79,7 +84,11 @@ def probe_path(run: Run) -> str:
     if run.module is not None and str(run.module.__file__).startswith(folder):
         seen = f"{run.options.framework} comes from {folder}"
         raise fail(seen, "your own packages hide the image's: export PYTHONNOUSERSITE=1")
-    found = [f"{name}={os.environ[name]}" for name in ("PYTHONPATH", "PYTHONHOME") if os.environ.get(name)]
+    found = [
+        f"{name}={os.environ[name]}"
+        for name in ("PYTHONPATH", "PYTHONHOME")
+        if os.environ.get(name)
+    ]
     # builder init writes it for a folder src: the recipe wants it.
     own = f"PYTHONPATH={run.options.python_path}"
     if found == [own]:
@@ -110,7 +119,9 @@ def probe_affinity(run: Run) -> str:
     quota = processor.quota()
     if quota is not None and quota < 1:
         seen += f", and a quota of {quota:.2g}"
-        raise warn(seen, "the control group allows less than one core: raise the container's --cpus")
+        raise warn(
+            seen, "the control group allows less than one core: raise the container's --cpus"
+        )
     return seen
 
 

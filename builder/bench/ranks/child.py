@@ -27,7 +27,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Link:
-    """A connection to a rank, to the relay in front of it, or to the launcher: messages are lines of JSON."""
+    """A connection to a rank, to the relay in front of it, or to the launcher: messages are lines
+    of JSON.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -56,8 +58,10 @@ def complain(text: str) -> None:
     os.write(2, f"smoke: {text}\n".encode("utf-8", "replace"))
 
 
-def start_rank(options: argparse.Namespace, place: RankPosition, folder: str) -> tuple[int, socket.socket]:
-    """Forks a rank. Returns its process and this side of the connection to it."""
+def start_rank(
+    options: argparse.Namespace, place: RankPosition, folder: str
+) -> tuple[int, socket.socket]:
+    """Fork a rank. Returns its process and this side of the connection to it."""
     own, other = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -80,7 +84,9 @@ def _run_rank(
 
         def agree() -> Item:
             line = incoming.readline()
-            return dict(json.loads(line)) if line else {"go": False, "why": "the launcher has ended"}
+            return (
+                dict(json.loads(line)) if line else {"go": False, "why": "the launcher has ended"}
+            )
 
         for event in examine(run, agree):
             launcher.send(plain(event))
@@ -113,7 +119,9 @@ def _prctl(option: int, value: int) -> None:
 
 def _set_variables(place: RankPosition, folder: str) -> None:
     """The variables that torch.distributed and NCCL read."""
-    os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks), LOCAL_RANK=str(place.local_rank))
+    os.environ.update(
+        RANK=str(place.rank), WORLD_SIZE=str(place.ranks), LOCAL_RANK=str(place.local_rank)
+    )
     os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%h.%p"))
     os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH,TUNING")
     if place.init_method.startswith("file:"):
@@ -122,7 +130,7 @@ def _set_variables(place: RankPosition, folder: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it. NaN and infinity become null."""
+    """Return a value as JSON can hold it. NaN and infinity become null."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -133,7 +141,9 @@ def plain(value: Any) -> Any:
 
 
 def end_process(pid: int) -> None:
-    """Kills a rank and all processes that it started. Leaves behind a process that hangs in the kernel."""
+    """Kill a rank and all processes that it started. Leaves behind a process that hangs in the
+    kernel.
+    """
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -143,13 +153,15 @@ def end_process(pid: int) -> None:
 
 
 def adopt_orphans() -> list[str]:
-    """Makes this process the parent of what ranks leave behind; returns the children that it has now."""
+    """Make this process the parent of what ranks leave behind; returns the children that it has
+    now.
+    """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     return _children()
 
 
 def end_orphans(before: list[str]) -> None:
-    """Kills what ranks have left behind: a rank that is killed cannot end the programs that it runs.
+    """Kill what ranks have left behind: a rank that is killed cannot end the programs that it runs.
 
     Args:
         before: from :func:`adopt_orphans`: children of this process that no rank has started.
@@ -175,10 +187,14 @@ _SIGNALS = {
 
 
 def describe_death(pid: int) -> tuple[str, str]:
-    """How the process of a rank that closed its connection has ended, and what to do about it."""
+    """Return how the process of a rank that closed its connection has ended, and what to do about
+    it.
+    """
     status = _wait_for(pid)
     if status is None:
-        advice = "a driver holds the process, or a process that it started: see the kernel's log (dmesg)"
+        advice = (
+            "a driver holds the process, or a process that it started: see the kernel's log (dmesg)"
+        )
         return "the process closed its connection, and did not end", advice
     if not os.WIFSIGNALED(status):
         return "the process exited", "a library ended the process: see the output above"
@@ -192,9 +208,10 @@ def describe_death(pid: int) -> tuple[str, str]:
 
 
 def _wait_for(pid: int, patience_s: float = 60) -> int | None:
-    """The status of a process that is about to end; None if it does not.
+    """Return the status of a process that is about to end; None if it does not.
 
-    The kernel closes a process's files first. Then it may need seconds to return the memory of a GPU.
+    The kernel closes a process's files first. Then it may need seconds to return the memory of a
+    GPU.
     """
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
@@ -209,6 +226,8 @@ def _wait_for(pid: int, patience_s: float = 60) -> int | None:
 
 
 def process_state(pid: int) -> str:
-    """Why a process of this node makes no progress, for a message; empty if unknown."""
+    """Return why a process of this node makes no progress, for a message; empty if unknown."""
     state = re.search(r"^State:\s+(\w)", read(f"/proc/{pid}/status"), re.MULTILINE)
-    return {"T": ", which is stopped", "D": ", which hangs in the kernel"}.get(state[1] if state else "", "")
+    return {"T": ", which is stopped", "D": ", which hangs in the kernel"}.get(
+        state[1] if state else "", ""
+    )

@@ -66,7 +66,9 @@ class Launcher:
             self.add(connection, rank)
 
     def add(self, connection: socket.socket, rank: Rank | None = None) -> None:
-        """Receive messages of a rank of this process, or of a relay, which sends the number of its rank."""
+        """Receive messages of a rank of this process, or of a relay, which sends the number of its
+        rank.
+        """
         link = Link(connection)
         self.selector.register(connection, selectors.EVENT_READ, link)
         if rank is not None:
@@ -136,7 +138,7 @@ class Launcher:
         self.selector.register(self.server, selectors.EVENT_READ, self.server)
 
     def dismiss(self, verdict: str) -> None:
-        """Sends the verdict to the other units, which exit with its code."""
+        """Send the verdict to the other units, which exit with its code."""
         for rank in self.ranks:
             if not rank.pid:
                 rank.send({"verdict": verdict})
@@ -144,7 +146,7 @@ class Launcher:
             self.server.close()
 
     def report(self) -> Item:
-        """The fields of the report that depend on the ranks."""
+        """Return the fields of the report that depend on the ranks."""
         count = len(self.ranks)
         probes = merged([(rank, item) for rank in self.ranks for item in rank.probes], count)
         results = [(rank, item) for rank in self.ranks for item in rank.measurements]
@@ -159,7 +161,7 @@ class Launcher:
         }
 
     def _facts(self) -> Item:
-        """The facts of the first rank that has any, with the GPUs of all ranks."""
+        """Return the facts of the first rank that has any, with the GPUs of all ranks."""
         out: Item = {}
         for rank in self.ranks:
             if rank.facts:
@@ -176,15 +178,18 @@ class Launcher:
 
 
 def _devices(rank: Rank) -> list[Item]:
-    """The GPUs of a rank, its own first, with their states ``after`` the measurements."""
+    """Return the GPUs of a rank, its own first, with their states ``after`` the measurements."""
     devices = rank.facts.get("devices") or []
-    return [dict(device, after={} if number else rank.after) for number, device in enumerate(devices)]
+    return [
+        dict(device, after={} if number else rank.after) for number, device in enumerate(devices)
+    ]
 
 
 def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Item]:
-    """One item per id: the worst result, with the rank it comes from.
+    """Return one item per id: the worst result, with the rank it comes from.
 
-    If all passed, that is the slowest device's: a job that uses all of them is as fast as the slowest.
+    If all passed, that is the slowest device's: a job that uses all of them is as fast as the
+    slowest.
 
     Args:
         results: of probes or of measurements, in the order of ranks.
@@ -212,7 +217,9 @@ def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Ite
 
 
 def _badness(result: Result) -> tuple[int, float, float]:
-    """Severity; if equal, the slower one is worse, then the earlier one: it may have caused the others."""
+    """Severity; if equal, the slower one is worse, then the earlier one: it may have caused the
+    others.
+    """
     rank, item = result
     return SEVERITY[item["status"]], _slowness(item), -rank.when.get(item["id"], 0.0)
 
@@ -227,7 +234,7 @@ def _slowness(item: Item) -> float:
 
 
 def _figures(rank: Rank, item: Item) -> Item:
-    """The part of one rank's measurement that goes into the report."""
+    """Return the part of one rank's measurement that goes into the report."""
     return {
         "rank": rank.number,
         "host": rank.host,

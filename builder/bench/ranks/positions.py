@@ -30,7 +30,7 @@ class Launch(NamedTuple):
     port: int = 0
 
     def place(self, number: int, folder: str) -> RankPosition:
-        """The position of a rank.
+        """Return the position of a rank.
 
         Args:
             number: among the ranks of this process.
@@ -49,7 +49,8 @@ class Launch(NamedTuple):
 
 
 def plan(options: argparse.Namespace) -> Launch:
-    """What to start: by the options, or by the variables that builder's jobs and torchrun set.
+    """Return what to start: by the options, or by the variables that builder's jobs and torchrun
+    set.
 
     Raises ValueError if the variables contradict each other.
     """
@@ -84,7 +85,7 @@ def _from_variables() -> Launch:
 
 
 def _number(name: str, default: int) -> int:
-    """The number in an environment variable."""
+    """Return the number in an environment variable."""
     value = os.environ.get(name, "")
     if value and not value.isdigit():
         raise ValueError(f"{name}={value} is not a number")
@@ -93,13 +94,15 @@ def _number(name: str, default: int) -> int:
 
 def tasks_of_node() -> int:
     """Tasks per node, which Slurm writes as ``8(x2)``; 0 if unknown."""
-    text = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or ""
+    text = (
+        os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or ""
+    )
     found = re.match(r"\d+", text)
     return int(found[0]) if found else 0
 
 
 def count_gpus(limit_s: float) -> int:
-    """How many GPUs torch sees; 0 if this cannot be determined.
+    """Return how many GPUs torch sees; 0 if this cannot be determined.
 
     A new process counts them, because a process that has used CUDA cannot fork ranks that use it.
     """
@@ -107,7 +110,9 @@ def count_gpus(limit_s: float) -> int:
     command = [sys.executable, "-c", code]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdout=pipe, stderr=nothing, timeout=limit_s / 2, check=False)
+        done = subprocess.run(
+            command, stdout=pipe, stderr=nothing, timeout=limit_s / 2, check=False
+        )
     except (subprocess.TimeoutExpired, OSError):
         return 0
     words = done.stdout.split()

@@ -54,16 +54,16 @@ class Rank:
         return self.state is State.DONE
 
     def mark_done(self) -> None:
-        """Makes it DONE: later events are ignored."""
+        """Make it DONE: later events are ignored."""
         self.state = State.DONE
 
     def send(self, order: Item) -> None:
-        """Sends an order to it."""
+        """Send an order to it."""
         if self.link is not None:
             self.link.send(order)
 
     def stop(self) -> None:
-        """Kills it, on whichever node it is."""
+        """Kill it, on whichever node it is."""
         self.mark_done()
         if self.pid:
             end_process(self.pid)
@@ -71,14 +71,14 @@ class Rank:
             self.send({"stop": True})
 
     def connect(self, host: str, link: Link | None = None) -> None:
-        """Records that its unit has started it on a host."""
+        """Record that its unit has started it on a host."""
         self.host, self.link = host, link
         self.since = time.monotonic()
         if self.state is State.STARTING:
             self.state = State.WORKING
 
     def receive(self, event: Item) -> None:
-        """Applies one of its events (see ``examine.py``)."""
+        """Apply one of its events (see ``examine.py``)."""
         if self.done:
             return
         self.since = time.monotonic()
@@ -102,9 +102,13 @@ class Rank:
 
     @property
     def starts(self) -> bool:
-        """Whether it starts or imports the framework, which takes minutes on a parallel file system."""
+        """Whether it starts or imports the framework, which takes minutes on a parallel file
+        system.
+        """
         return self.step == "start" or self.step.endswith(".import")
 
     def silent(self, now: float, limit_s: float) -> bool:
-        """Whether it has sent no event for ``limit_s`` seconds, although it does not wait for other ranks."""
+        """Return whether it has sent no event for ``limit_s`` seconds, although it does not wait
+        for other ranks.
+        """
         return self.state not in (State.READY, State.DONE) and now - self.since > limit_s

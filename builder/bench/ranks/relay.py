@@ -21,7 +21,8 @@ def relay(options: argparse.Namespace, launch: Launch, folder: str) -> int:
     """Start this unit's rank, and pass its events to the launcher and the launcher's orders to it.
 
     Returns:
-        The exit code of this process, on all units the same: that of an error if the launcher sent none.
+        The exit code of this process, on all units the same: that of an error if the launcher sent
+            none.
     """
     longest_s = options.timeout + 2 * options.start_stall + _LATER_THAN_LAUNCHER_S
     deadline = time.monotonic() + longest_s
@@ -42,8 +43,8 @@ def relay(options: argparse.Namespace, launch: Launch, folder: str) -> int:
 def _connect(options: argparse.Namespace, launch: Launch) -> socket.socket | None:
     """Connect to the launcher; None: it cannot be reached.
 
-    Waits longer than the launcher waits for this unit. If one task of a job fails, srun and torchrun may
-    end all others, and the launcher needs the time to write its report.
+    Waits longer than the launcher waits for this unit. If one task of a job fails, srun and
+    torchrun may end all others, and the launcher needs the time to write its report.
     """
     address = (launch.address, launch.port)
     patience = time.monotonic() + 2 * options.start_stall

@@ -27,7 +27,7 @@ class Watchdog:
         self.agreed: bool | None = None
 
     def evaluate(self, now: float) -> None:
-        """Applies all rules once; the launcher calls this at least twice a second."""
+        """Apply all rules once; the launcher calls this at least twice a second."""
         late = [rank for rank in self.ranks if rank.silent(now, self._limit_s(rank))]
         if late:
             self.end_hung(late)
@@ -37,12 +37,14 @@ class Watchdog:
             self._agree(now)
 
     def _limit_s(self, rank: Rank) -> float:
-        """Return how long a rank may be silent. Cold imports from a parallel file system take minutes."""
+        """Return how long a rank may be silent. Cold imports from a parallel file system take
+        minutes.
+        """
         imports = rank.starts or rank.step == "imports"
         return float(self.options.start_stall if imports else self.options.stall)
 
     def _give_turns(self, now: float) -> None:
-        """Lets one rank of each node whose ranks are all READY measure alone."""
+        """Let one rank of each node whose ranks are all READY measure alone."""
         if any(rank.state is State.STARTING for rank in self.ranks):
             return  # its node is not known yet
         nodes: dict[str, list[Rank]] = {}
@@ -58,11 +60,13 @@ class Watchdog:
                 waiting[0].send({"turn": True})
 
     def _agree(self, now: float) -> None:
-        """Lets all ranks begin together, as soon as each of them is READY after its turn, or DONE.
+        """Let all ranks begin together, as soon as each of them is READY after its turn, or DONE.
 
         If one of them cannot take part, the others skip the collectives.
         """
-        if not all(rank.done or (rank.state is State.READY and rank.had_turn) for rank in self.ranks):
+        if not all(
+            rank.done or (rank.state is State.READY and rank.had_turn) for rank in self.ranks
+        ):
             return
         unable = [rank for rank in self.ranks if rank.done or not rank.fit]
         self.agreed = not unable
@@ -88,7 +92,7 @@ class Watchdog:
             rank.stop()
 
     def _causing(self, late: list[Rank]) -> list[Rank]:
-        """The ranks that others wait for; all of them if they wait for each other."""
+        """Return the ranks that others wait for; all of them if they wait for each other."""
         waited_for = [rank for rank in late if rank.state not in (State.READY, State.TOGETHER)]
         if waited_for:
             return waited_for
@@ -99,8 +103,12 @@ class Watchdog:
     def _report_hung(self, rank: Rank, seconds: float) -> None:
         who = ""
         if len(self.ranks) > 1:
-            who = f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
-        advice = "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
+            who = (
+                f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
+            )
+        advice = (
+            "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
+        )
         if rank.state is State.STARTING:
             advice = f"check that it was started, and that its node can reach {self.address}"
         if rank.state is State.TOGETHER:
@@ -108,7 +116,7 @@ class Watchdog:
         self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
-        """Handles a rank whose process or connection ended too early."""
+        """Handle a rank whose process or connection ended too early."""
         if rank.done:
             return
         rank.mark_done()
@@ -116,7 +124,7 @@ class Watchdog:
         self.add("process", "fail", f"{who}{seen} in {rank.step}", advice)
 
     def add(self, name: str, status: str, seen: str, advice: str) -> None:
-        """Adds a finding. An id appears once in a report, so a second one extends the first."""
+        """Add a finding. An id appears once in a report, so a second one extends the first."""
         for item in self.findings:
             if item["id"] == name:
                 item["seen"] += "; " + seen

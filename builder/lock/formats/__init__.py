@@ -58,7 +58,7 @@ def read_foreign(
     virtual: Mapping[str, str],
     root: Path | None = None,
 ) -> ForeignLock:
-    """Reads the packages of a foreign lock for one target.
+    """Read the packages of a foreign lock for one target.
 
     Args:
         path: the lock file.
@@ -71,13 +71,18 @@ def read_foreign(
         root: the project folder: a requirements file names no file outside of it; None: any.
 
     Raises:
-        LockError: the file is missing or damaged, is of an unknown or too new format, or has nothing for this
-            platform, Python, group or environment. The message names the file and, where known, line and key.
+        LockError: the file is missing or damaged, is of an unknown or too new format, or has
+            nothing for this platform, Python, group or environment. The message names the file and,
+            where known, line and key.
     """
     found = lock_format(path, read_text(path))
     if found is None or found == "conda-lock":
         command = export_command(path)
-        hint = f"export it: {command}" if command else f"known formats: {', '.join(sorted(TOOLS.values()))}"
+        hint = (
+            f"export it: {command}"
+            if command
+            else f"known formats: {', '.join(sorted(TOOLS.values()))}"
+        )
         if found is not None:
             hint = "name it NAME.yml: a lock of conda-lock is used as it is"
         raise LockError(f"{path}: not a lock file that builder reads under this name", hint)

@@ -25,7 +25,7 @@ RESTORE = "restore the file from version control, or lock again with the tool th
 
 
 def read_text(path: Path) -> str:
-    """The text of a lock file.
+    """Return the text of a lock file.
 
     Raises:
         LockError: the file is missing, is not text, or has more than 16 MiB.
@@ -33,7 +33,9 @@ def read_text(path: Path) -> str:
     try:
         raw = read_bytes(path)
     except FileNotFoundError:
-        raise LockError(f"{path}: no such lock file", "check the path in the recipe's 'lock:'") from None
+        raise LockError(
+            f"{path}: no such lock file", "check the path in the recipe's 'lock:'"
+        ) from None
     except OSError as e:
         raise LockError(
             f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
@@ -52,7 +54,9 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Returns the tables of a TOML file. Raises as :func:`read_text`, and for what is no TOML or too deep."""
+    """Return the tables of a TOML file. Raises as :func:`read_text`, and for what is no TOML or too
+    deep.
+    """
     try:
         return loads(read_text(path))
     except ValueError as e:
@@ -60,14 +64,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The data of a YAML file. Raises as :func:`read_text`, and for what is not YAML or beyond its limits."""
+    """Return the data of a YAML file. Raises as :func:`read_text`, and for what is not YAML or
+    beyond its limits.
+    """
     text = read_text(path)
     try:
         return load(text)
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
+        raise LockError(
+            f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE
+        ) from None
 
 
 class PackageMaker:
@@ -88,7 +96,7 @@ class PackageMaker:
         md5: str | None = None,
         dependencies: Mapping[str, str] | None = None,
     ) -> LockedPackage:
-        """A package whose URL has no credentials and whose fields may become file names.
+        """Return a package whose URL has no credentials and whose fields may become file names.
 
         A wheel without a web address gets one in find-links folders.
 
@@ -116,7 +124,7 @@ class PackageMaker:
             raise self.error(e.message, e.hint) from None
 
     def no_hash(self, name: str, url: str) -> LockError:
-        """The error for a package without a hash."""
+        """Return the error for a package without a hash."""
         return self.error(
             f"package {name}: {_last(url)} has no sha256",
             "without a hash a download cannot be verified: lock with an index that has hashes (simple API, "
@@ -124,12 +132,12 @@ class PackageMaker:
         )
 
     def error(self, message: str, hint: str = RESTORE) -> LockError:
-        """An error that names the file."""
+        """Return an error that names the file."""
         return LockError(f"{self._path}: {message}", hint)
 
 
 def _last(url: str) -> str:
-    """The file name at the end of a URL or path."""
+    """Return the file name at the end of a URL or path."""
     place = url.partition("#")[0]
     if "://" in url:
         place = place.partition("?")[0]
@@ -137,6 +145,6 @@ def _last(url: str) -> str:
 
 
 def glibc_of(virtual: Mapping[str, str]) -> int:
-    """The x of the target's glibc 2.x, from its virtual packages; 28 if they do not say."""
+    """Return the x of the target's glibc 2.x, from its virtual packages; 28 if they do not say."""
     match = re.match(r"2\.(\d+)", virtual.get("__glibc", ""))
     return int(match[1]) if match else 28

@@ -1,4 +1,6 @@
-"""Explicit lists of conda packages: ``conda list --explicit --md5``, ``conda-lock render``, pixi's export."""
+"""Explicit lists of conda packages: ``conda list --explicit --md5``, ``conda-lock render``, pixi's
+export.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _ARCHIVE = re.compile(r"(.+)-([^-]+)-([^-]+?)(?:\.conda|\.tar\.bz2)")
 
 
 def read_explicit(path: Path, platform: str) -> ForeignLock:
-    """The packages of an ``@EXPLICIT`` list, in its order: conda links in this order.
+    """Return the packages of an ``@EXPLICIT`` list, in its order: conda links in this order.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`; also for a package without a hash.
@@ -54,7 +56,9 @@ def _package(line: str, here: str, platform: str) -> LockedPackage:
     filename = unquote(urlsplit(url).path).rsplit("/", 1)[-1] if "://" in url else url
     match = _ARCHIVE.fullmatch(filename)
     if match is None or "://" not in url:
-        raise LockError(f"{here}: not the URL of a conda package: {line[:200]!r}", "write the list again")
+        raise LockError(
+            f"{here}: not the URL of a conda package: {line[:200]!r}", "write the list again"
+        )
     sha256, md5 = _SHA256.fullmatch(fragment), _MD5.fullmatch(fragment)
     maker = PackageMaker(Path(here), platform)
     if not sha256 and not md5:

@@ -29,11 +29,11 @@ DEFAULT = "default"
 
 
 def read_pixi(path: Path, platform: str, environment: str | None) -> ForeignLock:
-    """The packages of one environment of a ``pixi.lock`` for one platform.
+    """Return the packages of one environment of a ``pixi.lock`` for one platform.
 
     Raises:
-        LockError: as :func:`builder.lock.formats.read_foreign`; also if the environment has a conda package
-            that pixi builds from source.
+        LockError: as :func:`builder.lock.formats.read_foreign`; also if the environment has a conda
+            package that pixi builds from source.
     """
     lock = _parsed(path)
     found = dict(lock.environments())
@@ -55,7 +55,7 @@ def read_pixi(path: Path, platform: str, environment: str | None) -> ForeignLock
 
 
 def _parsed(path: Path) -> Any:
-    """The file as rattler reads it, within builder's limits."""
+    """Return the file as rattler reads it, within builder's limits."""
     read_yaml(path)  # rattler's reader has no limits
     from rattler import LockFile
 
@@ -66,7 +66,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _platform(path: Path, environment: str, chosen: Environment, platform: str) -> LockPlatform:
-    """The platform of the file that the target is.
+    """Return the platform of the file that the target is.
 
     Since version 7 a file may have several with one subdir, each for other machines.
     """
@@ -97,7 +97,7 @@ class _PixiReader:
         self._maker = PackageMaker(path, platform)
 
     def read(self, package: PixiPackage) -> Found:
-        """A package of the file."""
+        """Return a package of the file."""
         from rattler.lock.package import CondaLockedSourcePackage, PypiLockedPackage
 
         if isinstance(package, CondaLockedSourcePackage):
@@ -124,7 +124,7 @@ class _PixiReader:
         )
 
     def _wheel(self, package: PypiLockedPackage) -> LockedPackage | Spec:
-        """A wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
+        """Return a wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
         url, _, fragment = package.location.removeprefix("direct+").partition("#")
         sha256 = _hashes(package)[0] or fragment.partition("sha256=")[2]
         if sha256:
@@ -138,7 +138,7 @@ class _PixiReader:
         return Spec(f"{name} @ {url}", name, str(self._path))
 
     def _source(self, package: PypiLockedPackage) -> SourceSpec:
-        """A PyPI package that must be built."""
+        """Return a PyPI package that must be built."""
         url, name, here = package.location.removeprefix("direct+"), package.name, str(self._path)
         sha256 = _hashes(package)[0] or ""
         if url.startswith("git+"):
@@ -153,7 +153,9 @@ def _git(name: str, url: str, here: str, maker: PackageMaker) -> SourceSpec:
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     fragment = parse_qs(parts.fragment)
-    commit = parts.fragment if GIT_HASH.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
+    commit = (
+        parts.fragment if GIT_HASH.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
+    )
     if not GIT_HASH.fullmatch(commit):
         raise maker.error(f"package {name}: its git URL has no commit: {url[:200]!r}")
     subdirectory = (query.get("subdirectory") or fragment.get("subdirectory") or [""])[-1]
@@ -176,7 +178,9 @@ def _hashes(package: PixiPackage) -> tuple[str | None, str | None]:
 
 
 def _requirements(requires_dist: Sequence[str]) -> dict[str, str]:
-    """The names that a wheel needs without its extras: pip installs these first. Other markers stay open."""
+    """Return the names that a wheel needs without its extras: pip installs these first. Other
+    markers stay open.
+    """
     names: dict[str, str] = {}
     for text in requires_dist:
         match = re.match(r"[A-Za-z0-9][\w.-]*", text)

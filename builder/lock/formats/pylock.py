@@ -1,4 +1,6 @@
-"""``pylock.toml`` (PEP 751). The package ``packaging`` reads it and selects what a target installs."""
+"""``pylock.toml`` (PEP 751). The package ``packaging`` reads it and selects what a target
+installs.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,10 @@ _Selected = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | Pack
 def read_pylock(
     path: Path, platform: str, python: str, groups: Sequence[str], virtual: Mapping[str, str]
 ) -> ForeignLock:
-    """The packages of a ``pylock.toml`` for one target.
+    """Return the packages of a ``pylock.toml`` for one target.
 
-    ``main`` stands for the file's default groups. Any other group is a dependency group or an extra.
+    ``main`` stands for the file's default groups. Any other group is a dependency group or an
+    extra.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`.
@@ -50,7 +53,9 @@ def read_pylock(
     offered = sorted({MAIN, *named, *extras})
     for group in groups:
         if group not in offered and group not in defaults:
-            raise LockError(f"{path}: there is no group or extra {group!r}", choices(group, offered))
+            raise LockError(
+                f"{path}: there is no group or extra {group!r}", choices(group, offered)
+            )
     chosen = [group for group in groups if group != MAIN]
     if not groups or MAIN in groups:
         chosen += defaults
@@ -81,7 +86,7 @@ def read_pylock(
 
 
 def parsed(path: Path) -> Pylock:
-    """The file as ``packaging`` reads it.
+    """Return the file as ``packaging`` reads it.
 
     Raises:
         LockError: it is not a ``pylock.toml``, or of a newer version.
@@ -101,13 +106,17 @@ class _PylockReader:
         self._maker = PackageMaker(path, platform)
 
     def read(self, package: Package, selected: _Selected) -> LockedPackage | SourceSpec:
-        """A package of the file: a wheel, or a source that must be built."""
-        if isinstance(selected, PackageWheel | PackageArchive) and _file_name(selected).endswith(".whl"):
+        """Return a package of the file: a wheel, or a source that must be built."""
+        if isinstance(selected, PackageWheel | PackageArchive) and _file_name(selected).endswith(
+            ".whl"
+        ):
             return self._wheel(package, selected)
         name, where = package.name, str(self._path)
         if isinstance(selected, PackageSdist):
             url = selected.url or selected.path or ""
-            return SourceSpec("sdist", name, url, sha256=selected.hashes.get("sha256", ""), where=where)
+            return SourceSpec(
+                "sdist", name, url, sha256=selected.hashes.get("sha256", ""), where=where
+            )
         folder = selected.subdirectory or ""  # type: ignore[union-attr]  # a wheel is none of these
         if isinstance(selected, PackageDirectory):
             is_editable = bool(selected.editable)
@@ -134,7 +143,9 @@ class _PylockReader:
         version = str(package.version or name.split("-")[1])
         names = (item.get("name") for item in package.dependencies or ())
         needs = {name: "" for name in names if isinstance(name, str)}
-        return self._maker.make("pip", package.name, version, url, sha256=sha256, dependencies=needs)
+        return self._maker.make(
+            "pip", package.name, version, url, sha256=sha256, dependencies=needs
+        )
 
 
 def _file_name(selected: PackageWheel | PackageArchive) -> str:

@@ -24,10 +24,12 @@ from builder.redact import redact
 def read_requirements(
     path: Path, platform: str, python: str, groups: Sequence[str], root: Path | None = None
 ) -> ForeignLock:
-    """The requirements of a file whose markers are true for the target. It names no file outside of ``root``.
+    """Return the requirements of a file whose markers are true for the target. It names no file
+    outside of ``root``.
 
     Raises:
-        LockError: as :func:`builder.lock.formats.read_foreign`; also if a requirement is not pinned.
+        LockError: as :func:`builder.lock.formats.read_foreign`; also if a requirement is not
+            pinned.
     """
     for group in groups:
         if group != MAIN:
@@ -52,7 +54,8 @@ def read_pins(
         root: the project folder; None: the folder of the file.
 
     Raises:
-        LockError: a line is no requirement, is not pinned, or names something outside of the project.
+        LockError: a line is no requirement, is not pinned, or names something outside of the
+            project.
     """
     section = PipSection(path, root or path.parent, is_lock=True)
     try:
@@ -79,7 +82,9 @@ class _RequirementsReader:
         self._pins: dict[str, Spec] = {}
 
     def requirement(self, spec: Spec) -> LockedPackage | Spec | None:
-        """A requirement with a version, or with the URL of a wheel; None if it is not for the target."""
+        """Return a requirement with a version, or with the URL of a wheel; None if it is not for
+        the target.
+        """
         requirement = Requirement(spec.text)
         if not self._applies(requirement.marker, spec.where):
             return None
@@ -101,7 +106,7 @@ class _RequirementsReader:
         return Spec(f"{spec.name} @ {url}", spec.name, spec.where, hashes=hashes)
 
     def source(self, source: SourceSpec) -> SourceSpec | None:
-        """A requirement that has to be built; None if it is not for the target."""
+        """Return a requirement that has to be built; None if it is not for the target."""
         if not self._applies(source.marker, source.where):
             return None
         if source.kind == "git" and not GIT_HASH.fullmatch(source.revision):
@@ -111,7 +116,9 @@ class _RequirementsReader:
             )
         url = source.url
         if "://" not in url:  # relative to the project; in a lock to the folder of the lock
-            url = os.path.relpath(self._section.root.absolute() / url, self._section.path.parent.absolute())
+            url = os.path.relpath(
+                self._section.root.absolute() / url, self._section.path.parent.absolute()
+            )
         return replace(source, url=url)
 
     def _pin(self, spec: Spec, requirement: Requirement, hashes: tuple[str, ...]) -> Spec | None:
@@ -137,5 +144,6 @@ class _RequirementsReader:
             return applies(marker, *self._target)
         except (ValueError, UndefinedEnvironmentName, RecursionError) as e:
             raise LockError(
-                f"{where}: the marker cannot be evaluated: {str(marker)[:200]!r}", f"correct it: {e}"
+                f"{where}: the marker cannot be evaluated: {str(marker)[:200]!r}",
+                f"correct it: {e}",
             ) from None

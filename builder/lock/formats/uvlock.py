@@ -1,7 +1,7 @@
 """``uv.lock``. uv decides what a target installs, and the lock file says where its files are.
 
-A lock of uv has several versions of a package for different markers, extras and groups that exclude each
-other. uv's own command walks through it, without network; its pins are looked up in the lock::
+A lock of uv has several versions of a package for different markers, extras and groups that exclude
+each other. uv's own command walks through it, without network; its pins are looked up in the lock::
 
     uv export --frozen --group dev     torch==2.7.1+cu128 ; sys_platform != 'darwin'  --hash=...
     uv.lock                            [[package]] torch 2.7.1+cu128, its wheels: URL and hash of each
@@ -42,11 +42,12 @@ def read_uv(
     virtual: Mapping[str, str],
     root: Path | None = None,
 ) -> ForeignLock:
-    """The packages of a ``uv.lock`` for one target; the ``pyproject.toml`` must lie beside it.
+    """Return the packages of a ``uv.lock`` for one target; the ``pyproject.toml`` must lie beside
+    it.
 
-    ``main`` stands for the project itself, if it has a build-system, and its dependencies. Any other group is
-    a dependency group or an extra of the project; the default groups of uv are not taken unless they are
-    named.
+    ``main`` stands for the project itself, if it has a build-system, and its dependencies. Any
+    other group is a dependency group or an extra of the project; the default groups of uv are not
+    taken unless they are named.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`.
@@ -57,7 +58,9 @@ def read_uv(
     offered = sorted({MAIN, *named, *extras})
     for group in groups:
         if group not in offered:
-            raise LockError(f"{path}: there is no group or extra {group!r}", choices(group, offered))
+            raise LockError(
+                f"{path}: there is no group or extra {group!r}", choices(group, offered)
+            )
     chosen = list(dict.fromkeys(groups)) or [MAIN]
     pins, _ = read_pins(path, _exported(path, chosen, named, extras), platform, python, root)
     files = _UvFiles(path, platform, data, wheel_tags(platform, glibc_of(virtual), python))
@@ -70,7 +73,7 @@ def read_uv(
 
 
 def _project(path: Path) -> dict[str, Any]:
-    """The ``pyproject.toml`` beside the lock."""
+    """Return the ``pyproject.toml`` beside the lock."""
     place = path.parent / "pyproject.toml"
     if not place.is_file():
         raise LockError(
@@ -86,7 +89,9 @@ def _project(path: Path) -> dict[str, Any]:
 
 
 def _groups(project: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The dependency groups (with uv's older ``dev-dependencies``) and the extras of a project."""
+    """Return the dependency groups (with uv's older ``dev-dependencies``) and the extras of a
+    project.
+    """
     named = [str(name) for name in project.get("dependency-groups") or {}]
     settings = project.get("tool") or {}
     uv = settings.get("uv") if isinstance(settings, dict) else None
@@ -97,8 +102,10 @@ def _groups(project: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return named, extras
 
 
-def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: Sequence[str]) -> str:
-    """The pins of the chosen groups, with their markers, as uv exports them."""
+def _exported(
+    path: Path, chosen: Sequence[str], named: Sequence[str], extras: Sequence[str]
+) -> str:
+    """Return the pins of the chosen groups, with their markers, as uv exports them."""
     command = [uv_program(), "export", "--frozen", "--offline", "--no-config", "--quiet"]
     command += ["--no-default-groups", "--no-header", "--no-annotate"]
     if MAIN not in chosen:
@@ -121,7 +128,9 @@ def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: S
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LockError(f"{path}: uv did not read this lock within {_TIME_LIMIT_S} s", RESTORE) from None
+        raise LockError(
+            f"{path}: uv did not read this lock within {_TIME_LIMIT_S} s", RESTORE
+        ) from None
     if done.returncode:
         reason = re.sub(r"(?m)^\s*(error|cause):\s*", "", redact(done.stderr)).strip()
         raise LockError(
@@ -133,7 +142,9 @@ def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: S
 class _UvFiles:
     """Finds the file of a pin in the lock."""
 
-    def __init__(self, path: Path, platform: str, data: Mapping[str, Any], tags: Sequence[Tag]) -> None:
+    def __init__(
+        self, path: Path, platform: str, data: Mapping[str, Any], tags: Sequence[Tag]
+    ) -> None:
         self._path = path
         self._maker = PackageMaker(path, platform)
         self._platform = platform
@@ -144,7 +155,8 @@ class _UvFiles:
             self._entries.setdefault(key, []).append(entry)
 
     def find(self, pin: Found) -> Found:
-        """The best wheel of a pin; its sdist if no wheel fits; the pin itself if the lock has no hash.
+        """Return the best wheel of a pin; its sdist if no wheel fits; the pin itself if the lock
+        has no hash.
 
         Raises:
             LockError: the lock has no file for the target.
@@ -158,16 +170,24 @@ class _UvFiles:
         # Two indexes may have the same version: the hashes say which one uv means.
         entry = next((e for e in entries if not pin.hashes or set(pin.hashes) & _hashes(e)), None)
         if entry is None:
-            raise self._maker.error(f"package {pin.text}: uv names it, but the lock does not have it")
+            raise self._maker.error(
+                f"package {pin.text}: uv names it, but the lock does not have it"
+            )
         wheel, sdist = best_wheel(_files(entry, "wheels"), self._ranks), entry.get("sdist")
         if wheel is not None:
             url, sha256 = _place(wheel), _sha256(wheel)
             if not sha256:
                 return Spec(f"{pin.name} @ {url}", pin.name, str(self._path))
-            needs = {str(item["name"]): "" for item in _files(entry, "dependencies") if "name" in item}
-            return self._maker.make("pip", pin.name, version, url, sha256=sha256, dependencies=needs)
+            needs = {
+                str(item["name"]): "" for item in _files(entry, "dependencies") if "name" in item
+            }
+            return self._maker.make(
+                "pip", pin.name, version, url, sha256=sha256, dependencies=needs
+            )
         if isinstance(sdist, dict):
-            return SourceSpec("sdist", pin.name, _place(sdist), sha256=_sha256(sdist), where=str(self._path))
+            return SourceSpec(
+                "sdist", pin.name, _place(sdist), sha256=_sha256(sdist), where=str(self._path)
+            )
         raise self._maker.error(
             f"{pin.name} {version}: no wheel for {self._platform} and this Python, and no sdist",
             "choose another Python or base (its glibc may be too old), or another version",

@@ -2,8 +2,8 @@
 
 All numbers are little-endian.
 
-A file system is a superblock and the parts that it points at, here in the order in which builder writes
-them::
+A file system is a superblock and the parts that it points at, here in the order in which builder
+writes them::
 
     superblock
     data blocks         files in blocks, each compressed alone; the last one of a file may be shorter
@@ -14,9 +14,10 @@ them::
     id table            the uids and gids; inodes hold an index into it
     padding to 4 KiB
 
-The two tables of inodes and directories, and the entries of the last two, lie in *metadata blocks*: 8 KiB of
-content, compressed, with its stored length in front. Something in such a table is addressed by a *reference*:
-the position of its metadata block, relative to the table, and the offset in the uncompressed block.
+The two tables of inodes and directories, and the entries of the last two, lie in *metadata blocks*:
+8 KiB of content, compressed, with its stored length in front. Something in such a table is
+addressed by a *reference*: the position of its metadata block, relative to the table, and the
+offset in the uncompressed block.
 """
 
 from __future__ import annotations

@@ -34,13 +34,13 @@ class InflatedTable:
         self._starts: list[int] = []
 
     def add(self, position: int, data: bytes) -> None:
-        """Adds the content of the block at a position of the stored table."""
+        """Add the content of the block at a position of the stored table."""
         self._positions.append(position)
         self._starts.append(len(self.data))
         self.data += data
 
     def locate(self, block: int, offset: int) -> int:
-        """Where an offset in the block at a position is in ``data``."""
+        """Return where an offset in the block at a position is in ``data``."""
         i = bisect.bisect_left(self._positions, block)
         if i == len(self._positions) or self._positions[i] != block:
             raise ValueError("a reference to a missing block")
@@ -81,7 +81,7 @@ class Inode(NamedTuple):
 
 
 def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: str = "") -> Inode:
-    """The inode at a reference: ``block << 16 | offset``.
+    """Return the inode at a reference: ``block << 16 | offset``.
 
     Args:
         table: the inode table.
@@ -121,11 +121,13 @@ def _directory_body(table: InflatedTable, kind: InodeType, at: int) -> Listing:
         block, _, size, offset, _ = DIRECTORY_INODE.unpack_from(table.data, at)
     else:
         _, size, block, _, _, offset, _ = LONG_DIRECTORY_INODE.unpack_from(table.data, at)
-    return Listing(block, offset, size - 3)  # the format counts "." and "..", which are not in the listing
+    return Listing(
+        block, offset, size - 3
+    )  # the format counts "." and "..", which are not in the listing
 
 
 def _file_body(table: InflatedTable, kind: InodeType, at: int) -> tuple[int, Data]:
-    """A file's size, and where its content is."""
+    """Return a file's size, and where its content is."""
     if kind is InodeType.FILE:
         start, fragment, offset, size = FILE_INODE.unpack_from(table.data, at)
         return size, Data(start, fragment, offset, at + FILE_INODE.size)
@@ -148,7 +150,7 @@ def _device_number(table: InflatedTable, at: int) -> int:
 
 
 def read_listing(table: InflatedTable, listing: Listing) -> Iterator[tuple[str, int]]:
-    """The names in a directory, each with the reference of its inode.
+    """Yield the names in a directory, each with the reference of its inode.
 
     Args:
         table: the directory table.

@@ -63,11 +63,13 @@ class Squashfs:
         size: the bytes that it may have; None: up to the end of the file.
 
     Raises:
-        ImageError: it is not a squashfs, is damaged, or has a version or compression that builder does not
-            read.
+        ImageError: it is not a squashfs, is damaged, or has a version or compression that builder
+            does not read.
     """
 
-    def __init__(self, path: Path, offset: int = 0, name: str = "", size: int | None = None) -> None:
+    def __init__(
+        self, path: Path, offset: int = 0, name: str = "", size: int | None = None
+    ) -> None:
         self._offset = offset
         self._name = name or str(path)
         self._zstd = zstandard.ZstdDecompressor(max_window_size=_CODEC_MEMORY)
@@ -89,17 +91,22 @@ class Squashfs:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._file.close()
 
     def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
-        """All members and their content: each directory before its entries, which are sorted by name.
+        """Yield all members and their content: each directory before its entries, which are sorted
+        by name.
 
-        The root directory comes first, with an empty path. Device nodes other than whiteouts are left out.
+        The root directory comes first, with an empty path. Device nodes other than whiteouts are
+        left out.
 
-        The walk begins with the reference of one inode. The inode of a directory leads to its listing, and
-        the listing to the references of the entries, which are put on a stack::
+        The walk begins with the reference of one inode. The inode of a directory leads to its
+        listing, and the listing to the references of the entries, which are put on a stack::
 
             reference  ->  inode table: directory "a"  ->  directory table: b -> reference, c -> reference
                                                                             |
@@ -108,13 +115,14 @@ class Squashfs:
                                 v
                            data blocks, and a range of a fragment
 
-        The invariant: an inode number is one file or directory. So a number that was seen before is another
-        name of a file, which becomes a hard link to the first name. A directory cannot have two names; a file
-        system in which one does could send the walk in circles, and is refused as damaged.
+        The invariant: an inode number is one file or directory. So a number that was seen before is
+        another name of a file, which becomes a hard link to the first name. A directory cannot have
+        two names; a file system in which one does could send the walk in circles, and is refused as
+        damaged.
 
         Args:
-            below: only this directory and what is in it; no members when it does not exist or is not a
-                directory.
+            below: only this directory and what is in it; no members when it does not exist or is
+                not a directory.
 
         Raises:
             ImageError: the file system is damaged.
@@ -146,14 +154,14 @@ class Squashfs:
             yield member, self._content(member, place) if isinstance(place, Data) else iter(())
 
     def _children(self, path: str, listing: Listing, tally: Tally) -> Iterator[tuple[str, int]]:
-        """The paths in a directory, each with the reference of its inode."""
+        """Yield the paths in a directory, each with the reference of its inode."""
         for name, reference in read_listing(self._directories, listing):
             child = f"{path}/{name}" if path else name
             tally.add_path(child)
             yield child, reference
 
     def _find_directory(self, path: str) -> int | None:
-        """The reference of a directory's inode; None when the path is not a directory."""
+        """Return the reference of a directory's inode; None when the path is not a directory."""
         reference = self._superblock.root
         with self._damage_named(path):
             for part in path.split("/") if path else ():
@@ -189,11 +197,13 @@ class Squashfs:
             )
         if block.block_size not in BLOCK_SIZES:
             raise ImageError(
-                f"{self._name}: the squashfs is damaged: blocks of {block.block_size} bytes", _DAMAGED
+                f"{self._name}: the squashfs is damaged: blocks of {block.block_size} bytes",
+                _DAMAGED,
             )
         if block.size > self._end:
             raise ImageError(
-                f"{self._name} is cut short: {self._end} bytes of a squashfs of {block.size}", _DAMAGED
+                f"{self._name} is cut short: {self._end} bytes of a squashfs of {block.size}",
+                _DAMAGED,
             )
         self._end = block.size
         return block
@@ -212,7 +222,9 @@ class Squashfs:
         following = [block.id_table]
         following += [block.fragment_table] if block.fragment_count else []
         following += [block.export_table] if block.export_table != NO_TABLE else []
-        end = min(INDEX_ENTRY.unpack(self._read_at(index, INDEX_ENTRY.size))[0] for index in following)
+        end = min(
+            INDEX_ENTRY.unpack(self._read_at(index, INDEX_ENTRY.size))[0] for index in following
+        )
         self._inodes = self._read_metadata_table(block.inode_table, block.directory_table)
         self._directories = self._read_metadata_table(block.directory_table, end)
 
@@ -225,17 +237,19 @@ class Squashfs:
         return _DamageNamed(self._name, path)
 
     def _inflate(self, data: bytes, most: int) -> bytes:
-        """Inflates a block.
+        """Inflate a block.
 
-        One byte more than allowed is asked for: then a block that has more is noticed, and one that has as
-        many as allowed comes to its end.
+        One byte more than allowed is asked for: then a block that has more is noticed, and one that
+        has as many as allowed comes to its end.
 
         Raises:
             ValueError: it has more bytes than a block may have, or no end.
         """
         if self._superblock.compressor == ZSTD:
             stated = zstandard.get_frame_parameters(data).content_size
-            if most < stated < zstandard.CONTENTSIZE_ERROR:  # a size that is stated overrides the limit
+            if (
+                most < stated < zstandard.CONTENTSIZE_ERROR
+            ):  # a size that is stated overrides the limit
                 raise ValueError(f"a block of {stated} bytes, at most {most} are allowed")
             return self._zstd.decompress(data, max_output_size=most)
         decompressor = isal_zlib.decompressobj()
@@ -245,7 +259,7 @@ class Squashfs:
         return content
 
     def _read_metadata_block(self, position: int) -> tuple[bytes, int]:
-        """The content of a metadata block, and where the next one begins."""
+        """Return the content of a metadata block, and where the next one begins."""
         (head,) = METADATA_LENGTH.unpack(self._read_at(position, METADATA_LENGTH.size))
         size = head & ~UNCOMPRESSED_METADATA
         if not 0 < size <= METADATA_SIZE:
@@ -257,7 +271,9 @@ class Squashfs:
         return data, start + size
 
     def _read_lookup_table(self, index: int, count: int, width: int) -> Iterator[bytes]:
-        """The blocks of a table of entries of one size, from the list of their positions at ``index``."""
+        """Yield the blocks of a table of entries of one size, from the list of their positions at
+        ``index``.
+        """
         left = count * width
         if left > MAX_TABLE:
             raise ValueError(f"a table of {left} bytes, at most {MAX_TABLE} are allowed")
@@ -291,7 +307,9 @@ class Squashfs:
             lengths = self._inodes.data[place.lengths_at : place.lengths_at + 4 * blocks]
             for (length,) in struct.iter_unpack("<I", lengths):
                 wanted = min(left, block_size)
-                data = self._read_block(position, length) if length else bytes(wanted)  # no length: a hole
+                data = (
+                    self._read_block(position, length) if length else bytes(wanted)
+                )  # no length: a hole
                 if len(data) != wanted:
                     raise ValueError("a block of the wrong size")
                 position += length & ~UNCOMPRESSED_BLOCK
@@ -300,7 +318,9 @@ class Squashfs:
             if left:
                 raise ValueError("blocks are missing")
             if in_fragment:
-                data = self._read_fragment(place.fragment)[place.offset : place.offset + in_fragment]
+                data = self._read_fragment(place.fragment)[
+                    place.offset : place.offset + in_fragment
+                ]
                 if len(data) != in_fragment:
                     raise ValueError("a fragment that is too short")
                 yield data
@@ -310,14 +330,20 @@ class Squashfs:
         if size > self._superblock.block_size:
             raise ValueError(f"a stored block of {size} bytes")
         data = self._read_at(position, size)
-        return data if length & UNCOMPRESSED_BLOCK else self._inflate(data, self._superblock.block_size)
+        return (
+            data
+            if length & UNCOMPRESSED_BLOCK
+            else self._inflate(data, self._superblock.block_size)
+        )
 
     def _read_fragment(self, number: int) -> bytes:
         data = self._fragment_cache.get(number)
         if data is not None:
             self._fragment_cache.move_to_end(number)
             return data
-        position, length, _ = FRAGMENT_ENTRY.unpack_from(self._fragments, number * FRAGMENT_ENTRY.size)
+        position, length, _ = FRAGMENT_ENTRY.unpack_from(
+            self._fragments, number * FRAGMENT_ENTRY.size
+        )
         data = self._fragment_cache[number] = self._read_block(position, length)
         if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
             self._fragment_cache.popitem(last=False)
@@ -337,8 +363,13 @@ class _DamageNamed:
         pass
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if isinstance(value, _DAMAGE):
             where = f" at {shown_path('/' + self._path)}" if self._path else ""
-            raise ImageError(f"{self._name}: the squashfs is damaged{where}: {value}", _DAMAGED) from None
+            raise ImageError(
+                f"{self._name}: the squashfs is damaged{where}: {value}", _DAMAGED
+            ) from None

@@ -66,7 +66,9 @@ class NewInode:
 
 
 class MetadataTable:
-    """A table in metadata blocks: 8 KiB of content each, compressed, with the stored length in front."""
+    """A table in metadata blocks: 8 KiB of content each, compressed, with the stored length in
+    front.
+    """
 
     def __init__(self, compress: Compress) -> None:
         self._compress = compress
@@ -75,17 +77,19 @@ class MetadataTable:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the next byte goes: the position of its stored block, and the offset in the block."""
+        """Where the next byte goes: the position of its stored block, and the offset in the
+        block.
+        """
         return len(self._stored), len(self._pending)
 
     def write(self, data: bytes) -> None:
-        """Appends content."""
+        """Append content."""
         self._pending += data
         while len(self._pending) >= METADATA_SIZE:
             self._flush()
 
     def finish(self) -> bytes:
-        """The stored table."""
+        """Return the stored table."""
         if self._pending:
             self._flush()
         return bytes(self._stored)
@@ -106,12 +110,12 @@ class LookupTable:
 
     data: bytes
     index: int
-    """Position of the list of positions, from the beginning of the file system; the superblock points at
-    it."""
+    """Position of the list of positions, from the beginning of the file system; the superblock
+    points at it."""
 
     @classmethod
     def of(cls, entries: Iterable[bytes], position: int, compress: Compress) -> LookupTable:
-        """The table of these entries, which will lie at a position of the file system."""
+        """Return the table of these entries, which will lie at a position of the file system."""
         data = b"".join(entries)
         blocks, positions = bytearray(), bytearray()
         for start in range(0, len(data), METADATA_SIZE):
@@ -125,9 +129,10 @@ class LookupTable:
 class TreeTables:
     """The inode and directory tables of a tree.
 
-    A directory's listing holds the places of its children's inodes, and its own inode the place of the
-    listing. So the tree is written from the leaves up: children, listing, inode. Inode numbers are assigned
-    before, in the same order. For ``/a`` with the file ``b`` in it, and the file ``/c``::
+    A directory's listing holds the places of its children's inodes, and its own inode the place of
+    the listing. So the tree is written from the leaves up: children, listing, inode. Inode numbers
+    are assigned before, in the same order. For ``/a`` with the file ``b`` in it, and the file
+    ``/c``::
 
         number   inode table     directory table
         1        file b
@@ -174,7 +179,9 @@ class TreeTables:
             kind, body = node.kind, _special(node)
         uid, gid = self._id_index(node.uid), self._id_index(node.gid)
         node.where = self.inodes.position
-        self.inodes.write(INODE_HEADER.pack(kind, node.mode, uid, gid, node.mtime, node.number) + body)
+        self.inodes.write(
+            INODE_HEADER.pack(kind, node.mode, uid, gid, node.mtime, node.number) + body
+        )
 
     def _id_index(self, number: int) -> int:
         if number not in self._id_indexes:
@@ -183,7 +190,7 @@ class TreeTables:
         return self._id_indexes[number]
 
     def _directory(self, node: NewInode, parent: int) -> tuple[InodeType, bytes]:
-        """Writes a directory's listing, and returns its inode's type and body."""
+        """Write a directory's listing, and returns its inode's type and body."""
         block, offset = self.directories.position
         size, index = self._write_listing(sorted(node.children.items()))
         links = 2 + sum(child.kind is InodeType.DIRECTORY for child in node.children.values())
@@ -194,11 +201,11 @@ class TreeTables:
         return InodeType.LONG_DIRECTORY, body + b"".join(index)
 
     def _write_listing(self, entries: Sequence[tuple[bytes, NewInode]]) -> tuple[int, list[bytes]]:
-        """Writes the entries of a directory in runs that share a header.
+        """Write the entries of a directory in runs that share a header.
 
         Returns:
-            The size of the listing in bytes, and the index: an entry for the first run of each further
-            metadata block, so that a lookup can skip blocks.
+            The size of the listing in bytes, and the index: an entry for the first run of each
+            further metadata block, so that a lookup can skip blocks.
         """
         size = done = 0
         index: list[bytes] = []
@@ -218,9 +225,9 @@ class TreeTables:
     def _run(self, entries: Sequence[tuple[bytes, NewInode]]) -> tuple[int, bytes]:
         """As many of the entries as one header can describe: their count, and the header with them.
 
-        Their inodes lie in one metadata block, and their inode numbers are near the first one's. A run does
-        not begin another entry beyond the end of its metadata block, so that the index can point at the
-        beginning of runs.
+        Their inodes lie in one metadata block, and their inode numbers are near the first one's. A
+        run does not begin another entry beyond the end of its metadata block, so that the index can
+        point at the beginning of runs.
         """
         first = entries[0][1]
         assert first.where is not None
@@ -234,7 +241,9 @@ class TreeTables:
                 break
             if count and start + len(run) > METADATA_SIZE:
                 break
-            run += DIRECTORY_ENTRY.pack(child.where[1], difference, child.kind, len(name) - 1) + name
+            run += (
+                DIRECTORY_ENTRY.pack(child.where[1], difference, child.kind, len(name) - 1) + name
+            )
             count += 1
         return count, DIRECTORY_HEADER.pack(count - 1, first.where[0], first.number) + run
 
@@ -242,13 +251,17 @@ class TreeTables:
 def _file(node: NewInode) -> tuple[InodeType, bytes]:
     lengths = struct.pack(f"<{len(node.blocks)}I", *node.blocks)
     if node.links > 1 or node.start > NONE or node.size > NONE:
-        body = LONG_FILE_INODE.pack(node.start, node.size, 0, node.links, node.fragment, node.offset, NONE)
+        body = LONG_FILE_INODE.pack(
+            node.start, node.size, 0, node.links, node.fragment, node.offset, NONE
+        )
         return InodeType.LONG_FILE, body + lengths
-    return InodeType.FILE, FILE_INODE.pack(node.start, node.fragment, node.offset, node.size) + lengths
+    return InodeType.FILE, FILE_INODE.pack(
+        node.start, node.fragment, node.offset, node.size
+    ) + lengths
 
 
 def _special(node: NewInode) -> bytes:
-    """The body of the inode of a symlink, whiteout or FIFO."""
+    """Return the body of the inode of a symlink, whiteout or FIFO."""
     if node.kind is InodeType.SYMLINK:
         return SYMLINK_INODE.pack(node.links, len(node.target)) + node.target
     if node.kind is InodeType.CHARACTER_DEVICE:

@@ -1,14 +1,15 @@
 """Writes squashfs file systems: the partitions of SIFs.
 
-The same members in the same order produce the same bytes, with any number of threads and on every machine:
-threads compress data blocks of 128 KiB, which are written in the order in which they came; directories are
-sorted; the versions of libzstd and libdeflate are pinned; and no time but the members' own is stored.
+The same members in the same order produce the same bytes, with any number of threads and on every
+machine: threads compress data blocks of 128 KiB, which are written in the order in which they came;
+directories are sorted; the versions of libzstd and libdeflate are pinned; and no time but the
+members' own is stored.
 
-mksquashfs is not used: its output depends on its version, and version 4.5 sets the time of a tar's root
-directory to the time of day.
+mksquashfs is not used: its output depends on its version, and version 4.5 sets the time of a tar's
+root directory to the time of day.
 
-Extended attributes and device nodes are left out, as everywhere in builder. A whiteout is written as a
-character device 0/0, as overlayfs expects.
+Extended attributes and device nodes are left out, as everywhere in builder. A whiteout is written
+as a character device 0/0, as overlayfs expects.
 """
 
 from __future__ import annotations
@@ -64,14 +65,15 @@ Block = bytes | bytearray | memoryview
 
 
 class SquashfsWriter:
-    """Writes one file system. Use it as a context manager; the file is not complete before :meth:`finish`.
+    """Writes one file system. Use it as a context manager; the file is not complete before
+    :meth:`finish`.
 
     Args:
         out: a file that can seek, open for writing. The file system begins at its current position.
         compression: of data, fragments and tables.
         jobs: threads to compress with. The bytes do not depend on it.
-        time: of the file system's creation, and of directories that are not added explicitly, in seconds
-            since 1970.
+        time: of the file system's creation, and of directories that are not added explicitly, in
+            seconds since 1970.
     """
 
     def __init__(self, out: BinaryIO, compression: Compression, jobs: int, time: int) -> None:
@@ -102,19 +104,23 @@ class SquashfsWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def add(self, member: Member, content: Iterable[bytes | memoryview] = ()) -> None:
-        """Adds a member.
+        """Add a member.
 
-        Missing parents are added as directories of root with mode 0755; a member that comes later sets their
-        attributes. A hard link may come before its target.
+        Missing parents are added as directories of root with mode 0755; a member that comes later
+        sets their attributes. A hard link may come before its target.
 
         Raises:
-            ImageError: the path exists already, is below something that is not a directory, or has a kind
-                that squashfs partitions do not hold; or the content has another size than the member states.
+            ImageError: the path exists already, is below something that is not a directory, or has
+                a kind that squashfs partitions do not hold; or the content has another size than
+                the member states.
         """
         if member.kind is Kind.HARDLINK:
             self._links.append((member.path, member.target))
@@ -137,7 +143,7 @@ class SquashfsWriter:
         self._place(member.path, node)
 
     def finish(self) -> int:
-        """Writes the tables.
+        """Write the tables.
 
         Returns:
             The size of the file system in bytes, padded to 4 KiB.
@@ -154,7 +160,9 @@ class SquashfsWriter:
         inode_table = self._position
         directory_table = inode_table + len(inodes)
         fragments_at = directory_table + len(directories)
-        fragment_entries = [FRAGMENT_ENTRY.pack(position, length, 0) for position, length in self._fragments]
+        fragment_entries = [
+            FRAGMENT_ENTRY.pack(position, length, 0) for position, length in self._fragments
+        ]
         fragments = LookupTable.of(fragment_entries, fragments_at, self._compress)
         ids_at = fragments_at + len(fragments.data)
         ids = LookupTable.of([ID_ENTRY.pack(i) for i in tree.ids], ids_at, self._compress)
@@ -174,7 +182,9 @@ class SquashfsWriter:
         return size + padding
 
     def _superblock(self, tree: TreeTables, **places: int) -> Superblock:
-        """The superblock; ``places`` are the size, and the positions of the tables or of their indexes."""
+        """Return the superblock; ``places`` are the size, and the positions of the tables or of
+        their indexes.
+        """
         block, offset = tree.root
         return Superblock(
             magic=MAGIC,
@@ -197,7 +207,7 @@ class SquashfsWriter:
     # the tree -----------------------------------------------------------------------------------------------
 
     def _add_directory(self, member: Member, mtime: int) -> None:
-        """Sets the attributes of a directory, the first time that it is added."""
+        """Set the attributes of a directory, the first time that it is added."""
         node = self._directory(member.path)
         if id(node) in self._implied:
             self._implied.discard(id(node))
@@ -212,7 +222,9 @@ class SquashfsWriter:
                 child = node.children[part] = NewInode(InodeType.DIRECTORY, mtime=self._time)
                 self._implied.add(id(child))
             elif child.kind is not InodeType.DIRECTORY:
-                raise ImageError(f"{path!r} lies below something that is not a directory", _DO_NOT_USE)
+                raise ImageError(
+                    f"{path!r} lies below something that is not a directory", _DO_NOT_USE
+                )
             node = child
         return node
 
@@ -223,7 +235,9 @@ class SquashfsWriter:
         if raw in children:
             raise ImageError(f"{path!r} appears twice", _DO_NOT_USE)
         if not 0 < len(raw) <= _LONGEST_NAME:
-            raise ImageError(f"{path!r} has an empty name, or one over {_LONGEST_NAME} bytes", _DO_NOT_USE)
+            raise ImageError(
+                f"{path!r} has an empty name, or one over {_LONGEST_NAME} bytes", _DO_NOT_USE
+            )
         children[raw] = node
 
     def _add_link(self, path: str, target: str) -> None:
@@ -237,8 +251,10 @@ class SquashfsWriter:
 
     # data ---------------------------------------------------------------------------------------------------
 
-    def _add_content(self, node: NewInode, member: Member, content: Iterable[bytes | memoryview]) -> None:
-        """Cuts a file into blocks. A file smaller than one block goes into the fragment."""
+    def _add_content(
+        self, node: NewInode, member: Member, content: Iterable[bytes | memoryview]
+    ) -> None:
+        """Cut a file into blocks. A file smaller than one block goes into the fragment."""
         node.size = left = member.size
         buffer = bytearray()
         for data in content:
@@ -256,7 +272,9 @@ class SquashfsWriter:
                 view = view[BLOCK_SIZE:]
             buffer += view
         if left:
-            raise ImageError(f"the content of {member.path!r} does not have {member.size} bytes", _DO_NOT_USE)
+            raise ImageError(
+                f"the content of {member.path!r} does not have {member.size} bytes", _DO_NOT_USE
+            )
         if not buffer:
             return
         if node.size >= BLOCK_SIZE:
@@ -274,12 +292,14 @@ class SquashfsWriter:
             self._fragment_count += 1
 
     def _submit(self, block: Block, node: NewInode | None) -> None:
-        """Compresses a block in a thread; ``node`` is the file that it belongs to, None for a fragment."""
+        """Compress a block in a thread; ``node`` is the file that it belongs to, None for a
+        fragment.
+        """
         self._pending.append((self._pool.submit(self._compress_block, block), node))
         self._write_pending(4 * self._jobs)
 
     def _compress_block(self, block: Block) -> tuple[Block, int]:
-        """What to store for a block, and its stored length as tables hold it."""
+        """Return what to store for a block, and its stored length as tables hold it."""
         packed = self._compress(block)
         if len(packed) < len(block):
             return packed, len(packed)
@@ -294,7 +314,7 @@ class SquashfsWriter:
         return packed
 
     def _write_pending(self, most: int) -> None:
-        """Writes compressed blocks until at most ``most`` are left to write."""
+        """Write compressed blocks until at most ``most`` are left to write."""
         while len(self._pending) > most:
             future, node = self._pending.popleft()
             data, length = future.result()
