@@ -82,8 +82,7 @@ def open_oci_archive(
 def open_docker_archive(
     reference: str, path: Path, tag: str | None, settings: Settings, store: Store
 ) -> BaseImage:
-    """Return an image that ``docker save`` wrote. Its layers are copied into the store, with an OCI
-    manifest.
+    """Return an image of ``docker save``. Its layers and an OCI manifest go into the store.
 
     Uncompressed layers are compressed, always to the same bytes.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from builder.progress import Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
+
+log = logging.getLogger(__name__)
 
 #: Part of the cache keys of bases. Increase it when a change here results in other bytes for the same
 #: packages.
@@ -48,8 +51,7 @@ def debian_base(
     pinned: str | None = None,
     reporter: Reporter,
 ) -> str:
-    """Return the digest of the manifest of a ``debian:SUITE`` base, which is in the store when this
-    returns.
+    """Return the digest of the manifest of a ``debian:SUITE`` base, which is then in the store.
 
     Args:
         reference: ``debian:bookworm``.
@@ -88,6 +90,7 @@ def debian_base(
                 f"the Debian mirror does not answer; using the {reference} base made before"
             )
         elif not digest or state != state_then:
+            log.info("%s: %s", reference, "the mirror changed" if digest else "made the first time")
             base = DebianBase(reference, suite, include, architecture, sources)
             digest = make_debian_base(base, settings, store, reporter)
             write_record(record, {"digest": digest, "state": state or ""})
@@ -96,9 +99,7 @@ def debian_base(
 
 
 def _made_before(record: Path, store: Store) -> tuple[str, str]:
-    """Return the digest of the base in the cache, and the mirror's state at that time; empty if
-    there is none.
-    """
+    """Return the base in the cache, and the mirror's state at that time; empty if there is none."""
     known = read_record(record)
     if known is None or not _is_stored(known["digest"], store):
         return "", ""
@@ -148,9 +149,7 @@ def _record(
 
 
 def _offline(reference: str, known: str, pinned: str | None) -> str:
-    """Return the digest of the base that was made before, if there is one, and it is the pinned
-    one.
-    """
+    """Return the digest of the base in the cache, if it is the pinned one."""
     if known and pinned in (None, known):
         return known
     which = f"{reference} ({pinned})" if pinned else reference

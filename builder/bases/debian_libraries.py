@@ -23,9 +23,7 @@ _SONAME = re.compile(r"(lib.+)\.so\.([\d.]+)")
 
 
 def debian_package(library: str) -> str:
-    """Return the name of the package that has a library; empty if there is none, or its name is not
-    known.
-    """
+    """Return the name of the package that has a library; empty if it is not known."""
     for line in Path(__file__).with_suffix(".txt").read_text().splitlines():
         package, *libraries = line.split()
         if library in libraries:

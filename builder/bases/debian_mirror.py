@@ -24,8 +24,7 @@ _CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
 
 
 def apt_options() -> str:
-    """Return the settings with which this machine's apt reaches the mirror, as apt.conf(5) writes
-    them.
+    """Return this machine's settings of apt for the mirror, as apt.conf(5) writes them.
 
     They are proxies, certificates and time checks. Empty when there is no apt.
     """
@@ -39,8 +38,7 @@ def apt_options() -> str:
 
 
 def apt_credentials() -> str:
-    """Return the passwords of mirrors that this user may read, in one text as apt_auth.conf(5)
-    writes them.
+    """Return the passwords of mirrors that this user may read, as apt_auth.conf(5) writes them.
 
     A text and no path, because an ordinary user's mmdebstrap runs apt as a subordinate id.
     """
@@ -50,9 +48,7 @@ def apt_credentials() -> str:
 
 
 def _is_passed_on(line: str) -> bool:
-    """Proxy-Auto-Detect names a program of this machine, which the tree that apt works on does not
-    have.
-    """
+    """Return whether the tree gets a setting: Proxy-Auto-Detect names a program of this host."""
     is_empty = line.endswith(' "";')
     return bool(_PASSED_ON.match(line)) and not is_empty and "Proxy-Auto-Detect" not in line
 

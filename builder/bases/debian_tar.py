@@ -51,8 +51,7 @@ _MOST = 1 << 40
 
 
 def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
-    """Yield a tar of mmdebstrap without what varies: logs, caches, locks, and times after the
-    epoch.
+    """Yield a tar of mmdebstrap without logs, caches, locks, and times after the epoch.
 
     Names lose their ``./``. The order is mmdebstrap's, which sorts by name; fixed files that it
     lacks come last.
@@ -106,8 +105,7 @@ def _is_dropped(name: str, member: TarHeader) -> bool:
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
-    """Return whether apt and dpkg leave a path that differs from run to run, or that no image
-    needs.
+    """Return whether a path of apt and dpkg differs from run to run, or is of no use in an image.
 
     Args:
         name: a path in the image, without a slash at the start.

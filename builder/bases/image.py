@@ -35,9 +35,7 @@ class BaseImage:
     """
 
     def image(self) -> Image:
-        """Return the layers as an image of its own, for programs that take the base from
-        builder.
-        """
+        """Return the layers as an image without the base's other metadata."""
         return plain_image(self.layers, self.config)
 
 

@@ -148,7 +148,7 @@ def _make_layer(
 
 
 def _command(base: DebianBase, mode: str) -> list[str]:
-    """mmdebstrap that reads the apt sources from its input, and writes a tar to its output.
+    """Return the mmdebstrap command that reads apt sources and writes a tar.
 
     Raises:
         ImageError: the base is for another processor, and this host cannot run programs for it.
@@ -200,9 +200,7 @@ def _pack(
     store: Store,
     advance: Callable[[int], None],
 ) -> tuple[Layer | None, int]:
-    """Return the layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit
-    code.
-    """
+    """Return the layer of mmdebstrap's output, or None if that is no tar, and the exit code."""
     assert process.stdout is not None
     layer = None
     try:
@@ -220,7 +218,7 @@ def _pack(
 
 
 def mmdebstrap_mode(reference: str) -> str:
-    """mmdebstrap's mode for this user: ``root`` or ``unshare``.
+    """Return mmdebstrap's mode for this user: ``root`` or ``unshare``.
 
     Raises:
         ImageError: this user cannot run mmdebstrap; the hint names what is missing.
@@ -261,14 +259,12 @@ def _known_hint(log: str) -> str:
             + _OTHER_BASES
         )
     if re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
-        return f"the Debian mirror of this machine's apt settings does not answer: correct them, {_OTHER_BASES}"
+        return f"the Debian mirror of apt's settings does not answer: correct them, {_OTHER_BASES}"
     return ""
 
 
 def _tree_folder(settings: Settings, mode: str) -> Path:
-    """Return where mmdebstrap makes its tree: the first temporary folder that the mapped users can
-    reach.
-    """
+    """Return the first temporary folder that the mapped users of mmdebstrap can reach."""
     folders = [
         folder
         for folder in (settings.tmpdir, *SHARED_FOLDERS)

@@ -83,8 +83,7 @@ def _check_prefix(python: BasePython, recipe: Recipe) -> None:
 
 
 def find_python(base: BaseImage, store: Store) -> BasePython | None:
-    """Return the Python 3 that comes first in a base's PATH, with its packages; None if there is
-    none.
+    """Return the first Python 3 in a base's PATH, with its packages; None if there is none.
 
     Raises:
         ImageError: the base is damaged.
@@ -108,9 +107,7 @@ class _PythonFiles:
     texts: dict[str, str] = field(default_factory=dict)
 
     def real(self, path: str) -> str:
-        """Return a path with all symlinks followed, without a leading slash; empty if there are too
-        many.
-        """
+        """Return a path with all symlinks followed; empty if there are too many."""
         done: list[str] = []
         todo = path.split("/")[::-1]
         followed = 0
@@ -163,9 +160,7 @@ def _python_at(folder: str, name: str, files: _PythonFiles) -> BasePython | None
 
 
 def _version(prefix: str, minor: str, files: _PythonFiles) -> str:
-    """Return the full version where a header, conda's record or dpkg's list tells it; else
-    ``3.11``.
-    """
+    """Return the full version from a header, conda's record or dpkg's list; else ``3.11``."""
     header = files.texts.get(f"{prefix}/include/python{minor}/patchlevel.h", "")
     record = re.compile(
         rf"{re.escape(prefix)}/conda-meta/python-({re.escape(minor)}\.\d+)-[^/]+\.json"

@@ -35,8 +35,7 @@ _DOWNLOADS = 4
 def resolve_registry_base(
     reference: str, architecture: str, settings: Settings, store: Store, reporter: Reporter
 ) -> str:
-    """Return the digest of the manifest that a reference names now for an architecture. The
-    manifest is stored.
+    """Return the digest of an image's manifest for an architecture. The manifest is stored.
 
     Args:
         reference: ``docker://...``.
@@ -101,8 +100,7 @@ def open_registry_base(
 
 
 def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Reporter) -> Layer:
-    """Return a layer of a base with its blob on this machine. It is downloaded if it was left in
-    its registry.
+    """Return a layer of a base with its blob on this machine, downloaded if necessary.
 
     Raises:
         RegistryError: the registry refuses or cannot be reached.
@@ -163,8 +161,7 @@ class _Source:
     def layers(
         self, descriptors: Sequence[Descriptor], task: str, *, download: bool
     ) -> dict[str, Path | None]:
-        """Return the paths of layers in the store by digest; None for those that stay in the
-        registry.
+        """Return the paths of layers in the store by digest; None if they stay in the registry.
 
         Args:
             descriptors: of the layers.

@@ -7,6 +7,7 @@ module of a kind is imported when a base is of that kind.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from builder.progress import QUIET, Reporter
 from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 
+log = logging.getLogger(__name__)
+
 #: The hint for a registry that does not answer.
 _WITHOUT_REGISTRY = (
     "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
@@ -32,9 +35,7 @@ _WITHOUT_REGISTRY = (
 
 
 def is_made_here(reference: str) -> bool:
-    """Return whether this machine makes the base, which takes about a minute, instead of reading
-    it.
-    """
+    """Return whether this machine makes the base, which takes about a minute."""
     return reference.startswith("debian:")
 
 
@@ -111,6 +112,7 @@ def resolve_base(
         )
         return LockedBase(reference, digest)
     actual = mirrored_base(settings, reference)
+    log.info("the base %s is looked up as %s", reference, actual)
     kind, _ = split_reference(actual)
     if kind == "docker":
         from builder.bases.registry import resolve_registry_base

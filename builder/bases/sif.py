@@ -44,9 +44,7 @@ def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -
 
 
 def base_sources(base: BaseImage, store: Store) -> list[Source]:
-    """Return the members of a base: of each partition of a SIF, and of each layer, from the bottom
-    up.
-    """
+    """Return the members of each partition of a SIF, or of each layer, from the bottom up."""
     partitions = read_sif(base.sif.path).sources() if base.sif else []
     return [*partitions, *(layer_source(layer, store) for layer in base.layers)]
 

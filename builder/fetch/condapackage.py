@@ -93,7 +93,7 @@ def _info(package: CondaPackage) -> dict[str, File]:
 
 
 def _index(package: CondaPackage) -> dict[str, Any]:
-    """``info/index.json``: the package's record in the channel."""
+    """Return ``info/index.json``: the package's record in the channel."""
     index: dict[str, Any] = {
         "arch": None if package.noarch else _MACHINES[package.subdir],
         "build": package.build,

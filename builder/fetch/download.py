@@ -128,9 +128,7 @@ def _status(answer: httpx.Response) -> str:
 
 
 def pause(error: Exception, tries: int) -> float:
-    """Return seconds before the next attempt: the server's ``Retry-After`` (at most 60), else 0.5,
-    1, 2, ...
-    """
+    """Return seconds before the next attempt: ``Retry-After`` (at most 60), else 0.5, 1, 2, ..."""
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     retry_after = response.headers.get("retry-after", "") if response is not None else ""
     return min(60.0, float(retry_after)) if retry_after.isdecimal() else 0.25 * 2.0**tries

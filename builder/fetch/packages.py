@@ -6,6 +6,7 @@ Packages are verified against the hash in the lock, so they can come from any so
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are
 
     from builder.fetch.download import Downloader
     from builder.net.download import PartialFile
+
+log = logging.getLogger(__name__)
 
 
 def fetch_packages(
@@ -70,6 +73,7 @@ def fetch_packages(
     )
     local = fetcher.find_local(packages, jobs)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
+    log.info("packages: %d are here, %d are downloaded", len(local) - len(missing), len(missing))
     downloaded = iter(fetcher.download(missing, jobs))
     return [fetched or next(downloaded) for fetched in local]
 
@@ -140,9 +144,7 @@ class _Fetcher:
     def _fetch(
         self, package: LockedPackage, client: httpx.Client, downloader: Downloader
     ) -> Fetched:
-        """Return the package from the first place that has it, or from another build that downloads
-        it meanwhile.
-        """
+        """Return the package from its first location, or from a build that downloads it now."""
         with self._store.lock(f"fetch {package.key}"):
             found = self._local(package)
             if found is not None:
@@ -175,10 +177,8 @@ class _Fetcher:
     def _from_web(self, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
         """Download a package; content that does not match is deleted and requested once more."""
         self._check_reachable(place)
-        with (
-            space_errors(self._store.root),
-            claimed(self._store.folders.partial / package.key.replace(":", "-")) as path,
-        ):
+        partial = self._store.folders.partial / package.key.replace(":", "-")
+        with space_errors(self._store.root), claimed(partial) as path:
             return self._stream_to(path, package, place, downloader)
 
     def _stream_to(
@@ -194,6 +194,7 @@ class _Fetcher:
                 digest = part.digest()
                 stored = self._store.adopt(path, digest)
                 self._verifier.record_digest(package, digest)
+                log.info("%s: downloaded from %s", package.filename, place)
                 return _fetched(package, stored)
             path.unlink(missing_ok=True)
             received = received_key(part, package)
@@ -217,9 +218,7 @@ class _Fetcher:
     def _stream(
         self, package: LockedPackage, place: Url, downloader: Downloader, part: PartialFile
     ) -> None:
-        """Download into the partial file; a failing server counts as a place without the
-        package.
-        """
+        """Download into the partial file; a failing server counts as one without the package."""
         import httpx
 
         try:

@@ -30,8 +30,7 @@ def head_sizes(
     variables: UrlVariables = NO_VARIABLES,
     jobs: int = 16,
 ) -> dict[str, int | None]:
-    """Return the size of each package's archive in bytes, by the package's key; None if no place
-    reports it.
+    """Return the size of each archive in bytes by package key; None if no location reports it.
 
     Nothing is downloaded, hashed or made; servers receive HEAD requests only.
 
@@ -63,9 +62,7 @@ def head_sizes(
 def _local_size(
     package: LockedPackage, places: Places, verifier: Verifier, store: Store
 ) -> int | None:
-    """Return the size of the first local file that should be the package; its content is not
-    checked.
-    """
+    """Return the size of the first local file of the package; its content is not checked."""
     digest = verifier.digest(package)
     in_store = [store.path(digest)] if digest else []
     for place in (*in_store, *places.of(package, None)):
@@ -78,9 +75,7 @@ def _local_size(
 def _remote_size(
     package: LockedPackage, places: Places, client: httpx.Client, unreachable: set[str]
 ) -> int | None:
-    """Return the Content-Length of the first URL that has the package. Adds hosts that do not
-    answer to ``unreachable``.
-    """
+    """Return the Content-Length of the first URL with the package; note hosts that do not respond."""
     import httpx
 
     for place in places.of(package, client):

@@ -24,9 +24,7 @@ class Verifier:
         self._store = store
 
     def digest(self, package: LockedPackage) -> str | None:
-        """Return the package's ``sha256:...``; None for one that is locked by MD5 and was not seen
-        before.
-        """
+        """Return the ``sha256:...`` of a package; None if only its MD5 is known."""
         if package.sha256:
             return f"sha256:{package.sha256}"
         recorded = read_record(self._md5_record(package))
@@ -38,18 +36,14 @@ class Verifier:
             write_record(self._md5_record(package), digest)
 
     def was_seen(self, package: LockedPackage) -> bool:
-        """Return whether the package was on this machine before, so that it is probably not hashed
-        again.
-        """
+        """Return whether this machine had the package before: it is probably not hashed again."""
         digest = self.digest(package)
         if digest is None:
             return False
         return self._store.path(digest).exists() or self._store.seen_file(digest).exists()
 
     def matches(self, path: Path, package: LockedPackage) -> bool:
-        """Return whether a local file is the package. False also if it does not exist or cannot be
-        read.
-        """
+        """Return whether a local file is the package; False if it cannot be read."""
         try:
             if not path.is_file():
                 return False

@@ -97,9 +97,7 @@ def fetch_archive(
 
 
 def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Path, str]:
-    """Download a file whose hash is not known. Raises NotAvailable if the server does not have
-    it.
-    """
+    """Download a file of unknown hash. Raises NotAvailable if the server does not have it."""
     package = LockedPackage(name, "(source)", "pip", "any", url, None)
     temporary = store.temporary()
     try:
@@ -118,9 +116,7 @@ def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Pa
 
 
 def check_hash(path: Path, sha256: str, shown: str) -> str:
-    """Return the SHA-256 of a file of the project. Raises HashMismatch if another one is
-    expected.
-    """
+    """Return the SHA-256 of a file of the project. Raises HashMismatch if another is expected."""
     found = sha256_file(path).removeprefix("sha256:")
     if sha256 and found != sha256:
         raise HashMismatch(
@@ -209,9 +205,7 @@ def _add(name: str, header: TarHeader, reader: PartReader, target: Target) -> No
 
 
 def _clean(name: str) -> str:
-    """Return a member's path without ``./`` at the beginning and ``/`` at the end; empty for the
-    root.
-    """
+    """Return a member's path without ``./`` and the last ``/``; empty for the root."""
     while name.startswith("./"):
         name = name[2:].lstrip("/")
     name = name.rstrip("/")

@@ -263,9 +263,7 @@ class _Blobs:
         stop(self._process)
 
     def open(self, digest: str) -> tuple[int, Content]:
-        """Return the size of an object in bytes, and its content, which has to be read before
-        :meth:`close`.
-        """
+        """Return an object's size in bytes, and its content, to be read before :meth:`close`."""
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None
         sink.write(f"{digest}\n".encode())

@@ -97,8 +97,7 @@ class Repository:
         return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def history(self, commit: str) -> Git:
-        """Return a repository with a commit, all commits before it and all tags, without their
-        files.
+        """Return a repository with a commit, its history and all tags, without files.
 
         Args:
             commit: the whole hash.
@@ -112,9 +111,8 @@ class Repository:
             if self._settings.offline:
                 Git(folder).run("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
                 return Git(folder)
-            with suppress(
-                GitError
-            ):  # the server refuses the filter; one that does not know it ignores it
+            # a server may refuse the filter; one that does not know it ignores it
+            with suppress(GitError):
                 self._fetch(folder, "--filter=tree:0", *wanted)
                 return Git(folder)
             self._fetch(folder, "--no-filter", *wanted)
@@ -138,9 +136,7 @@ class Repository:
         return self.git.text("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
 
     def _keep(self, commit: str) -> str:
-        """Record a commit whose files are all here. A fetch that was interrupted leaves no such
-        record.
-        """
+        """Record a commit with all its files. An interrupted fetch leaves no such record."""
         self.git.run("update-ref", f"refs/commits/{commit}", commit)
         return commit
 

@@ -82,9 +82,7 @@ class Target:
             raise FetchError(f"{self.name}: {path!r} ends too early", "fetch it again")
 
     def add_copy(self, path: str, original: str) -> None:
-        """Write a file with the content of an earlier one: a hard link. Raises as
-        :meth:`add_file`.
-        """
+        """Write a hard link to an earlier file. Raises as :meth:`add_file`."""
         source = self._place(original)
         if not source.is_file():
             raise FetchError(f"{self.name}: {path!r} is a link to a missing file", _HOSTILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
 from builder.trees.project import project_tree
+
+log = logging.getLogger(__name__)
 
 _LOCK_AGAIN = "lock again: builder lock"
 
@@ -91,9 +94,8 @@ def open_source(
         SpaceError: the disk is full.
     """
     if spec.editable and pinned is None:
-        reporter.note(
-            f"{spec.where}: -e {spec.shown} is installed as a normal package: an image has no checkout"
-        )
+        problem = "is installed as a normal package: an image has no checkout"
+        reporter.note(f"{spec.where}: -e {spec.shown} {problem}")
     with space_errors(settings.tmpdir), temporary_folder(settings.tmpdir, 0o700) as folder:
         target = folder / "source"
         opening = _Opening(spec, url_of(spec), root, settings, store, reporter, pinned, target)
@@ -105,9 +107,7 @@ def open_source(
 
 
 def url_of(spec: SourceSpec) -> str:
-    """Return the URL to fetch. Variables are replaced in the user's own files only: a lock cannot
-    name one.
-    """
+    """Return the URL to fetch. Only the user's own files have variables: a lock cannot name one."""
     if "$" not in spec.url or "://" not in spec.url:
         return spec.url
     if spec.where:
@@ -134,9 +134,9 @@ def _git(opening: _Opening) -> tuple[Path, LockedSource]:
             )
     unpacker.unpack(opening.url, commit)
     unpacker.target.finish()
-    locked = LockedSource(
-        "git", locked_url(spec.url), commit=commit, tree=tree, subdirectory=spec.subdirectory
-    )
+    log.info("%s: %s is commit %s", opening.shown, redact(opening.url), commit)
+    url = locked_url(spec.url)
+    locked = LockedSource("git", url, commit=commit, tree=tree, subdirectory=spec.subdirectory)
     return opening.target, locked
 
 
@@ -173,9 +173,8 @@ def _local(opening: _Opening) -> tuple[Path, LockedSource]:
             f"{opening.shown}: the files of {folder} changed since the lock was made", _LOCK_AGAIN
         )
     tree.copy_to(opening.target)
-    return opening.target, LockedSource(
-        "local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory
-    )
+    locked = LockedSource("local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory)
+    return opening.target, locked
 
 
 _OPENERS = {"git": _git, "archive": _archive, "sdist": _archive, "local": _local}

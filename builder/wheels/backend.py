@@ -114,8 +114,7 @@ def _backend(table: dict[str, Any]) -> Backend:
 
 
 def check_requirement(text: str) -> None:
-    """Raise ValueError if a requirement of a source is none, or could read something of this
-    machine.
+    """Raise ValueError if a source's requirement is invalid, or could read from this machine.
 
     uv reads it as a line of a file, in which variables are replaced by their values.
     """

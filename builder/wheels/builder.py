@@ -6,6 +6,7 @@ packages and the base of the image, and the settings of the build.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import NeedsMore, WheelJob, built
+
+log = logging.getLogger(__name__)
 
 #: Part of the cache keys. Increase it when the same inputs result in another wheel.
 FORMAT = 2
@@ -115,24 +118,18 @@ class ImageWheelBuilder:
             )
 
     def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
-        """Return what is opened for a locked source: the user's own line has the variables with its
-        credentials.
-        """
+        """Return the source to open: the user's own line has the variables."""
         spec = spec_of(name, locked)
         for own in recipe_environment(self.recipe).sources:
-            if (own.kind, locked_url(own.url), own.subdirectory) == (
-                spec.kind,
-                spec.url,
-                spec.subdirectory,
-            ):
+            same = own.kind == spec.kind and own.subdirectory == spec.subdirectory
+            if same and locked_url(own.url) == spec.url:
                 return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
         return spec
 
     def _with_description(
         self, source: SourceSpec, name: str | None, tree: SourceTree
     ) -> SourceTree:
-        """Return an opened source with the text of ``git describe``, if its version is made from
-        it.
+        """Return an opened source with ``git describe``'s text, if its version is made from it.
 
         A version that the user sets for the build needs none.
         """
@@ -154,9 +151,7 @@ class ImageWheelBuilder:
         packages: Sequence[LockedPackage],
         previous: LockedPackage | None,
     ) -> BuiltWheel:
-        """Return the wheel of an opened source: that of the previous lock, the recorded one, or a
-        new one.
-        """
+        """Return the wheel of an opened source: from the lock, the cache, or a new build."""
         write_archival(tree)
         title = name or redact(source.text)
         options = self.recipe.pip.build.get(name or "", WheelBuild())
@@ -172,6 +167,7 @@ class ImageWheelBuilder:
             keys.append(self._key(environment, wheels, options))
             known = self._known(tree.locked, keys[-1], source.name, previous)
             if known is not None:
+                log.info("%s: its wheel is %s, built before", title, known.filename)
                 return known
             job = WheelJob(
                 title,
@@ -220,8 +216,7 @@ class ImageWheelBuilder:
         return self._from_record(record, replace(locked, build=keys[0]))
 
     def _environment(self, packages: Sequence[LockedPackage], name: str) -> BuildRequest:
-        """Return the image in which a wheel is built: the target's base with OS packages, and
-        locked packages.
+        """Return the image for a build: the target's base with OS packages, and locked packages.
 
         Files, steps and variables of the recipe are not in it, so changing them builds no wheel
         again.
@@ -247,7 +242,7 @@ class ImageWheelBuilder:
         )
 
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
-        """uv for the processor of the image."""
+        """Return uv for the processor of the image."""
         if emulation(self.recipe.architecture) is None:
             return Path(uv_program())
         return fetch_uv(packages, self._request, self.store)
@@ -257,7 +252,7 @@ class ImageWheelBuilder:
     def _key(
         self, environment: BuildRequest, wheels: Sequence[LockedPackage], options: WheelBuild
     ) -> str:
-        """Return what a wheel is built with, as a hash."""
+        """Return the hash of all inputs of a wheel but its source."""
         recipe, lock = environment.recipe, environment.lock
         return cache_key(
             {
@@ -279,8 +274,7 @@ class ImageWheelBuilder:
     def _known(
         self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
     ) -> BuiltWheel | None:
-        """Return the wheel of a build with the same inputs; not one of another name than the one
-        asked for.
+        """Return the wheel of a build with the same inputs, if it has the name that is asked for.
 
         That one is built again, so that its check reports both names.
         """
@@ -327,9 +321,8 @@ class ImageWheelBuilder:
     def _request(self) -> SolveRequest:
         recipe = self.recipe
         environment = recipe_environment(recipe)
-        newest = cutoff(self.exclude_newer, "--exclude-newer") or cutoff(
-            recipe.pip.exclude_newer, f"{recipe.source}: pip"
-        )
+        own = cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip")
+        newest = cutoff(self.exclude_newer, "--exclude-newer") or own
         return SolveRequest(
             recipe, environment, self.settings, newest=newest, reporter=self.reporter
         )

@@ -65,9 +65,7 @@ def _run(plan: dict[str, Any]) -> int:
 
 
 def _add_packages_of_image() -> None:
-    """Where the image's Python is a virtual environment itself, uv makes the new one from that
-    one's base.
-    """
+    """Add the image's packages: uv takes the Python below a virtual environment."""
     if sys.prefix != sys.base_prefix:
         folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
         packages = str(Path(sys.prefix) / folder)

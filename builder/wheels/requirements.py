@@ -69,8 +69,7 @@ def resolve_requirements(
 
 
 def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: Store) -> Path:
-    """uv for the platform of the target, from its wheel: builder's own runs on this machine's
-    processor.
+    """Return uv for the platform of the target, from its wheel.
 
     Raises:
         WheelError: the indexes have no such wheel.

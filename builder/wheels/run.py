@@ -201,9 +201,7 @@ def _environment(job: WheelJob, settings: Settings) -> dict[str, str]:
 
 
 def _requirements(work: Path, job: WheelJob) -> list[str]:
-    """Return what the backend asks for. The file comes from the container, so it may be
-    anything.
-    """
+    """Return the requirements that the backend asks for, from an untrusted file."""
     try:
         found = json.loads(read_foreign(work / "requires.json", MAX_REQUIREMENTS))
         if not isinstance(found, list):
@@ -212,9 +210,8 @@ def _requirements(work: Path, job: WheelJob) -> list[str]:
             check_requirement(text)
         return found
     except (ValueError, TypeError, RecursionError):
-        raise WheelError(
-            f"{job.name}: its build backend asks for requirements that are no list of texts as pip reads them"
-        ) from None
+        problem = "its build backend asks for requirements that are no list of texts as pip reads them"
+        raise WheelError(f"{job.name}: {problem}") from None
 
 
 def _out(work: Path, job: WheelJob) -> Path:
@@ -237,7 +234,7 @@ def _failure(done: Completed, output: TaskLog, job: WheelJob) -> WheelError:
 
 
 def _hint(text: str, job: WheelJob) -> str:
-    """Return what to write after a failed build, from its log."""
+    """Return the line to write after a failed build, from its log."""
     known = job.settings.base_packages
     place = f"pip: {{build: {{{job.package}: {{\\1}}}}}}"
     found = " ".join(packages for packages, pattern in _LACKING.items() if re.search(pattern, text))
