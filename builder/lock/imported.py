@@ -24,7 +24,7 @@ from builder.config.inside import wider_project
 from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, foreign_python, read_foreign
+from builder.lock.formats import ForeignLock, LockTarget, foreign_python, read_foreign
 from builder.lock.groups import LEFT_OUT, left_out_line
 from builder.lock.inputs import channels, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
@@ -92,7 +92,7 @@ def import_lock(request: LockRequest) -> Lock:
     packages += _built(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
     extra = {_TOOL: foreign.tool, **task.cutoffs.metadata}
-    if line := left_out_line(recipe.groups, foreign.left_out):
+    if line := left_out_line(recipe.groups, foreign.omitted):
         extra[LEFT_OUT] = line
     lock = finish_lock(request, [*packages, *added], found_in, path, extra)
     if lacking := missing(recipe, lock):
@@ -117,15 +117,15 @@ class _Task:
     def read(self, python: str | None) -> ForeignLock:
         """Return the packages of the lock for a version of Python, of the recipe's groups."""
         recipe = self.request.recipe
-        return read_foreign(
-            self.path,
+        target = LockTarget(
             recipe.platform,
-            python_version=python,
-            root=recipe.root,
-            groups=recipe.groups,
-            environment=recipe.lock_environment,
-            virtual=virtual_packages(recipe),
+            python or "",
+            virtual_packages(recipe),
+            recipe.groups,
+            recipe.lock_environment,
+            recipe.root,
         )
+        return read_foreign(self.path, target)
 
 
 # Python ----------------------------------------------------------------------------------------------------
