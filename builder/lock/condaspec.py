@@ -22,6 +22,8 @@ _SPEC = re.compile(
 )
 _NAMESPACE = re.compile(r"([\w.-]+):([\w.-].*)")
 _EXTRAS = re.compile(r"[\w.:/-]*\s*\[[^\[\]=]*\]")
+#: What only a line of pip begins with.
+_OF_PIP = ("-r", "-e", "--", "git+", "./", "https://", "http://")
 #: Texts that begin like a spec and are none.
 _NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^\[]*[<>=!] +=")
 
@@ -33,19 +35,15 @@ def conda_spec_name(text: str) -> str:
 
 
 def split_channel(text: str) -> tuple[str, str]:
-    """Return the channel of a spec, a name or a URL (empty if it names none), and the spec without
-    it.
-    """
+    """Return the channel of a spec (a name or a URL; empty if it names none), and the rest."""
     channel, _, rest = text.rpartition("::")
     return channel, rest
 
 
 def conda_spec_hint(text: str) -> str:
-    """Return what to write instead of a text that is not a conda spec."""
+    """Return the hint for a text that is not a conda spec."""
     shown = redact(text)
-    if _EXTRAS.match(text) or text.startswith(
-        ("-r", "-e", "--", "git+", "./", "https://", "http://")
-    ):
+    if _EXTRAS.match(text) or text.startswith(_OF_PIP):
         return f"this is for pip: write it below the item '- pip:', as '- {shown}'"
     if text.startswith("pip - "):
         return "write '- pip:' with a colon, and its packages indented below it"
