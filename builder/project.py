@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
+from builder.bases.resolve import check_base
 from builder.config.inside import own_path
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
@@ -23,14 +23,12 @@ from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
-from builder.lock.basepython import check_base_python, has_base_python
-from builder.lock.date import replace_lock
+from builder.lock.basepython import check_base_python
 from builder.lock.environment import recipe_environment
-from builder.lock.file import packages_in, read_lock
-from builder.lock.groups import chosen_groups, left_out
-from builder.lock.inputs import BASE_PACKAGES, stale_reasons
-from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
-from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
+from builder.lock.file import read_lock
+from builder.lock.groups import chosen_groups
+from builder.lock.inputs import stale_reasons
+from builder.model import Image, Lock, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
@@ -38,11 +36,10 @@ from builder.settings import Settings
 from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
-from builder.wheels.locked import build_missing_wheels, place_wheels
+from builder.wheels.locked import build_missing_wheels
 
 if TYPE_CHECKING:
-    from builder.lock.request import WheelBuilder
-    from builder.lock.solvers import Solver
+    from builder.lock.packages import Solver
     from builder.smoke.options import SlurmOptions, SmokeOptions
     from builder.smoke.run import SmokeReport
     from builder.smoke.suggested import SmokePlan
@@ -50,17 +47,6 @@ if TYPE_CHECKING:
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
-
-
-def _refuse_unchanged(recipe: Recipe) -> None:
-    """Raise LockError for a target whose lock is one of conda-lock, which builder does not
-    write.
-    """
-    if recipe.uses_lock_unchanged:
-        raise LockError(
-            f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
-            "remove 'lock:' from the recipe to let builder lock",
-        )
 
 
 @dataclass(frozen=True)
@@ -82,8 +68,6 @@ class Project:
     settings: Settings
     store: Store
     reporter: Reporter = QUIET
-    says_left_out: bool = False
-    """Whether :meth:`packages_of` reports the groups of packages that the recipe leaves out."""
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
@@ -191,84 +175,11 @@ class Project:
             SolveError: no set of packages satisfies the environment.
             FetchError, RegistryError: base, channel or index do not answer.
         """
-        from builder.lock.request import LockRequest
-        from builder.lock.solve import check_environment
-        from builder.lock.unfinished import solved
+        from builder.locking import LockOptions, lock
 
+        options = LockOptions(update, update_base, exclude_newer, solver)
         path = path or recipe.lock_path
-        _refuse_unchanged(recipe)
-        self.check(recipe)
-        check_environment(recipe, exclude_newer)
-        previous = read_lock(path) if path.exists() and (update or update_base) else None
-        only_os = names_of_os_only(previous, update) if previous else frozenset()
-        update = [name for name in update if name not in only_os]
-        if update and previous is None:
-            raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-        if previous and not update and has_base_python(previous, base):  # only OS packages change
-            lock = replace(previous, base=base or self._resolve_base(recipe))
-            return replace_lock(self._with_os_packages(recipe, lock), path)
-        locked = previous.packages if previous else packages_in(path)
-        request = LockRequest(
-            recipe,
-            self.settings,
-            base=base,
-            previous=previous,
-            update=update,
-            exclude_newer=exclude_newer,
-            wheel_builder=self._wheel_builder(recipe, base, exclude_newer, locked),
-            reporter=self.reporter,
-        )
-        with solved(request, path, solver) as lock:
-            place_wheels(lock, self.root, self.store)
-            lock = replace(lock, base=base or self._resolve_base(recipe))
-            lock = self._with_os_packages(recipe, lock, None if only_os else previous)
-            return replace_lock(lock, path)
-
-    def _wheel_builder(
-        self,
-        recipe: Recipe,
-        base: LockedBase | None,
-        exclude_newer: str | None,
-        locked: tuple[LockedPackage, ...],
-    ) -> WheelBuilder:
-        from builder.wheels.builder import ImageWheelBuilder
-
-        tools = (self.settings, self.store, self.reporter)
-        return ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
-
-    def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
-        """Return the base, with the package of its Python if the recipe uses that; None if it is
-        made later.
-        """
-        from builder.bases.python import base_python
-        from builder.fetch.venv import locked_base_python
-
-        if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
-            base = self._resolve_base(recipe)
-        if base is None or not recipe.uses_base_python:
-            return base
-        python = base_python(base, recipe, self.settings, self.store, self.reporter)
-        folder = self.store.folders.channels / "base"
-        return replace(base, python=locked_base_python(python, recipe.platform, folder))
-
-    def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
-        """Return the lock with the OS packages that ``base_packages`` adds to a base that builder
-        does not make.
-
-        Those of an earlier lock stay while base and ``base_packages`` are the same.
-        """
-        from builder.steps.apt_solve import solve_os_packages
-
-        custom = {key: text for key, text in lock.custom.items() if key != OS_PACKAGES}
-        if not recipe.base_packages or is_made_here(recipe.base) or lock.base is None:
-            return replace(lock, custom=custom)
-        known = previous.custom if previous and previous.base == lock.base else {}
-        if OS_PACKAGES in known and known.get(BASE_PACKAGES) == custom.get(BASE_PACKAGES):
-            return replace(lock, custom={**custom, OS_PACKAGES: known[OS_PACKAGES]})
-        base = open_recipe_base(lock.base, recipe, self.settings, self.store, self.reporter)
-        packages = solve_os_packages(recipe, base, self.settings, self.store, self.reporter)
-        return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
+        return lock(recipe, self.settings, self.store, self.reporter, options, path)
 
     def check(self, recipe: Recipe) -> list[Path]:
         """Check what a recipe names, before anything is downloaded or made.
@@ -284,9 +195,6 @@ class Project:
         secrets: list[Path] = []
         recipe_entries(recipe, secrets)
         return secrets
-
-    def _resolve_base(self, recipe: Recipe) -> LockedBase:
-        return resolve_recipe_base(recipe, self.settings, self.store, self.reporter)
 
     def stale(self, recipe: Recipe) -> list[str]:
         """Return why a target's lock file is stale; empty when it is up to date."""
@@ -378,8 +286,6 @@ class Project:
             lock, path = self._given_lock(recipe, lock_file)
         else:
             lock, path = self.ensure_lock(recipe)
-        if self.says_left_out and (line := left_out(recipe, lock)):
-            self.reporter.note(f"{recipe.name}: {line}")
         return chosen_groups(recipe, lock), path
 
     def _given_lock(self, recipe: Recipe, lock_file: Path) -> tuple[Lock, Path]:

@@ -19,7 +19,7 @@ from builder.errors import LockError
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.lock.changes import LockChanges
-    from builder.lock.solvers import Solver
+    from builder.lock.packages import Solver
     from builder.model import Lock
 
 
@@ -121,18 +121,16 @@ def _report(
     """
 
     from builder.cli.markdown import summary
-    from builder.lock.groups import left_out
-    from builder.lock.ospackages import os_packages
 
     count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
     counted = f"{count['conda']} conda and {count['pip']} pip packages"
-    system = os_packages(made)
+    system = made.record.os_packages
     if system is not None:
         count["apt"] = len(system)
         counted = f"{len(system)} OS, {counted}"
     context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
-    if line := left_out(recipe, made):
-        context.output.text(f"  {line}")
+    if made.record.left_out:
+        context.output.text(f"  {made.record.left_out}")
     if changes is not None:
         context.output.text(f"  {summary(changes)}")
     return {

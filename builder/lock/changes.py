@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from builder.lock.ospackages import os_packages
 from builder.model import Lock, LockedBase, LockedPackage, Manager
 
 Kind = Literal["added", "removed", "changed"]
@@ -95,7 +94,10 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
 def _packages(lock: Lock) -> list[LockedPackage]:
     """Return all packages; those of the OS belong to the lock's platform."""
     platform = lock.platforms[0] if lock.platforms else ""
-    return [*lock.packages, *(package.locked(platform) for package in os_packages(lock) or ())]
+    return [
+        *lock.packages,
+        *(package.locked(platform) for package in lock.record.os_packages or ()),
+    ]
 
 
 def _key(package: LockedPackage) -> tuple[str, str, str]:

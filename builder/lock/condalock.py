@@ -24,12 +24,12 @@ from builder.errors import FetchError, LockError, SolveError, UsageError
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
-from builder.lock.inputs import virtual_packages
+from builder.lock.inputs import inputs, virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.solve import finish_lock
 from builder.lock.urls import public
-from builder.model import MAIN, Lock, LockedPackage
+from builder.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.net.mirrors import mirrored_url, public_url
 from builder.progress import working
 from builder.redact import redact
@@ -74,7 +74,8 @@ def conda_lock_target(request: LockRequest) -> Lock:
         solved = _solve(to_solve, channels, program)
     packages = [_locked(package, channels, request.settings) for package in solved]
     names = [channel.name for channel in channels]
-    return finish_lock(request, packages, names, recipe.environment_path, {})
+    record = LockRecord(inputs(recipe, environment))
+    return finish_lock(request, packages, names, recipe.environment_path, record)
 
 
 def _check_options(request: LockRequest) -> None:

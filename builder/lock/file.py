@@ -4,10 +4,11 @@ bytes.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -27,22 +28,17 @@ from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, other_file
-from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
-from builder.model import MAIN, Lock, LockedBase, LockedPackage
+from builder.lock.record import TIME, RecordError, custom_metadata, read_custom, seconds_of
+from builder.lock.sourcerecords import TEXT, with_sources
+from builder.model import MAIN, Lock, LockedPackage
 from builder.net.urlvariables import variables_in
+from builder.oci.digest import sha256
 from builder.redact import redact
 from builder.store.files import write_atomic
 
-#: Key of the metadata: when builder locked, see :mod:`builder.lock.date`.
-CREATED = "builder.created"
-_BASE = "builder.base"
-_BASE_DIGEST = "builder.base-digest"
-#: A name, version or URL: it becomes a part of file names, requirements files and scripts.
-WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
 #: The folder of a conda package in its channel, and the file name of a package, both from its URL.
 _SUBDIR = re.compile(r"[a-z0-9-]+")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 #: Bytes of a file that is not a lock file in which builder looks for what it is.
@@ -103,7 +99,8 @@ def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
 
 
 def _word(value: str) -> str:
-    if not WORD.fullmatch(value):
+    """Check a name, version or URL: it becomes a part of file names, requirements and scripts."""
+    if not TEXT.fullmatch(value):
         raise ValueError("has a blank, a control character or too many characters")
     return value
 
@@ -197,28 +194,20 @@ class _LockReader:
             )
         file = self._valid(_LockText, data)
         meta = file.metadata
-        custom = dict(meta.custom_metadata or {})
-        reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
-        if created := _created_elsewhere(meta.time_metadata):
-            custom.setdefault(CREATED, created)
-        place = ("metadata", "custom_metadata")
         try:
-            sources = parse_sources(custom.pop(SOURCES, ""))
-        except ValueError as e:
-            raise self._error(f"{SOURCES}: {e}", (*place, SOURCES)) from None
-        if digest and not _DIGEST.fullmatch(digest):
-            raise self._error(
-                f"{_BASE_DIGEST} is not sha256: and 64 hex digits", (*place, _BASE_DIGEST)
-            )
+            record, base, sources = read_custom(meta.custom_metadata or {})
+        except RecordError as e:
+            raise self._error(str(e), ("metadata", "custom_metadata", e.key)) from None
+        created = record.created or _created_elsewhere(meta.time_metadata)
         return Lock(
             packages=with_sources(list(self._packages(file.package)), sources),
             platforms=tuple(meta.platforms),
             channels=tuple(_channel(channel) for channel in meta.channels or ()),
             sources=tuple(meta.sources or ()),
             content_hash=meta.content_hash or {},
-            custom=custom,
-            base=LockedBase(reference, digest) if reference and digest else None,
-            digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
+            record=replace(record, created=created),
+            base=base,
+            digest=sha256(self._raw),
         )
 
     def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:
@@ -316,36 +305,57 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     return parse_lock(raw, path)
 
 
-def packages_in(path: Path) -> tuple[LockedPackage, ...]:
-    """Return the packages of a lock file; none if there is no file, or if it is damaged."""
+def earlier_lock(path: Path) -> Lock | None:
+    """Return the lock of a file; None if there is no file, or if it is damaged."""
     try:
-        return read_lock(path).packages if path.exists() else ()
+        return read_lock(path)
     except LockError:
-        return ()
+        return None
 
 
-def digest_of(lock: Lock, path: Path) -> str:
-    """Return the digest that a lock would have as a file at the path: ``sha256:...``. Writes
-    nothing.
+def replace_lock(lock: Lock, path: Path) -> Lock:
+    """Write a new lock with its date. Returns and raises as :func:`write_lock`."""
+    return write_lock(dated(lock, path), path)
+
+
+def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:
+    """Return the lock with its date, which is the creation time of the images made from it.
+
+    A date must not make two equal locks differ. So it comes from the sources if they have one: with
+    ``conda.exclude_newer`` it is the time before which all conda packages were published. Otherwise
+    the day of locking is written into the lock once, and stays as long as a new solve returns the
+    same lock. It is the day and not the second, so that two machines that lock on one day write the
+    same bytes.
+
+    Args:
+        lock: a new one.
+        path: where it will be written. If the lock there is the same but for its date, that date is
+            kept.
+        now: the time of locking; default: the current one.
     """
-    return f"sha256:{hashlib.sha256(_rendered(lock, path)).hexdigest()}"
+    now = now or datetime.now(UTC)
+    cutoff = seconds_of(lock.record.solved_before)
+    if cutoff is not None and cutoff <= now.timestamp():
+        return replace(lock, record=replace(lock.record, created=""))
+    previous = earlier_lock(path)
+    if previous and previous.record.created:
+        kept = replace(lock, record=replace(lock.record, created=previous.record.created))
+        if sha256(_rendered(kept, path)) == previous.digest:
+            return kept
+    today = now.replace(hour=0, minute=0, second=0).strftime(TIME)
+    return replace(lock, record=replace(lock.record, created=today))
 
 
 def _rendered(lock: Lock, path: Path) -> bytes:
     """Return the bytes of a lock file."""
-    custom = dict(lock.custom)
-    if lock.base:
-        custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
-    if sources := rendered_sources(lock.packages):
-        custom[SOURCES] = sources
     metadata: dict[str, Any] = {
         "content_hash": dict(sorted(lock.content_hash.items())),
         "channels": [{"url": c, "used_env_vars": sorted(variables_in(c))} for c in lock.channels],
         "platforms": list(lock.platforms),
         "sources": list(lock.sources),
     }
-    if custom:
-        metadata["custom_metadata"] = dict(sorted(custom.items()))
+    if custom := custom_metadata(lock):
+        metadata["custom_metadata"] = custom
     packages = sorted(lock.packages, key=lambda p: (p.manager, p.name, p.platform, p.category))
     data = {"version": 1, "metadata": metadata, "package": [_item(package) for package in packages]}
     # PyYAML's writer in Python, not the one in C: the lock's digest goes into the image, and no version of

@@ -21,23 +21,17 @@ from builder.errors import LockError
 from builder.lock.names import pypi_name
 from builder.model import MAIN, Lock, LockedPackage
 
-#: Key of the metadata of a lock that was imported: the line about what is left out.
-LEFT_OUT = "builder.left-out"
-#: Key of the metadata of each lock that builder made.
-_OWN = "builder.conda"
-
 
 def is_own(lock: Lock) -> bool:
     """Return whether builder made the lock, and recorded what from."""
-    return _OWN in lock.custom
+    return "conda" in lock.record.inputs
 
 
 def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
-    """Return the lock with the packages of the recipe's ``groups`` for its platform, all in the
-    category ``main``.
+    """Return the lock with the packages of the recipe's ``groups``, all in the category ``main``.
 
-    Packages for other platforms stay as they are, and so does a lock of builder: it has only what
-        was chosen.
+    Packages for other platforms stay as they are. So does a lock of builder: it has only what was
+    chosen. The record names the groups that are omitted.
 
     Raises:
         LockError: the lock has no such group, or no package for the platform.
@@ -48,21 +42,10 @@ def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
     chosen = _with_needed(here, _groups(recipe, here, lock))
     main = tuple(replace(package, category=MAIN) for package in _distinct(chosen))
     others = tuple(package for package in lock.packages if package.platform != recipe.platform)
-    return replace(lock, packages=(*main, *others))
-
-
-def left_out(recipe: Recipe, lock: Lock) -> str:
-    """Return one line about the packages that the recipe's ``groups`` leave out; empty if they
-    leave out none.
-
-    Raises:
-        LockError: see :func:`chosen_groups`.
-    """
-    if is_own(lock):
-        return lock.custom.get(LEFT_OUT, "")
-    taken = {_key(package) for package in chosen_groups(recipe, lock).for_platform(recipe.platform)}
-    rest = [p for p in lock.packages if p.platform == recipe.platform and _key(p) not in taken]
-    return left_out_line(recipe.groups, {package.category for package in rest})
+    taken = {_key(package) for package in main}
+    rest = {package.category for package in here if _key(package) not in taken}
+    record = replace(lock.record, left_out=left_out_line(recipe.groups, rest))
+    return replace(lock, packages=(*main, *others), record=record)
 
 
 def left_out_line(groups: Sequence[str], others: Iterable[str]) -> str:

@@ -25,8 +25,8 @@ from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, foreign_python, read_foreign
-from builder.lock.groups import LEFT_OUT, left_out_line
-from builder.lock.inputs import channels, missing, virtual_packages
+from builder.lock.groups import left_out_line
+from builder.lock.inputs import channels, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
@@ -36,13 +36,11 @@ from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
-from builder.model import Lock, LockedPackage
+from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
 from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 
-#: Key of the metadata: what the lock was imported from. Its name and hash are among the lock's inputs.
-_TOOL = "builder.imported-tool"
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
 #: conda packages that a lock of pip packages may have too: its wheel is used.
@@ -91,10 +89,13 @@ def import_lock(request: LockRequest) -> Lock:
         packages += _resolved(task, foreign, added)
     packages += _built(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
-    extra = {_TOOL: foreign.tool, **task.cutoffs.metadata}
-    if line := left_out_line(recipe.groups, foreign.left_out):
-        extra[LEFT_OUT] = line
-    lock = finish_lock(request, [*packages, *added], found_in, path, extra)
+    record = LockRecord(
+        inputs(recipe, environment),
+        task.cutoffs.text,
+        imported_tool=foreign.tool,
+        left_out=left_out_line(recipe.groups, foreign.left_out),
+    )
+    lock = finish_lock(request, [*packages, *added], found_in, path, record)
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
     for note in _notes(foreign, len(packages), added, found_in):

@@ -23,15 +23,15 @@ from builder.lock.environment import recipe_environment
 from builder.lock.groups import chosen_groups, is_own
 from builder.lock.markers import ARCHITECTURES, applies
 from builder.lock.names import pypi_name
+from builder.lock.record import prefixed
 from builder.lock.spec import Environment
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
 
-_PREFIX = "builder."
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"
-#: Key of the metadata -> name in messages.
+#: Name of the input in the lock's record -> name in messages.
 _TITLES = {
     "conda": "conda specs",
     "pip": "pip requirements",
@@ -48,9 +48,7 @@ _TITLES = {
     "lock-environment": "lock_environment",
     "python": "python",
 }
-#: The key of the recipe's ``base_packages``.
-BASE_PACKAGES = "builder.base-packages"
-#: Keys that a lock has only where there is something to record.
+#: Inputs that a lock has only where there is something to record.
 _OPTIONAL = (
     "sources-asked",
     "constraints",
@@ -60,11 +58,8 @@ _OPTIONAL = (
     "lock-environment",
     "python",
 )
-#: The keys of the inputs that the conda packages depend on.
-CONDA_INPUTS = tuple(
-    f"{_PREFIX}{key}"
-    for key in ("conda", "channels", "virtual-packages", "exclude-newer", "python")
-)
+#: The inputs that the conda packages depend on.
+CONDA_INPUTS = ("conda", "channels", "virtual-packages", "exclude-newer", "python")
 
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
 #: build host.
@@ -141,7 +136,7 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
-    """Return everything that decides what is locked, as text, by keys of the lock's metadata.
+    """Return everything that decides what is locked, as text, for the lock's record.
 
     The base image is not included: the lock has separate keys for it.
     """
@@ -177,7 +172,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         values["lock-environment"] = recipe.lock_environment or ""
     values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
     return {
-        _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
+        key: redact(v if isinstance(v, str) else canonical_json(v).decode())
         for key, v in values.items()
     }
 
@@ -196,9 +191,9 @@ def imported_file(path: Path) -> dict[str, str]:
         ) from None
 
 
-def content_hash(custom: Mapping[str, str]) -> str:
+def content_hash(values: Mapping[str, str]) -> str:
     """Return one SHA-256 (hex) over :func:`inputs`."""
-    return hashlib.sha256(canonical_json(dict(custom))).hexdigest()
+    return hashlib.sha256(canonical_json(prefixed(values))).hexdigest()
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
@@ -221,7 +216,7 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     now = inputs(recipe, recipe_environment(recipe))
     for key, title in _TITLES.items():
         absent = "[]" if key in _OPTIONAL else ""
-        old, new = lock.custom.get(_PREFIX + key, absent), now.get(_PREFIX + key, absent)
+        old, new = lock.record.inputs.get(key, absent), now.get(key, absent)
         if old == new:
             continue
         if key == "imported":

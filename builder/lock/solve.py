@@ -5,7 +5,7 @@ top.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,12 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
 from builder.lock.basepython import has_base_python, take_base_python
-from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
+from builder.lock.record import TIME
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.sourcerecords import pinned_repositories
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.progress import working
 from builder.redact import redact
 
@@ -36,13 +36,8 @@ class Cutoffs:
 
     @property
     def text(self) -> str:
-        """The date of the conda packages as the lock's metadata has it."""
+        """The date of the conda packages as the lock records it."""
         return self.conda.strftime(TIME) if self.conda else ""
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What the lock records of the dates."""
-        return {SOLVED_BEFORE: self.text} if self.conda else {}
 
     @classmethod
     def of(cls, recipe: Recipe, exclude_newer: str | None) -> Cutoffs:
@@ -79,9 +74,8 @@ def lock_target(request: LockRequest) -> Lock:
     to_solve = SolveRequest(
         recipe, environment, request.settings, reporter=request.reporter, base=request.base
     )
-    custom = inputs(recipe, environment)
-
-    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text, request.base):
+    record = LockRecord(inputs(recipe, environment), cutoffs.text)
+    if previous and not update_conda and _is_solved(previous, record, request.base):
         conda, found_in = old_conda, previous.channels
         request.reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
@@ -91,8 +85,7 @@ def lock_target(request: LockRequest) -> Lock:
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
-
-    return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, cutoffs.metadata)
+    return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, record)
 
 
 def finish_lock(
@@ -100,26 +93,25 @@ def finish_lock(
     packages: Iterable[LockedPackage],
     found_in: Iterable[str],
     source: Path,
-    metadata: Mapping[str, str],
+    record: LockRecord,
 ) -> Lock:
-    """Return the lock of solved or imported packages, with a record of what it was made from.
+    """Return the lock of solved or imported packages, in the order of all locks.
 
     Args:
         request: the target and its base.
         packages: of the lock.
         found_in: the conda channels.
         source: the file that names the packages.
-        metadata: what the lock records in addition to its inputs.
+        record: with the inputs.
     """
     recipe = request.recipe
-    custom = inputs(recipe, recipe_environment(recipe))
     return Lock(
         packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
         channels=tuple(redact(channel) for channel in found_in),
         sources=(os.path.relpath(source, recipe.lock_path.parent),),
-        content_hash={recipe.platform: content_hash(custom)},
-        custom={**custom, **metadata},
+        content_hash={recipe.platform: content_hash(record.inputs)},
+        record=record,
         base=request.base,
     )
 
@@ -128,7 +120,7 @@ def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
     """Return the request with repositories at the commits of an earlier lock, except for packages
     to update.
     """
-    asked = previous.custom.get("builder.sources-asked", "[]") if previous else "[]"
+    asked = previous.record.inputs.get("sources-asked", "[]") if previous else "[]"
     environment = request.environment
     sources = pinned_repositories(environment.sources, asked, request.previous, request.update)
     return replace(request, environment=replace(environment, sources=sources))
@@ -169,15 +161,12 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     check_specs(environment)
 
 
-def _is_solved(
-    previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None
-) -> bool:
-    """Return whether an earlier lock has the conda packages for the same sources and the same
-    date.
-    """
-    if previous.custom.get(SOLVED_BEFORE, "") != date or not has_base_python(previous, base):
+def _is_solved(previous: Lock, now: LockRecord, base: LockedBase | None) -> bool:
+    """Return whether an earlier lock has the conda packages for the same sources and date."""
+    before = previous.record
+    if before.solved_before != now.solved_before or not has_base_python(previous, base):
         return False
-    return all(custom.get(key) == previous.custom.get(key) for key in CONDA_INPUTS)
+    return all(now.inputs.get(name) == before.inputs.get(name) for name in CONDA_INPUTS)
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
