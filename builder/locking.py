@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from builder.config.recipe import Recipe
 from builder.errors import LockError
 from builder.fetch.venv import locked_base_python
 from builder.image.recipe_files import recipe_entries
-from builder.lock.basepython import check_base_python, has_base_python
+from builder.lock.basepython import check_base_python
 from builder.lock.file import earlier_lock, read_lock, replace_lock
 from builder.lock.packages import Solver, solved
 from builder.lock.request import LockRequest
@@ -69,33 +68,16 @@ def lock(
         FetchError, RegistryError: base, channel or index do not answer.
     """
     _check(recipe, options.exclude_newer)
-    is_update = bool(options.update or options.update_base)
-    previous = read_lock(path) if is_update and path.exists() else None
-    only_os = _names_of_os_only(previous, options.update) if previous else frozenset()
-    update = [name for name in options.update if name not in only_os]
-    if update and previous is None:
-        raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-
-    pinned = previous.base if previous and not options.update_base else None
-    base = _base_before_packages(recipe, settings, store, reporter, pinned)
-    stays = previous is not None and not update and has_base_python(previous, base)
-    if previous is not None and stays:
-        log.info("%s: the packages of %s stay", recipe.name, path)
-        packages: AbstractContextManager[Lock] = nullcontext(previous)
-    else:
-        before, date = previous or earlier_lock(path), options.exclude_newer
-        known = before.packages if before else ()
-        builder = ImageWheelBuilder(recipe, settings, store, reporter, base, date, known)
-        request = LockRequest(recipe, settings, base, previous, update, date, builder, reporter)
-        packages = solved(request, path, options.solver)
-    with packages as found:
-        if not stays:
+    request = _request(recipe, settings, store, reporter, options, path)
+    with solved(request, path, options.solver) as found:
+        if found is not request.previous:
             place_wheels(found, recipe.root, store)
-        base = base or resolve_recipe_base(recipe, settings, store, reporter)
+        base = request.base or resolve_recipe_base(recipe, settings, store, reporter)
         log.info("%s: base %s is pinned to %s", recipe.name, base.reference, base.digest)
-        with_base, renewed = replace(found, base=base), stays or only_os
-        earlier = None if renewed else previous
-        made = _with_os_packages(recipe, settings, store, reporter, with_base, earlier)
+        made = replace(found, base=base)
+        renews_os = options.update_base or set(options.update) - set(request.update)
+        known = None if renews_os else request.previous
+        made = _with_os_packages(recipe, settings, store, reporter, made, known)
         return replace_lock(made, path)
 
 
@@ -112,10 +94,33 @@ def _check(recipe: Recipe, exclude_newer: str | None) -> None:
     check_environment(recipe, exclude_newer)
 
 
-def _names_of_os_only(lock: Lock, names: Sequence[str]) -> frozenset[str]:
-    """Return the names that the lock has as OS packages, and not as conda or pip packages."""
+def _request(
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter,
+    options: LockOptions,
+    path: Path,
+) -> LockRequest:
+    """Return the request for the packages: what to update, and the base if it is known before."""
+    is_update = (options.update or options.update_base) and path.exists()
+    previous = read_lock(path) if is_update else None
+    if options.update and previous is None:
+        raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
+    update = without_os_packages(options.update, previous) if previous else ()
+    pinned = previous.base if previous and not options.update_base else None
+    base = _base_before_packages(recipe, settings, store, reporter, pinned)
+    before, date = previous or earlier_lock(path), options.exclude_newer
+    locked = before.packages if before else ()
+    builder = ImageWheelBuilder(recipe, settings, store, reporter, base, date, locked)
+    return LockRequest(recipe, settings, base, previous, update, date, builder, reporter)
+
+
+def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:
+    """Return the names without those that the lock has as OS packages alone."""
     system = {package.name for package in lock.record.os_packages or ()}
-    return frozenset(names) & system - {package.name for package in lock.packages}
+    system -= {package.name for package in lock.packages}
+    return tuple(name for name in names if name not in system)
 
 
 def _base_before_packages(

@@ -17,6 +17,7 @@ from typing import Literal
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, UsageError
+from builder.lock.basepython import has_base_python
 from builder.lock.file import earlier_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest
@@ -61,17 +62,23 @@ def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Loc
 
 @contextmanager
 def solved(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
-    """Solve packages, and store them until the context ends, and longer if it fails.
+    """Find packages, and store them until the context ends, and longer if it fails.
 
-    Nothing is stored where the base is known before, or packages of an earlier lock are updated.
+    Those of an earlier lock stay if only the base or OS packages are updated. Nothing is stored
+    where the base is known before, or packages of an earlier lock are updated.
 
     Args:
         request: what to lock.
         path: the lock file.
         solver: see :func:`choose_solver`.
     """
+    previous = request.previous
+    if previous and not request.update and has_base_python(previous, request.base):
+        log.info("%s: the packages of %s stay", request.recipe.name, path)
+        yield previous
+        return
     solve = choose_solver(request.recipe, solver)
-    if request.base is not None or request.previous is not None:
+    if request.base is not None or previous is not None:
         yield solve(request)
         return
     file = path.with_name(f"{path.name}.unfinished")

@@ -65,5 +65,5 @@ def test_none(with_os_packages: WithOsPackages, made: Recipe) -> None:
     assert with_os_packages(made, LOCKED, None).record.os_packages is None
 
 
-def test_names_of_os_only() -> None:
-    assert locking._names_of_os_only(LOCKED, ["hello", "numpy"]) == {"hello"}
+def test_without_os_packages() -> None:
+    assert locking.without_os_packages(["hello", "numpy"], LOCKED) == ("numpy",)
