@@ -51,6 +51,11 @@ class LockOptions:
     solver: Solver = "rattler"
     """``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba."""
 
+    @property
+    def is_update(self) -> bool:
+        """Whether packages of an earlier lock stay."""
+        return bool(self.update) or self.update_base
+
 
 def lock(
     recipe: Recipe,
@@ -103,8 +108,7 @@ def _request(
     path: Path,
 ) -> LockRequest:
     """Return the request for the packages: what to update, and the base if it is known before."""
-    is_update = (options.update or options.update_base) and path.exists()
-    previous = read_lock(path) if is_update else None
+    previous = read_lock(path) if options.is_update and path.exists() else None
     if options.update and previous is None:
         raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
     update = without_os_packages(options.update, previous) if previous else ()

@@ -133,20 +133,22 @@ class Project:
         Raises:
             ConfigError: an unknown target, or a group that no recipe declares.
         """
-        everything = (
-            {name: self.recipe(name) for name in self.targets} if groups or not names else {}
-        )
-        chosen = {name: self.recipe(name) for name in names}
-        declared = sorted({g for r in everything.values() for g in r.group})
+        if not groups:
+            return list(map(self.recipe, dict.fromkeys(names or self.targets)))
+        by_group: dict[str, list[Recipe]] = {}
+        for recipe in map(self.recipe, self.targets):
+            for group in recipe.group:
+                by_group.setdefault(group, []).append(recipe)
+        chosen = list(map(self.recipe, names))
         for group in groups:
-            members = {n: r for n, r in everything.items() if group in r.group}
-            if not members:
+            if group not in by_group:
                 raise ConfigError(
                     f"no recipe declares the group {group!r}",
-                    f"groups: {', '.join(declared) or 'none'}; a recipe joins with 'group: [{group}]'",
+                    f"groups: {', '.join(sorted(by_group)) or 'none'}; "
+                    f"a recipe joins with 'group: [{group}]'",
                 )
-            chosen |= members
-        return list((chosen or everything).values())
+            chosen += by_group[group]
+        return list({recipe.name: recipe for recipe in chosen}.values())
 
     def lock(
         self,

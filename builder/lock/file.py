@@ -192,7 +192,9 @@ class _LockReader:
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
-        file = self._valid(_LockText, data)
+        return self._lock(self._valid(_LockText, data))
+
+    def _lock(self, file: _LockText) -> Lock:
         meta = file.metadata
         try:
             record, base, sources = read_custom(meta.custom_metadata or {})

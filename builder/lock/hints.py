@@ -75,19 +75,26 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
     hints = _virtual_package_hints(reason, request)
     missing = [(name, spec) for name, spec in _missing(reason) if not name.startswith("__")]
     if missing:
-        where = ", ".join(channel.name for channel in channels)
-        names, pythons = _index(request, channels)
-        if pythons and "python" in dict(missing):
-            minors = ", ".join(dict.fromkeys(version.rpartition(".")[0] for version in pythons))
-            hints.append(f"{where} has Python {minors}: {python_hint(request, pythons)}")
-            missing = [(name, wanted) for name, wanted in missing if name != "python"]
-        hints += [_missing_hint(name, wanted, where, names) for name, wanted in missing]
+        hints += _missing_hints(missing, request, channels)
     if request.newest is not None:
         date = request.newest.strftime("%Y-%m-%d")
         hints.append(f"exclude_newer hides packages published after {date}: use a later date")
     return "; ".join(dict.fromkeys(hints)) or (
         "relax a spec in the environment file, or add a channel with the missing package"
     )
+
+
+def _missing_hints(
+    missing: Sequence[tuple[str, str]], request: SolveRequest, channels: Sequence[SolverChannel]
+) -> Iterator[str]:
+    where = ", ".join(channel.name for channel in channels)
+    names, pythons = _index(request, channels)
+    for name, wanted in missing:
+        if name == "python" and pythons:
+            minors = ", ".join(dict.fromkeys(version.rpartition(".")[0] for version in pythons))
+            yield f"{where} has Python {minors}: {python_hint(request, pythons)}"
+        else:
+            yield _missing_hint(name, wanted, where, names)
 
 
 def line_of_missing(reason: str, request: SolveRequest) -> str:

@@ -13,6 +13,7 @@ The versions of Python to choose from are those for which every package of the l
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,9 +39,9 @@ from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
 from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
-from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 
+_CONTROL = re.compile(r"[\x00-\x1f]")
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
 #: conda packages that a lock of pip packages may have too: its wheel is used.
@@ -310,12 +311,10 @@ def _check_urls(task: _Task, foreign: ForeignLock) -> None:
     texts = [(source.where, source.url) for source in foreign.sources]
     texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
     texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
+    allowed = url_variables(task.request.recipe)
     for where, url in texts:
-        if any(ord(character) < 32 for character in url):
+        if _CONTROL.search(url):
             raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")
-    named = [(where, url) for where, url in texts if "$" in url]
-    allowed = url_variables(task.request.recipe) if named else UrlVariables()
-    for where, url in named:
         for name in allowed.missing(url):
             raise LockError(
                 f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",

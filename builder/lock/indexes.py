@@ -86,13 +86,9 @@ def find_indexes(request: SolveRequest) -> Indexes:
             no fallback.
     """
     configuration = pip_configuration()
-    recipe, environment = request.recipe.pip, request.environment
     links = _find_links(request, configuration)
-    main = _mirrored(request, recipe.index_url or environment.index_url or "")
-    extra = [
-        _mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]
-    ]
-    silent = _silent_indexes(request, [url for url in (main, *extra) if url])
+    main, *extra = _named_indexes(request)
+    silent = _silent_indexes(request, [*filter(None, (main, *extra))])
     replaced = tuple(public_url(request.settings, url) for url in silent)
     if main in silent:
         main = ""
@@ -107,6 +103,16 @@ def find_indexes(request: SolveRequest) -> Indexes:
     # lock.
     indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
     return Indexes(main, tuple(indexes), links, silent=replaced)
+
+
+def _named_indexes(request: SolveRequest) -> list[str]:
+    """Return the mirrors of the indexes of recipe and environment: the main one or "", the extra
+    ones.
+    """
+    recipe, environment = request.recipe.pip, request.environment
+    urls = [recipe.index_url or environment.index_url or ""]
+    urls += [*environment.extra_index_urls, *recipe.extra_index_urls]
+    return [mirrored_url(request.settings, url) for url in urls]
 
 
 def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple[str, ...]:

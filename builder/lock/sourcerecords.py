@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -17,10 +17,8 @@ from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource, canonical_json
 from builder.redact import redact, userinfo
 
-#: Key of the metadata: ``{normalised name: source}`` as JSON.
-SOURCES = "builder.sources"
 _SOURCES = TypeAdapter(dict[str, LockedSource])
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 #: A commit or tree: SHA-1, or SHA-256 in repositories of that format.
 GIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: A text without blanks, control characters and changes of direction.
@@ -130,18 +128,24 @@ def _problem(source: LockedSource) -> str:
         return "subdirectory leads out of the source"
     if not TEXT.fullmatch(source.build + source.describe or "none"):
         return "build or describe has a blank or a control character"
-    if source.kind == "git":
-        if not source.url.startswith(GIT_URLS):
-            return "url is not that of a git repository"
-        both = GIT_HASH.fullmatch(source.commit) and GIT_HASH.fullmatch(source.tree)
-        return "" if both else "commit or tree is not a hash of git"
-    if source.kind == "local":
-        if not is_inside(source.url):
-            return "url is not a path inside the project"
-        return "" if _SHA256.fullmatch(source.tree) else "tree is not 64 hex digits"
-    if not source.url.startswith(_WEB) and ("://" in source.url or not is_inside(source.url)):
-        return "url is neither on the web nor a path inside the project"
-    return "" if _SHA256.fullmatch(source.sha256) else "sha256 is not 64 hex digits"
+    return next((text for is_wrong, text in _checks(source) if is_wrong), "")
+
+
+def _checks(source: LockedSource) -> Iterator[tuple[bool, str]]:
+    """Yield whether a source of its kind has a problem, and which one."""
+    url, tree = source.url, source.tree
+    match source.kind:
+        case "git":
+            yield not url.startswith(GIT_URLS), "url is not that of a git repository"
+            is_git = GIT_HASH.fullmatch(source.commit) and GIT_HASH.fullmatch(tree)
+            yield not is_git, "commit or tree is not a hash of git"
+        case "local":
+            yield not is_inside(url), "url is not a path inside the project"
+            yield not SHA256.fullmatch(tree), "tree is not 64 hex digits"
+        case _:
+            is_known = url.startswith(_WEB) or ("://" not in url and is_inside(url))
+            yield not is_known, "url is neither on the web nor a path inside the project"
+            yield not SHA256.fullmatch(source.sha256), "sha256 is not 64 hex digits"
 
 
 def is_inside(path: str) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -21,6 +22,7 @@ from packaging.utils import (
 
 from builder.config.inside import is_inside, wider_project
 from builder.errors import ConfigError
+from builder.lock.sourcerecords import SHA256
 from builder.lock.spec import SourceSpec, Spec
 from builder.model import SourceKind
 from builder.redact import redact
@@ -34,7 +36,6 @@ _TRANSPORTS = ("https", "http", "ssh", "git", "file")
 #: What names no package of an index: a path, or a URL.
 _LOCATION = re.compile(r"\.{1,2}([/\[\s;#]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")
 _EXTRAS = re.compile(r"(.*?[^\s\[\]])\s*\[([\w.,\s-]*)\]")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Git takes a revision that begins with a hyphen for an option.
 _REVISION = re.compile(r"[A-Za-z0-9_.@{][^\s\x00-\x1f\x7f~^:?*\[\\]*")
 
@@ -143,22 +144,22 @@ class _Written:
         at = rest.rfind("@")  # before the path it belongs to the user and password
         slash = rest.find("/", at if at > 0 and "/" not in rest[:at] else 0)
         host, path = (rest[:slash], rest[slash:]) if slash >= 0 else (rest, "")
-        revision = ""
-        if "@" in path:
-            path, _, revision = path.rpartition("@")
-            revision = unquote(revision)
-            if not _REVISION.fullmatch(revision) or ".." in revision:
-                raise self.error(
-                    "names no branch, tag or commit after @", "write @BRANCH, @TAG or @COMMIT"
-                )
+        path, revision = self._with_revision(path)
         urlsplit(f"{transport}://{host}")  # raises ValueError
-        if (
-            not path.strip("/")
-            or path.startswith("-")
-            or (transport != "file" and host.startswith("-"))
-        ):
+        if not path.strip("/") or (transport != "file" and host.startswith("-")):
             raise self.error("names no repository", "write git+https://HOST/OWNER/NAME.git@TAG")
         return self._source("git", f"{transport}://{host}{path}", fragment, revision)
+
+    def _with_revision(self, path: str) -> tuple[str, str]:
+        """Return the path of a repository and the revision after it, which may be empty."""
+        if "@" not in path:
+            return path, ""
+        path, _, revision = path.rpartition("@")
+        revision = unquote(revision)
+        if not _REVISION.fullmatch(revision) or ".." in revision:
+            hint = "write @BRANCH, @TAG or @COMMIT"
+            raise self.error("names no branch, tag or commit after @", hint)
+        return path, revision
 
     def _archive(self, url: str, fragment: str) -> SourceSpec | Spec:
         filename = unquote(urlsplit(url).path).rpartition("/")[2]
@@ -206,14 +207,12 @@ class _Written:
         of its URL.
         """
         values = {key: value[-1] for key, value in parse_qs(fragment).items()}
-        egg = Requirement(values["egg"]) if "egg" in values else None
-        subdirectory = values.get("subdirectory", "").strip("/")
-        if ".." in PurePosixPath(subdirectory).parts or "\\" in subdirectory:
-            raise self.error("has a subdirectory with ..", "write #subdirectory=FOLDER")
-        sha256 = values.get("sha256", "").lower()
-        if sha256 and not _SHA256.fullmatch(sha256):
-            raise self.error("has a sha256 that is not 64 hex digits", "write #sha256=HASH")
-        name = self.name or (canonicalize_name(egg.name) if egg else None)
+        subdirectory, sha256 = self._checked(values)
+        name, extras = self.name, self.extras
+        if "egg" in values:
+            egg = Requirement(values["egg"])
+            name = name or canonicalize_name(egg.name)
+            extras = extras or tuple(sorted(map(canonicalize_name, egg.extras)))
         if kind == "archive":
             name = name or _sdist_name(unquote(urlsplit(url).path).rpartition("/")[2])
         return SourceSpec(
@@ -221,14 +220,24 @@ class _Written:
             name,
             url,
             revision,
-            str(PurePosixPath(subdirectory)) if subdirectory else "",
-            self.extras or tuple(sorted(map(canonicalize_name, egg.extras if egg else ()))),
+            subdirectory,
+            extras,
             self.marker,
             self.editable,
             "" if kind == "git" else sha256,  # a repository is pinned by its commit
             self.place.where,
             self.text,
         )
+
+    def _checked(self, values: Mapping[str, str]) -> tuple[str, str]:
+        """Return the subdirectory and the hash in the fragment of a URL; empty if it has none."""
+        subdirectory = values.get("subdirectory", "").strip("/")
+        if ".." in PurePosixPath(subdirectory).parts or "\\" in subdirectory:
+            raise self.error("has a subdirectory with ..", "write #subdirectory=FOLDER")
+        sha256 = values.get("sha256", "").lower()
+        if sha256 and not SHA256.fullmatch(sha256):
+            raise self.error("has a sha256 that is not 64 hex digits", "write #sha256=HASH")
+        return str(PurePosixPath(subdirectory)) if subdirectory else "", sha256
 
     def _path(self, text: str) -> Path:
         """Return the path of a local requirement, absolute and without ``..``."""

@@ -64,18 +64,14 @@ class SourceSpec:
         url = self.url if self.kind != "git" else f"git+{self.url}"
         if "://" not in url:
             url = url if url == "." else f"./{url}"
-        fragment = [f"subdirectory={self.subdirectory}"] if self.subdirectory else []
-        fragment += [f"sha256={self.sha256}"] if self.sha256 else []
-        return "".join(
-            (
-                name,
-                redact(url),
-                f"@{self.revision}" if self.revision else "",
-                f"#{'&'.join(fragment)}" if fragment else "",
-                extras if not name else "",
-                f" ; {self.marker}" if self.marker else "",
-            )
-        )
+        values = (_after("subdirectory=", self.subdirectory), _after("sha256=", self.sha256))
+        fragment = "&".join(filter(None, values))
+        end = f"{_after('@', self.revision)}{_after('#', fragment)}{extras if not name else ''}"
+        return f"{name}{redact(url)}{end}{_after(' ; ', self.marker)}"
+
+
+def _after(prefix: str, text: str) -> str:
+    return prefix + text if text else ""
 
 
 def spec_of(name: str, locked: LockedSource) -> SourceSpec:
