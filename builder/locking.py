@@ -128,11 +128,7 @@ def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:
 
 
 def _base_before_packages(
-    recipe: Recipe,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-    pinned: LockedBase | None,
+    recipe: Recipe, settings: Settings, store: Store, reporter: Reporter, pinned: LockedBase | None
 ) -> LockedBase | None:
     """Return the base, with the package of its Python if the recipe uses that.
 

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    complete_target,
-    context_exit,
-    pass_context,
-)
+from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
 from builder.errors import LockError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from builder.model import Lock, LockedBase, LockedPackage, Manager
@@ -55,13 +55,9 @@ class LockChanges:
 
     def to_json(self) -> dict[str, Any]:
         """Return the changes for ``--json``; ``base`` is null if the base image is the same."""
-        fields = ("name", "manager", "platform", "old", "new")
-        return {
-            "packages": [{name: getattr(c, name) for name in fields} for c in self.packages],
-            "base": {"old": _base_json(self.old_base), "new": _base_json(self.new_base)}
-            if self.base_moved
-            else None,
-        }
+        base = {"old": _base_json(self.old_base), "new": _base_json(self.new_base)}
+        packages = [asdict(change) for change in self.packages]
+        return {"packages": packages, "base": base if self.base_moved else None}
 
 
 def _base_json(base: LockedBase | None) -> dict[str, str] | None:
@@ -94,10 +90,8 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
 def _packages(lock: Lock) -> list[LockedPackage]:
     """Return all packages; those of the OS belong to the lock's platform."""
     platform = lock.platforms[0] if lock.platforms else ""
-    return [
-        *lock.packages,
-        *(package.locked(platform) for package in lock.record.os_packages or ()),
-    ]
+    system = [package.locked(platform) for package in lock.record.os_packages or ()]
+    return [*lock.packages, *system]
 
 
 def _key(package: LockedPackage) -> tuple[str, str, str]:

@@ -75,9 +75,7 @@ def probe_channels(
     listed = [channel for name in named for channel in solver_channels(name, request)]
     found = _with_spec_channels(listed, request)
     with ThreadPoolExecutor(len(found)) as pool:
-        problems = list(
-            pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found)
-        )
+        problems = list(pool.map(lambda channel: _problem(channel, request), found))
     results = list(zip(found, problems, strict=True))
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
@@ -126,10 +124,8 @@ def _with_spec_channels(
         named, _ = split_channel(spec.text)
         if named and not meant(named, found, request):
             found += solver_channels(named, request)
-            name = redact(named)
-            request.reporter.note(
-                f"{spec.where}: channel {name} is not below channels: it is added last"
-            )
+            where = f"{spec.where}: channel {redact(named)}"
+            request.reporter.note(f"{where} is not below channels: it is added last")
     return found
 
 
@@ -149,8 +145,9 @@ def _channel(name: str, url: str, request: SolveRequest) -> SolverChannel:
     return SolverChannel(redact(name), mirrored_url(request.settings, base), locked)
 
 
-def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
-    """Return why a channel cannot be used now; empty if it can."""
+def _problem(channel: SolverChannel, request: SolveRequest) -> str:
+    """Return the reason why a channel cannot be used now; empty if it can."""
+    platform, settings = request.recipe.platform, request.settings
     if channel.actual.startswith("file:"):
         folder = Path(unquote(urlsplit(channel.actual).path))
         indexes = [folder / subdir / "repodata.json" for subdir in (platform, "noarch")]
@@ -175,20 +172,17 @@ async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) 
     from rattler import Channel
 
     try:
-        await gateway(settings).query(
-            [Channel(channel.actual)], [platform, "noarch"], ["python"], recursive=False
-        )
+        where: Any = ([Channel(channel.actual)], [platform, "noarch"])
+        await gateway(settings).query(*where, ["python"], recursive=False)
     except Exception:  # rattler's errors share no base class
         return False
     return True
 
 
 def gateway(settings: Settings) -> Any:
-    """rattler's reader of channel indexes, with builder's cache; offline it uses only the cache."""
+    """Return rattler's reader of channel indexes, with builder's cache; offline only the cache."""
     from rattler import Gateway, SourceConfig
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
-    return Gateway(
-        cache_dir=CacheFolders(settings.cache).repodata,
-        default_config=SourceConfig(cache_action=action),
-    )
+    cache = CacheFolders(settings.cache).repodata
+    return Gateway(cache_dir=cache, default_config=SourceConfig(cache_action=action))

@@ -75,9 +75,7 @@ class _Solve:
         # these versions fixed, in which every other package stays as close as possible to the previous lock.
         free = await self._solve()
         updated = [record for record in free if record.name.normalized in request.update]
-        fixed = [
-            f"{record.name.normalized} =={record.version} {record.build}" for record in updated
-        ]
+        fixed = [f"{r.name.normalized} =={r.version} {r.build}" for r in updated]
         return await self._solve(locked, fixed)
 
     def _all_specs(self) -> list[str]:
@@ -136,30 +134,27 @@ def _virtual(request: SolveRequest) -> list[Any]:
     for name, value in virtual_packages(request.recipe).items():
         version, _, build = value.partition("=")
         try:
-            package = GenericVirtualPackage(
-                PackageName(name), Version(version), BuildString(build or "0")
-            )
+            values = PackageName(name), Version(version), BuildString(build or "0")
         except Exception as e:  # rattler's errors share no base class
             raise ConfigError(
                 f"{request.recipe.source}: virtual_packages.{name}: {value!r} is not a version: {e}",
                 'write a version, such as "12.4"',
             ) from None
-        found.append(package)
+        found.append(GenericVirtualPackage(*values))
     return found
 
 
 def _explained(
     error: Exception, request: SolveRequest, channels: Sequence[SolverChannel]
 ) -> BuilderError:
-    """rattler's error as one of builder's, with what the user can change."""
+    """Return rattler's error as one of builder's, with what the user can change."""
     from rattler.exceptions import SolverError
 
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     if not isinstance(error, SolverError):
         names = ", ".join(channel.name for channel in channels)
-        return FetchError(
-            f"channels {names}: {text}", "check the network and the channels, then run again"
-        )
+        hint = "check the network and the channels, then run again"
+        return FetchError(f"channels {names}: {text}", hint)
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(
         f"{line_of_missing(reason, request)}: no set of packages satisfies the environment "
@@ -194,7 +189,7 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
 
 
 def conda_dependencies(depends: Sequence[str]) -> Mapping[str, str]:
-    """Conda's list of dependencies as a mapping of names to version specs.
+    """Return conda's list of dependencies as a mapping of names to version specs.
 
     Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.*
     *_cp311``), which cannot be joined, the first one stays.

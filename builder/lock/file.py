@@ -14,14 +14,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
+from pydantic import ValidationInfo as Info
 
 from builder.config.explain import first_problem
 from builder.config.safeyaml import compose, load, read_bytes
@@ -66,9 +60,8 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError:
         raise LockError(f"{path}: no such lock file", "create it: builder lock") from None
     except OSError as e:
-        raise LockError(
-            f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
-        ) from None
+        problem = f"{path}: cannot be read: {e.strerror}"
+        raise LockError(problem, "check the path and its permissions") from None
     return parse_lock(raw, path)
 
 
@@ -106,11 +99,12 @@ def _word(value: str) -> str:
 
 
 _Word = Annotated[str, AfterValidator(_word)]
+_LOWER = AfterValidator(str.lower)
 
 
 class _Hashes(BaseModel):
-    sha256: Annotated[str, Field(pattern="(?i)^[0-9a-f]{64}$")] | None = None
-    md5: Annotated[str, Field(pattern="(?i)^[0-9a-f]{32}$")] | None = None
+    sha256: Annotated[str, Field(pattern="(?i)^[0-9a-f]{64}$"), _LOWER] | None = None
+    md5: Annotated[str, Field(pattern="(?i)^[0-9a-f]{32}$"), _LOWER] | None = None
 
 
 class LockEntry(BaseModel):
@@ -128,7 +122,7 @@ class LockEntry(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_in_its_folder(cls, url: str, info: ValidationInfo) -> str:
+    def _is_in_its_folder(cls, url: str, info: Info) -> str:
         is_conda = info.data.get("manager") == "conda"
         if not is_package_url(url, is_conda=is_conda):
             raise ValueError(f"does not end with {'SUBDIR/FILE' if is_conda else 'a file name'}")
@@ -136,11 +130,10 @@ class LockEntry(BaseModel):
 
     @field_validator("hash")
     @classmethod
-    def _has_one(cls, hashes: _Hashes, info: ValidationInfo) -> _Hashes:
+    def _has_one(cls, hashes: _Hashes, info: Info) -> _Hashes:
         if info.data.get("manager") == "pip" and info.data.get("url", "").startswith("git+"):
-            return (
-                _Hashes()
-            )  # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+            # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+            return _Hashes()
         if not hashes.sha256 and not hashes.md5:
             raise ValueError("no hash: without one a download cannot be verified")
         return hashes
@@ -148,11 +141,9 @@ class LockEntry(BaseModel):
     def locked(self) -> LockedPackage:
         """Return the package as other rooms take it."""
         values = self.model_dump(exclude={"hash", "dependencies"})
-        hashes: dict[str, Any] = {
-            k: v.lower() if v else None for k, v in self.hash.model_dump().items()
-        }
+        sha256, md5 = self.hash.sha256, self.hash.md5
         needs = {name: spec or "" for name, spec in (self.dependencies or {}).items()}
-        return LockedPackage(**values, **hashes, dependencies=needs)
+        return LockedPackage(**values, sha256=sha256, md5=md5, dependencies=needs)
 
 
 class _Metadata(BaseModel):
@@ -233,12 +224,10 @@ class _LockReader:
             return model.model_validate(data)
         except ValidationError as e:
             keys, problem = first_problem(e)
-        name = (
-            f"package {data.get('name') if isinstance(data, dict) else place[-1]}: "
-            if place
-            else ""
-        )
-        raise self._error(name + problem, (*place, *keys))
+        if place:
+            name = data.get("name") if isinstance(data, dict) else place[-1]
+            problem = f"package {name}: {problem}"
+        raise self._error(problem, (*place, *keys))
 
     def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
         line = _line(self._raw, keys)

@@ -65,12 +65,11 @@ def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tu
     """Return the groups to take, after checks."""
     known = {package.category for package in packages}
     if not known:
-        others = sorted({package.platform for package in lock.packages})
+        others, platform = sorted({p.platform for p in lock.packages}), recipe.platform
+        known_ones = f"it has packages for {', '.join(others)}: lock again for {platform}"
         raise LockError(
-            f"{recipe.lock_path}: the lock of target {recipe.name} has no package for {recipe.platform}",
-            f"it has packages for {', '.join(others)}: lock again for {recipe.platform}"
-            if others
-            else "lock again",
+            f"{recipe.lock_path}: the lock of target {recipe.name} has no package for {platform}",
+            known_ones if others else "lock again",
         )
     if not recipe.groups and MAIN not in known:
         raise LockError(
@@ -90,7 +89,7 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
     """Return the packages of some groups, and all that they need, in the order of the lock."""
     by_name: dict[str, list[LockedPackage]] = {}
     for package in packages:
-        for name in _names(package.name):
+        for name in {canonicalize_name(package.name), pypi_name(package.name)}:
             by_name.setdefault(name, []).append(package)
     waiting = [package for package in packages if package.category in groups]
     found = {id(package) for package in waiting}
@@ -105,17 +104,12 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
     return [package for package in packages if id(package) in found]
 
 
-def _names(name: str) -> set[str]:
-    """Return the names by which other packages name a package: conda's, and that of PyPI."""
-    return {canonicalize_name(name), pypi_name(name)}
-
-
 def _distinct(packages: Iterable[LockedPackage]) -> list[LockedPackage]:
     """Return the packages without repetitions: one of two groups is in the lock twice."""
     return list({_key(package): package for package in packages}.values())
 
 
 def _key(package: LockedPackage) -> tuple[str, str]:
-    """Return what is the same package; conda's typing-extensions and typing_extensions are two."""
+    """Return the identity of a package; conda's typing-extensions and typing_extensions differ."""
     is_pip = package.manager == "pip"
     return package.manager, canonicalize_name(package.name) if is_pip else package.name

@@ -79,9 +79,8 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
     if request.newest is not None:
         date = request.newest.strftime("%Y-%m-%d")
         hints.append(f"exclude_newer hides packages published after {date}: use a later date")
-    return "; ".join(dict.fromkeys(hints)) or (
-        "relax a spec in the environment file, or add a channel with the missing package"
-    )
+    other = "relax a spec in the environment file, or add a channel with the missing package"
+    return "; ".join(dict.fromkeys(hints)) or other
 
 
 def _missing_hints(
@@ -131,12 +130,10 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
 def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
     """Return what to write instead of a package, or a version of it, that no channel has."""
     if name in names:
-        exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
-        return (
-            f"'==' means exactly this version: write '- {name}={exact[1]}' for all that begin with it"
-            if exact
-            else f"{where} has {name} in other versions only: write '- {name}' for the newest"
-        )
+        if exact := re.fullmatch(r"==\s*(\d[\w.]*)", wanted):
+            line = f"'- {name}={exact[1]}'"
+            return f"'==' means exactly this version: write {line} for all that begin with it"
+        return f"{where} has {name} in other versions only: write '- {name}' for the newest"
     alias = _CONDA_NAMES.get(name.lower(), "")
     near = [alias] if alias in names else difflib.get_close_matches(name.lower(), names)
     if near:
@@ -151,15 +148,12 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
     """Return the line to write for each virtual package that the solver's reason names."""
     source = request.recipe.source
     declared = virtual_packages(request.recipe)
-    needed = {name: version for name, version in sorted(_VIRTUAL.findall(reason))}
     hints = []
-    for name, version in needed.items():
+    for name, version in dict(sorted(_VIRTUAL.findall(reason))).items():
         line = f'virtual_packages: {{{name}: "{version or "12.4"}"}}'
-        has = (
-            f"the target has {name} {declared[name]}"
-            if name in declared
-            else f"{name} is not declared"
-        )
+        has = f"{name} is not declared"
+        if name in declared:
+            has = f"the target has {name} {declared[name]}"
         hints.append(f"{has}: if the target machine has it, add to {source}: {line}")
     return hints
 
@@ -188,10 +182,8 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
         for name, version in provided.items()
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
     ]
-    hints += [
-        f"only the environment can name a git repository: add '- {named}' below '- pip:'"
-        for named in _REPOSITORY.findall(text)
-    ]
+    only = "only the environment can name a git repository: add"
+    hints += [f"{only} '- {named}' below '- pip:'" for named in _REPOSITORY.findall(text)]
     if contradiction := _CONTRADICTION.search(text):
         hints.append(f"{contradiction[1]} exclude each other, as shown above: change one of them")
     elif _NO_WHEEL.search(text):

@@ -32,7 +32,13 @@ from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
-from builder.lock.solve import Cutoffs, finish_lock, solve_conda_packages, solve_pip_packages
+from builder.lock.solve import (
+    Cutoffs,
+    finish_lock,
+    solve_conda_packages,
+    solve_pip_packages,
+    solve_request,
+)
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
@@ -72,30 +78,18 @@ def import_lock(request: LockRequest) -> Lock:
         )
     environment = recipe_environment(recipe)
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
-    to_solve = SolveRequest(
-        recipe,
-        replace(environment, channels=named),
-        request.settings,
-        reporter=request.reporter,
-        base=request.base,
-    )
+    to_solve = solve_request(request, replace(environment, channels=named))
     task = _Task(to_solve, Cutoffs.of(recipe, request.exclude_newer), path, request.wheel_builder)
     foreign, added, found_in = _with_python(task)
     _check_urls(task, foreign)
-    packages = [
-        replace(package, url=public_url(request.settings, package.url))
-        for package in foreign.packages
-    ]
+    settings = request.settings
+    packages = [replace(p, url=public_url(settings, p.url)) for p in foreign.packages]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
     packages += _built(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
-    record = LockRecord(
-        inputs(recipe, environment),
-        task.cutoffs.text,
-        imported_tool=foreign.tool,
-        left_out=left_out_line(recipe.groups, foreign.left_out),
-    )
+    line, asked = left_out_line(recipe.groups, foreign.left_out), inputs(recipe, environment)
+    record = LockRecord(asked, task.cutoffs.text, imported_tool=foreign.tool, left_out=line)
     lock = finish_lock(request, [*packages, *added], found_in, path, record)
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
@@ -156,20 +150,16 @@ def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[
         SolveError: the channels have none of those that fit.
     """
     versions = _versions(task, needed)
-    spec = Spec(
-        f"python {'|'.join(f'{version}.*' for version in versions)}", "python", str(task.path)
-    )
+    any_of = "|".join(f"{version}.*" for version in versions)
+    spec = Spec(f"python {any_of}", "python", str(task.path))
     environment = task.request.environment
     conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
     pinned = pinned_python(task.path.parent)
     if pinned and not any(s.name == "python" and s.text.endswith(f"={pinned}") for s in conda):
         where = str(task.path.parent / ".python-version")
         conda.append(Spec(f"python={pinned}", "python", where))
-    request = replace(
-        task.request,
-        newest=task.cutoffs.conda,
-        environment=replace(environment, path=task.path, conda=(*conda, spec), pip=()),
-    )
+    environment = replace(environment, path=task.path, conda=(*conda, spec), pip=())
+    request = replace(task.request, newest=task.cutoffs.conda, environment=environment)
     return solve_conda_packages(request)
 
 
@@ -230,10 +220,8 @@ def _resolved(
     listed = {pin.name for pin in foreign.pinned}
     for package in packages:
         if canonicalize_name(package.name) not in listed:
-            task.request.reporter.warn(
-                f"{task.path}: does not list {package.name}, which its packages need: "
-                f"{package.version} was added"
-            )
+            missing = f"does not list {package.name}, which its packages need"
+            task.request.reporter.warn(f"{task.path}: {missing}: {package.version} was added")
     return packages
 
 
@@ -269,35 +257,27 @@ def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
     if source.kind == "git":
         _check_repository(source)
     elif not url.startswith(("http://", "https://")):
-        place, root = (
-            Path(os.path.normpath(task.path.parent / url)),
-            task.request.recipe.root.absolute(),
-        )
-        if "://" in url or not place.is_relative_to(root):
-            raise LockError(
-                f"{source.where}: {redact(url)} is outside of the project {root}",
-                wider_project(root, place, str(task.path)) or "move it into the project",
-            )
-        url = place.relative_to(root).as_posix()
+        path = Path(os.path.normpath(task.path.parent / url))
+        root = task.request.recipe.root.absolute()
+        if "://" in url or not path.is_relative_to(root):
+            hint = wider_project(root, path, str(task.path)) or "move it into the project"
+            problem = f"{redact(url)} is outside of the project {root}"
+            raise LockError(f"{source.where}: {problem}", hint)
+        url = path.relative_to(root).as_posix()
     text = url if source.kind == "local" else f"{source.name} @ {url}"
     return replace(source, url=url, extras=(), marker="", text=text)
 
 
 def _check_repository(source: SourceSpec) -> None:
-    """Raise LockError unless git takes URL and revision for what they are: others begin like its
-    options.
-    """
+    """Raise LockError for a URL or revision that git takes for an option."""
     host = source.url.partition("://")[2]
+    where = f"{source.where}: {source.name}"
     if not source.url.startswith(GIT_URLS) or host.startswith("-"):
-        raise LockError(
-            f"{source.where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
-            "lock it from https://HOST/OWNER/NAME",
-        )
+        problem = f"{redact(source.url)[:200]!r} is no address of a repository"
+        raise LockError(f"{where}: {problem}", "lock it from https://HOST/OWNER/NAME")
     if not GIT_HASH.fullmatch(source.revision):
-        raise LockError(
-            f"{source.where}: {source.name}: {source.revision[:80]!r} is no commit",
-            f"lock again with the tool that wrote {source.where.partition(':')[0]}",
-        )
+        hint = f"lock again with the tool that wrote {source.where.partition(':')[0]}"
+        raise LockError(f"{where}: {source.revision[:80]!r} is no commit", hint)
 
 
 def _check_urls(task: _Task, foreign: ForeignLock) -> None:
@@ -325,9 +305,7 @@ def _check_urls(task: _Task, foreign: ForeignLock) -> None:
 def _refuse_duplicates(
     task: _Task, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
 ) -> None:
-    """Raise LockError if conda packages of the environment file are in a lock of pip packages
-    too.
-    """
+    """Raise LockError if conda packages of the environment file are in a lock of pip packages."""
     names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
     for package in added:
         name = pypi_name(package.name)

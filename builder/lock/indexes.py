@@ -52,8 +52,7 @@ class Indexes:
         """Return the settings of uv, with the values of variables, which may be secret.
 
         uv reads a value of this file as one URL, whatever characters it has. A requirements file
-        would not
-        do: behind a line break there, ``-e FOLDER`` runs the build backend of that folder.
+        would not do: after a line break there, ``-e FOLDER`` runs the build backend of that folder.
 
         Args:
             where: the environment file, for messages.
@@ -67,12 +66,8 @@ class Indexes:
             "find-links": [expanded(url, where) for url in self.find_links],
             "no-index": self.no_index,
         }
-        lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-            for key, value in values.items()
-            if value
-        ]
-        return "".join(lines)
+        texts = {key: json.dumps(v, ensure_ascii=False) for key, v in values.items() if v}
+        return "".join(f"{key} = {text}\n" for key, text in texts.items())
 
 
 def find_indexes(request: SolveRequest) -> Indexes:
@@ -140,10 +135,8 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
         return link
     path = (folder / expand_home(place)).absolute()
     if not path.exists():
-        raise ConfigError(
-            f"{named_by}: --find-links {link}: {path} does not exist",
-            f"create or correct the folder; relative folders start at {folder}",
-        )
+        hint = f"create or correct the folder; relative folders start at {folder}"
+        raise ConfigError(f"{named_by}: --find-links {link}: {path} does not exist", hint)
     return path.as_uri()
 
 
@@ -183,9 +176,7 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ..
 
 
 def check_kind(
-    request: SolveRequest,
-    silent: Sequence[str],
-    packages: Sequence[Mapping[str, Any]],
+    request: SolveRequest, silent: Sequence[str], packages: Sequence[Mapping[str, Any]]
 ) -> None:
     """Raise FetchError if packages for CUDA replace those of an index that does not answer.
 

@@ -90,11 +90,9 @@ def _download() -> Mapping[str, str] | None:
     from builder.net.http import tls_context
 
     try:
+        timeout = httpx.Timeout(15, connect=3)
         answer = httpx.get(
-            MAPPING_URL,
-            timeout=httpx.Timeout(15, connect=3),
-            verify=tls_context(),
-            follow_redirects=True,
+            MAPPING_URL, timeout=timeout, verify=tls_context(), follow_redirects=True
         )
         answer.raise_for_status()
         records = json.loads(answer.content)

@@ -38,9 +38,7 @@ _CONTENT: tuple[tuple[Format, tuple[str, ...]], ...] = (
     ("conda-lock", (r"^package:", r"^metadata:", r"^version:\s*\d")),
 )
 _REQUIREMENTS = (".txt", ".in", ".pip")
-_PIN = re.compile(
-    r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)", re.MULTILINE
-)
+_PIN = re.compile(r"(?m)^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)")
 _AS_LOCK = "name it as the lock in the recipe: lock: {name}; then builder lock imports it"
 _AS_ENVIRONMENT = (
     "name it as the environment, environment: {name}, remove 'lock:', and run builder lock"
@@ -83,9 +81,8 @@ def other_file(path: Path, text: str) -> OtherFile | None:
     if found := lock_format(path, text):
         return OtherFile(TOOLS[found], _AS_LOCK.format(name=name))
     if re.search(r"^build_dependencies:", text, re.MULTILINE):
-        return OtherFile(
-            "mlflow's python_env.yaml", "name the file beside it: environment: requirements.txt"
-        )
+        hint = "name the file beside it: environment: requirements.txt"
+        return OtherFile("mlflow's python_env.yaml", hint)
     if re.search(r"^dependencies:", text, re.MULTILINE):
         return OtherFile("an environment file", as_environment)
     return None

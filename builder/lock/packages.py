@@ -50,11 +50,8 @@ def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Loc
     if solver == "rattler":
         return lock_target
     if recipe.uses_base_python:
-        raise UsageError(
-            f"--solver conda-lock: {recipe.source} has python: {recipe.python}, and no conda packages "
-            "to solve",
-            f"builder lock {recipe.name}",
-        )
+        problem = f"{recipe.source} has python: {recipe.python}, and no conda packages to solve"
+        raise UsageError(f"--solver conda-lock: {problem}", f"builder lock {recipe.name}")
     from builder.lock.condalock import conda_lock_target
 
     return conda_lock_target
@@ -96,12 +93,10 @@ def solved(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
 
 def _stored(request: LockRequest, file: Path, asked: str) -> Lock | None:
     """Return the lock, without its base, that an earlier command solved; None if there is none."""
-    lock = earlier_lock(file)
+    lock, recipe = earlier_lock(file), request.recipe
     if lock is None or lock.record.asked != asked:
         return None
-    if stale_reasons(request.recipe, lock, request.settings):
+    if stale_reasons(recipe, lock, request.settings):
         return None
-    request.reporter.note(
-        f"{request.recipe.name}: continuing from {file}; remove it to solve again"
-    )
+    request.reporter.note(f"{recipe.name}: continuing from {file}; remove it to solve again")
     return replace(lock, record=replace(lock.record, asked=""))

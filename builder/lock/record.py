@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -35,11 +35,9 @@ _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
 _OS_PACKAGES = "builder.os-packages"
 _SOURCES = "builder.sources"
+_FIELDS = ("solved_before", "created", "imported_tool", "left_out", "asked")
 #: Fields of a record that are texts, by their keys.
-_TEXTS = {
-    _PREFIX + name.replace("_", "-"): name
-    for name in ("solved_before", "created", "imported_tool", "left_out", "asked")
-}
+_TEXTS = {_PREFIX + name.replace("_", "-"): name for name in _FIELDS}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -122,17 +120,13 @@ def package_of(item: Any) -> OsPackage:
 
 
 def _os_packages(text: str) -> tuple[OsPackage, ...]:
-    try:
-        return _distinct(package_of(item) for item in json.loads(text))
-    except (ValueError, TypeError, KeyError, RecursionError) as e:
-        raise RecordError(_OS_PACKAGES, f" is damaged: {e}") from None
-
-
-def _distinct(packages: Iterable[OsPackage]) -> tuple[OsPackage, ...]:
     found: dict[str, OsPackage] = {}
-    for package in packages:
-        if found.setdefault(package.filename, package) != package:
-            raise ValueError(f"{package.filename} appears twice")
+    try:
+        for package in map(package_of, json.loads(text)):
+            if found.setdefault(package.filename, package) != package:
+                raise ValueError(f"{package.filename} appears twice")
+    except (ValueError, TypeError, RecursionError) as e:
+        raise RecordError(_OS_PACKAGES, f" is damaged: {e}") from None
     return tuple(found.values())
 
 
@@ -149,10 +143,8 @@ def lock_date(record: LockRecord) -> int | None:
     text = record.created or record.solved_before
     seconds = seconds_of(text)
     if text and seconds is None:
-        raise LockError(
-            f"the lock's {_PREFIX}{name} {text[:40]!r} is not a time",
-            "write 2026-11-01T00:00:00Z, or lock again",
-        )
+        problem = f"the lock's {_PREFIX}{name} {text[:40]!r} is not a time"
+        raise LockError(problem, "write 2026-11-01T00:00:00Z, or lock again")
     return seconds
 
 

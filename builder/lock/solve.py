@@ -22,6 +22,7 @@ from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, in
 from builder.lock.record import TIME
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.sourcerecords import pinned_repositories
+from builder.lock.spec import Environment
 from builder.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.progress import working
 from builder.redact import redact
@@ -49,10 +50,8 @@ class Cutoffs:
         override = cutoff(exclude_newer, "--exclude-newer")
         if override:
             return cls(override, override)
-        return cls(
-            cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
-            cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),
-        )
+        conda = cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda")
+        return cls(conda, cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"))
 
 
 def lock_target(request: LockRequest) -> Lock:
@@ -71,9 +70,7 @@ def lock_target(request: LockRequest) -> Lock:
     cutoffs = Cutoffs.of(recipe, request.exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(recipe, request.update, old_conda, old_pip)
-    to_solve = SolveRequest(
-        recipe, environment, request.settings, reporter=request.reporter, base=request.base
-    )
+    to_solve = solve_request(request, environment)
     record = LockRecord(inputs(recipe, environment), cutoffs.text)
     if previous and not update_conda and _is_solved(previous, record, request.base):
         conda, found_in = old_conda, previous.channels
@@ -86,6 +83,12 @@ def lock_target(request: LockRequest) -> Lock:
     pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
     return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, record)
+
+
+def solve_request(request: LockRequest, environment: Environment) -> SolveRequest:
+    """Return the request to solve an environment of the target, without dates and earlier lock."""
+    settings, reporter = request.settings, request.reporter
+    return SolveRequest(request.recipe, environment, settings, reporter=reporter, base=request.base)
 
 
 def finish_lock(
@@ -153,9 +156,8 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
-        raise ConfigError(
-            f"{environment.path}: names no channels", "add the line channels: [conda-forge]"
-        )
+        hint = "add the line channels: [conda-forge]"
+        raise ConfigError(f"{environment.path}: names no channels", hint)
     from builder.lock.conda import check_specs
 
     check_specs(environment)
@@ -192,9 +194,7 @@ def solve_pip_packages(
     with working(request.reporter, "solving pip packages"):
         packages = solve_pip(request, conda, builder=builder)
     request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved")
-    own = [
-        package.name for package in packages if package.source and package.source.kind == "local"
-    ]
+    own = [p.name for p in packages if p.source and p.source.kind == "local"]
     if own and len(own) == len(packages) and not request.environment.lists_packages:
         request.reporter.warn(
             f"{', '.join(own)} names no dependencies: the image has its own code only. If it imports other "

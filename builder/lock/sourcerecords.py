@@ -34,11 +34,9 @@ def rendered_sources(packages: Iterable[LockedPackage]) -> str:
     found = {}
     for package in packages:
         if package.source is not None:
-            values = {key: value for key, value in asdict(package.source).items() if value}
-            found[canonicalize_name(package.name)] = {
-                **values,
-                "url": locked_url(package.source.url),
-            }
+            source = replace(package.source, url=locked_url(package.source.url))
+            values = {key: value for key, value in asdict(source).items() if value}
+            found[canonicalize_name(package.name)] = values
     return canonical_json(found).decode() if found else ""
 
 
@@ -68,13 +66,8 @@ def pinned_repositories(
         update: names of packages that move.
     """
     before = set(json.loads(asked))
-    locked = {
-        (package.source.url, package.source.subdirectory): package.source.commit
-        for package in packages
-        if package.source is not None
-        and package.source.kind == "git"
-        and package.name not in update
-    }
+    stay = (package.source for package in packages if package.name not in update)
+    locked = {(s.url, s.subdirectory): s.commit for s in stay if s is not None and s.kind == "git"}
 
     def pinned(spec: SourceSpec) -> SourceSpec:
         commit = locked.get((locked_url(spec.url), spec.subdirectory), "")
@@ -90,12 +83,13 @@ def with_sources(
     """Return the packages, those that builder built with their sources."""
     if not sources:
         return tuple(packages)
-    return tuple(
-        replace(package, source=sources.get(canonicalize_name(package.name)))
-        if package.url.startswith(WHEELS)
-        else package
-        for package in packages
-    )
+
+    def with_source(package: LockedPackage) -> LockedPackage:
+        if not package.url.startswith(WHEELS):
+            return package
+        return replace(package, source=sources.get(canonicalize_name(package.name)))
+
+    return tuple(map(with_source, packages))
 
 
 def parse_sources(text: str) -> dict[str, LockedSource]:
@@ -150,8 +144,5 @@ def _checks(source: LockedSource) -> Iterator[tuple[bool, str]]:
 
 def is_inside(path: str) -> bool:
     """Return whether a path with ``/`` is relative and stays in its folder."""
-    return (
-        not path.startswith(("/", "~", "-"))
-        and "\\" not in path
-        and ".." not in PurePosixPath(path).parts
-    )
+    leads_out = "\\" in path or ".." in PurePosixPath(path).parts
+    return not leads_out and not path.startswith(("/", "~", "-"))

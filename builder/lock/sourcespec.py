@@ -80,9 +80,8 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
     extras: tuple[str, ...] = ()
     if found := _EXTRAS.fullmatch(location):
         location = found[1]
-        extras = tuple(
-            sorted({canonicalize_name(w.strip()) for w in found[2].split(",") if w.strip()})
-        )
+        words = filter(None, map(str.strip, found[2].split(",")))
+        extras = tuple(sorted(set(map(canonicalize_name, words))))
     written = _Written(None, location, extras, marker, editable, text, place)
     if " " in location:
         raise written.error("has a blank", "write %20 for a blank in a URL or path")
@@ -123,18 +122,15 @@ class _Written:
                 return self._git(location.removeprefix("git+"), fragment)
             if location.startswith(("http://", "https://")):
                 return self._archive(location, fragment)
-            if location.startswith("git@") or (
-                "://" in location and not location.startswith("file:")
-            ):
+            is_url = "://" in location and not location.startswith("file:")
+            if is_url or location.startswith("git@"):
                 hint = "write git+https://HOST/PATH, git+ssh://git@HOST/PATH or https://"
                 raise self.error("is a URL that pip does not know", hint)
             return self._local(location, fragment)
-        except (
-            ValueError
-        ) as e:  # of urllib: brackets that are no IPv6 address; of the system: a null character
-            raise self.error(
-                f"is not a valid URL or path: {redact(str(e))}", "correct it"
-            ) from None
+        # of urllib: brackets that are no IPv6 address; of the system: a null character
+        except ValueError as e:
+            problem = f"is not a valid URL or path: {redact(str(e))}"
+            raise self.error(problem, "correct it") from None
 
     def _git(self, url: str, fragment: str) -> SourceSpec:
         transport, sep, rest = url.partition("://")
@@ -215,19 +211,10 @@ class _Written:
             extras = extras or tuple(sorted(map(canonicalize_name, egg.extras)))
         if kind == "archive":
             name = name or _sdist_name(unquote(urlsplit(url).path).rpartition("/")[2])
-        return SourceSpec(
-            kind,
-            name,
-            url,
-            revision,
-            subdirectory,
-            extras,
-            self.marker,
-            self.editable,
-            "" if kind == "git" else sha256,  # a repository is pinned by its commit
-            self.place.where,
-            self.text,
-        )
+        if kind == "git":  # a repository is pinned by its commit
+            sha256 = ""
+        what = (kind, name, url, revision, subdirectory, extras, self.marker)
+        return SourceSpec(*what, self.editable, sha256, self.place.where, self.text)
 
     def _checked(self, values: Mapping[str, str]) -> tuple[str, str]:
         """Return the subdirectory and the hash in the fragment of a URL; empty if it has none."""
@@ -249,17 +236,15 @@ class _Written:
                 raise self.error("names another host", hint)
             text = unquote(split.path)
         folders = [place.folder, place.file_folder] if place.file_folder else [place.folder]
-        found = [
-            Path(os.path.normpath(folder.absolute() / expand_home(text))) for folder in folders
-        ]
+        paths = (folder.absolute() / expand_home(text) for folder in folders)
+        found = [Path(os.path.normpath(path)) for path in paths]
         return next((path for path in found if path.is_file() or is_project(path)), found[0])
 
     def _check_project(self, path: Path) -> None:
         place = self.place
         if not path.exists():
-            raise self.error(
-                f"does not exist: {path}", f"correct the path; it is relative to {place.folder}"
-            )
+            hint = f"correct the path; it is relative to {place.folder}"
+            raise self.error(f"does not exist: {path}", hint)
         if not path.is_dir():
             hint = f"name a folder, a wheel or an archive ({', '.join(ARCHIVES)})"
             raise self.error(f"is neither: {path}", hint)

@@ -75,18 +75,9 @@ def _after(prefix: str, text: str) -> str:
 
 
 def spec_of(name: str, locked: LockedSource) -> SourceSpec:
-    """Return the requirement that :func:`builder.sources.open_source` opens for a source of a
-    lock.
-    """
-    return SourceSpec(
-        locked.kind,
-        name,
-        locked.url,
-        locked.commit,
-        locked.subdirectory,
-        sha256=locked.sha256,
-        text=f"{name} @ {locked.url}",
-    )
+    """Return the requirement that :func:`builder.sources.open_source` opens for a locked source."""
+    what = (locked.kind, name, locked.url, locked.commit, locked.subdirectory)
+    return SourceSpec(*what, sha256=locked.sha256, text=f"{name} @ {locked.url}")
 
 
 @dataclass(frozen=True, slots=True)
