@@ -178,8 +178,10 @@ class OsPackage:
 
 @dataclass(frozen=True, slots=True)
 class LockRecord:
-    """What builder records in a lock in addition to its packages; :mod:`builder.lock.record` reads
-    and writes it."""
+    """What builder records in a lock in addition to its packages.
+
+    :mod:`builder.lock.record` reads and writes it.
+    """
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     """What the lock was made from, by the names of :func:`builder.lock.inputs.inputs`. Empty in
@@ -196,7 +198,7 @@ class LockRecord:
     """What ``base_packages`` adds to the base: empty if it has everything already. None: unknown,
     because another tool made the lock or the recipe has no ``base_packages``."""
     asked: str = ""
-    """What an unfinished lock was asked for, see :mod:`builder.lock.unfinished`."""
+    """What an unfinished lock was asked for, see :mod:`builder.lock.packages`."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Values of other tools, by their keys."""
 

@@ -10,6 +10,7 @@ wheels and no smoke test (docs/performance.md).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
 from builder.lock.environment import recipe_environment
-from builder.lock.file import read_lock
+from builder.lock.file import earlier_lock, read_lock
 from builder.lock.groups import chosen_groups
 from builder.lock.inputs import stale_reasons
 from builder.model import Image, Lock, SifImage
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from builder.smoke.run import SmokeReport
     from builder.smoke.suggested import SmokePlan
 
+log = logging.getLogger(__name__)
+
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
@@ -60,9 +63,7 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with ``recipes/`` and ``environments/``, with the settings and the cache to work on
-    it.
-    """
+    """A folder with ``recipes/`` and ``environments/``, and the settings and cache to work on it."""
 
     root: Path
     settings: Settings
@@ -71,8 +72,7 @@ class Project:
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """Return the project of ``start``: that folder, or the nearest parent with a folder
-        ``recipes/``.
+        """Return the project of a folder: it or its nearest parent has a folder ``recipes/``.
 
         Raises:
             ConfigError: neither the folder nor a parent is a project.
@@ -92,7 +92,7 @@ class Project:
         return own_path(self.root, "dist", "or build with --to oci:DIR")
 
     def prune_layout(self) -> int:
-        """Remove blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
+        """Remove blobs of :attr:`layout` that no tag needs, and return the bytes freed."""
         return prune_layout(self.layout) if (self.layout / "index.json").exists() else 0
 
     def recipe(self, name: str) -> Recipe:
@@ -121,14 +121,12 @@ class Project:
         if len(targets) == 1:
             return self.recipe(targets[0])
         if targets:
-            raise UsageError(
-                "no target given, and the project has several", f"targets: {', '.join(targets)}"
-            )
+            hint = f"targets: {', '.join(targets)}"
+            raise UsageError("no target given, and the project has several", hint)
         raise UsageError(f"no target in {self.root / 'recipes'}", "write one: builder init")
 
     def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
-        """Return the recipes of these targets and groups, each once; all recipes when neither is
-        given.
+        """Return the recipes of these targets and groups, each once; by default all.
 
         Raises:
             ConfigError: an unknown target, or a group that no recipe declares.
@@ -142,11 +140,9 @@ class Project:
         chosen = list(map(self.recipe, names))
         for group in groups:
             if group not in by_group:
-                raise ConfigError(
-                    f"no recipe declares the group {group!r}",
-                    f"groups: {', '.join(sorted(by_group)) or 'none'}; "
-                    f"a recipe joins with 'group: [{group}]'",
-                )
+                known = ", ".join(sorted(by_group)) or "none"
+                hint = f"groups: {known}; a recipe joins with 'group: [{group}]'"
+                raise ConfigError(f"no recipe declares the group {group!r}", hint)
             chosen += by_group[group]
         return list({recipe.name: recipe for recipe in chosen}.values())
 
@@ -160,7 +156,7 @@ class Project:
         path: Path | None = None,
         solver: Solver = "rattler",
     ) -> Lock:
-        """Solve the environment, or imports the lock of another tool, and writes the lock file.
+        """Solve the environment, or import the lock of another tool, and write the lock file.
 
         Args:
             recipe: the target.
@@ -199,14 +195,14 @@ class Project:
         return secrets
 
     def stale(self, recipe: Recipe) -> list[str]:
-        """Return why a target's lock file is stale; empty when it is up to date."""
+        """Return the reasons why a target's lock file is stale; empty when it is up to date."""
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
         return stale_reasons(recipe, read_lock(path), self.settings)
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
-        """Return the target's lock and its path; locks first when there is no lock file.
+        """Return the target's lock and its path; lock first when there is no lock file.
 
         Raises:
             LockError: it is stale; the message holds the reasons.
@@ -214,15 +210,14 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             if recipe.uses_lock_unchanged:
-                raise LockError(
-                    f"{recipe.source}: lock: {path} does not exist",
-                    "correct the path, or remove 'lock:' to lock here",
-                )
+                hint = "correct the path, or remove 'lock:' to lock here"
+                raise LockError(f"{recipe.source}: lock: {path} does not exist", hint)
             self.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
         if reasons := stale_reasons(recipe, lock, self.settings):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
+        log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
 
     def build(
@@ -237,8 +232,7 @@ class Project:
         rebuild: bool = False,
         check_steps: bool = False,
     ) -> BuildResult:
-        """Build a target from its lock, or from ``lock_file``. :meth:`place` puts the result into
-        ``dist/``.
+        """Build a target from its lock. :meth:`place` puts the result into ``dist/``.
 
         Args:
             recipe: the target.
@@ -267,9 +261,7 @@ class Project:
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
-        """Return the request for an engine, from the target's lock (:meth:`ensure_lock`) or
-        ``lock_file``.
-        """
+        """Return the request for an engine, from the target's lock or from ``lock_file``."""
         self.check(recipe)
         return self._request(recipe, lock_file)
 
@@ -295,33 +287,25 @@ class Project:
         if recipe.imported_lock is None:
             return read_lock(lock_file), lock_file
         path = self.layout / f"{recipe.name}.lock.yml"
-        if path.exists():
-            lock = read_lock(path)
-            if not stale_reasons(recipe, lock, self.settings):
-                return lock, path
-        return self.lock(recipe, path=path), path
+        lock = earlier_lock(path)
+        if lock is None or stale_reasons(recipe, lock, self.settings):
+            lock = self.lock(recipe, path=path)
+        return lock, path
 
     def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
         lock, path = self.packages_of(recipe, lock_file)
         build_missing_wheels(recipe, lock, self.settings, self.store, self.reporter)
-        return BuildRequest(
-            recipe,
-            lock,
-            path.read_bytes(),
-            self.settings,
-            self.store,
-            requested=recipe_environment(recipe).requested,
-            reporter=self.reporter,
-        )
+        what = (recipe, lock, path.read_bytes(), self.settings, self.store)
+        requested = recipe_environment(recipe).requested
+        return BuildRequest(*what, requested=requested, reporter=self.reporter)
 
     def place(
         self, result: BuildResult, layout: Path | None = None, tag: str | None = None
     ) -> Path:
-        """Put a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
+        """Put a build into ``dist/``, and return the folder of the OCI layout or the SIF's path.
 
-        An OCI image goes into the layout under the target's name, a SIF beside it as
-        ``TARGET.sif``. The Dockerfile, definition file or environment file that the engine received
-        is placed there, too.
+        An OCI image goes into the layout under the target's name, a SIF next to it as
+        ``TARGET.sif``, and the Dockerfile, definition file or environment file of another engine.
         """
         folder = layout or self.layout
         name = tag or result.recipe.name
@@ -339,8 +323,7 @@ class Project:
         return folder
 
     def stored(self, recipe: Recipe) -> StoredImage | None:
-        """Return the target's image in ``dist/``, pulled or built, whichever came last; None if
-        there is none.
+        """Return the target's image in ``dist/``, pulled or built last; None if there is none.
 
         Raises:
             ImageError: ``dist/`` is damaged.
@@ -358,9 +341,7 @@ class Project:
         return own_path(self.root, "reports")
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
-        """Return what the smoke test of a build tests: the recipe's ``smoke``, or what the lock
-        suggests.
-        """
+        """Return the plan of a build's smoke test: the recipe's ``smoke``, or from the lock."""
         from builder.smoke.suggested import plan_smoke
 
         recipe = result.recipe
@@ -373,7 +354,7 @@ class Project:
         options: SmokeOptions | None = None,
         job: SlurmOptions | None = None,
     ) -> SmokeReport:
-        """Run the smoke test inside the image (or SIF) and stores its report.
+        """Run the smoke test inside the image (or SIF), and store its report.
 
         Args:
             result: the build.

@@ -66,12 +66,12 @@ def lock(
 ) -> None:
     """Solve environments and write lock files in conda-lock v1 format (default: all targets).
 
-    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes
-        the
+    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
     packages of that file, and adds what it lacks: Python and the base image.
     """
     from builder.cli.markdown import lock_changes
     from builder.lock.changes import compare_locks
+    from builder.lock.file import earlier_lock
     from builder.store.files import write_output
 
     project = context.project
@@ -89,7 +89,7 @@ def lock(
     sections: list[tuple[str, LockChanges]] = []
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
-        before = _earlier(recipe)
+        before = earlier_lock(recipe.lock_path)
         made = project.lock(
             recipe,
             update=update,
@@ -110,10 +110,7 @@ def lock(
 def _report(
     context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None
 ) -> dict[str, Any]:
-    """Print a lock that was written and returns it as JSON; ``changes`` is None for a first
-    lock.
-    """
-
+    """Print a lock that was written, and return it as JSON; ``changes`` is None for a first one."""
     from builder.cli.markdown import summary
 
     count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
@@ -135,16 +132,6 @@ def _report(
         "base": made.base.digest if made.base else None,
         "changes": changes.to_json() if changes is not None else None,
     }
-
-
-def _earlier(recipe: Recipe) -> Lock | None:
-    """Return the lock that will be replaced; None if there is none, or it is damaged."""
-    from builder.lock.file import read_lock
-
-    try:
-        return read_lock(recipe.lock_path)
-    except LockError:
-        return None
 
 
 def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders
+
+log = logging.getLogger(__name__)
 
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
@@ -77,6 +80,8 @@ def probe_channels(
     with ThreadPoolExecutor(len(found)) as pool:
         problems = list(pool.map(lambda channel: _problem(channel, request), found))
     results = list(zip(found, problems, strict=True))
+    where = "the cache" if request.settings.offline else "its server, or the cache if unchanged"
+    log.info("channels %s are read from %s", ", ".join(c.locked for c in found), where)
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 

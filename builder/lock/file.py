@@ -4,6 +4,7 @@ bytes.
 
 from __future__ import annotations
 
+import logging
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ from builder.net.urlvariables import variables_in
 from builder.oci.digest import sha256
 from builder.redact import redact
 from builder.store.files import write_atomic
+
+log = logging.getLogger(__name__)
 
 #: The folder of a conda package in its channel, and the file name of a package, both from its URL.
 _SUBDIR = re.compile(r"[a-z0-9-]+")
@@ -306,7 +309,9 @@ def earlier_lock(path: Path) -> Lock | None:
 
 def replace_lock(lock: Lock, path: Path) -> Lock:
     """Write a new lock with its date. Returns and raises as :func:`write_lock`."""
-    return write_lock(dated(lock, path), path)
+    made = write_lock(dated(lock, path), path)
+    log.info("%s is written, %s", path, made.digest)
+    return made
 
 
 def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:

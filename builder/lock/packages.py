@@ -74,6 +74,8 @@ def solved(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
         log.info("%s: the packages of %s stay", request.recipe.name, path)
         yield previous
         return
+    if request.update:
+        log.info("%s: updating %s", request.recipe.name, ", ".join(request.update))
     solve = choose_solver(request.recipe, solver)
     if request.base is not None or previous is not None:
         yield solve(request)

@@ -18,6 +18,7 @@ uv then solves for "model" with this numpy, and numpy is left out of the result.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,8 @@ from builder.model import LockedPackage
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.temporary import temporary_name
+
+log = logging.getLogger(__name__)
 
 
 def solve_pip(
@@ -78,6 +81,7 @@ def solve_pip(
     provided |= _provided(conda, request.settings)
     _warn_about_extras(request, provided)
     indexes = find_indexes(request)
+    log.info("pip packages are from %s", ", ".join(map(redact, indexes.urls)) or "no index")
     chooser = WheelChooser(request, python.version, indexes.urls)
     with _temporary_folder(request) as folder:
         sourced = SourceSolver(request, conda, indexes, folder, builder)

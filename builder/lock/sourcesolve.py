@@ -19,6 +19,7 @@ which is built too. If they have no wheels themselves, they become stubs first.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import zipfile
@@ -47,6 +48,8 @@ from builder.lock.uv import NoWheels
 from builder.lock.wheels import PUBLISHED_AGAIN
 from builder.model import WHEELS, LockedPackage
 from builder.redact import redact
+
+log = logging.getLogger(__name__)
 
 #: How often uv solves. Each package without a wheel takes two rounds.
 MAX_ROUNDS = 50
@@ -225,6 +228,7 @@ class SourceSolver:
             return False
         before = len(self._stubs)
         for name in set(names).difference(never):
+            log.info("%s has no wheel for the target: it is built from its source", name)
             for version in self._known_sdists(name):
                 write_stub(self.links, name, str(version))
                 self._stubs.add((name, version))
