@@ -45,8 +45,7 @@ def has_base_python(lock: Lock, base: LockedBase | None) -> bool:
 
 
 def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPackage:
-    """Return the only conda package of an environment that uses the base's Python, which this is
-    checked for.
+    """Return the base's Python as the only conda package, if the environment accepts it.
 
     Raises:
         SolveError: the environment names other conda packages, or another version of Python.
@@ -70,9 +69,7 @@ def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPack
 
 
 def python_hint(request: SolveRequest, versions: Sequence[str]) -> str:
-    """Return what to write where the environment accepts none of these versions of Python: one that
-    the project accepts, or another base.
-    """
+    """Return the hint for an environment that accepts none of these versions of Python."""
     recipe, conda = request.recipe, request.environment.conda
     specs = [spec for spec in conda if spec.name == "python"]
     chosen = [spec for spec in specs if _CHOICE.search(spec.where)]

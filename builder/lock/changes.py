@@ -50,7 +50,7 @@ class LockChanges:
         return bool(self.packages) or self.base_moved
 
     def count(self, kind: Kind) -> int:
-        """Return how many packages were added, removed or changed."""
+        """Return the number of packages that were added, removed or changed."""
         return sum(change.kind == kind for change in self.packages)
 
     def to_json(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _base_json(base: LockedBase | None) -> dict[str, str] | None:
 
 
 def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
-    """Return what differs between two locks.
+    """Return the differences between two locks.
 
     Args:
         old: the earlier lock; None: there was none, so all packages are new.
@@ -99,9 +99,7 @@ def _key(package: LockedPackage) -> tuple[str, str, str]:
 
 
 def _texts(a: LockedPackage | None, b: LockedPackage | None) -> tuple[str | None, str | None]:
-    """Return the two versions, with the build or a part of the hash where the versions are
-    equal.
-    """
+    """Return the two versions, with the build or a part of the hash where they are equal."""
     if a is None or b is None:
         return a.version if a else None, b.version if b else None
     if a.version != b.version:

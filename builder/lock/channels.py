@@ -57,7 +57,7 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
 
 
 def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
-    """Return which channels do not answer, and why."""
+    """Return the channels that do not answer, with the reasons."""
     return "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
 
 
@@ -98,7 +98,7 @@ def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
 
 
 def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> list[SolverChannel]:
-    """Return which of the channels that are read a spec's channel is; several for ``defaults``.
+    """Return the channel that a spec names, of those that are read; several for ``defaults``.
 
     py-rattler compares a spec's channel with the URL from which an index was read, behind a mirror
     with the mirror's. So a name is resolved here, like the names below ``channels:``.

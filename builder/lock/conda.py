@@ -22,8 +22,7 @@ _TIME_LIMIT = timedelta(minutes=10)
 
 
 def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """Return the conda packages of an environment, and the names of the channels that they come
-    from.
+    """Return the conda packages of an environment, and the names of their channels.
 
     Raises:
         ConfigError: a spec is not valid, or there are no channels.
@@ -79,8 +78,7 @@ class _Solve:
         return await self._solve(locked, fixed)
 
     def _all_specs(self) -> list[str]:
-        """Return the specs in rattler's own form, and in addition the bare name of each one without
-        a channel.
+        """Return the specs in rattler's form, and the bare name of each one without a channel.
 
         rattler fetches only the records that match a spec. Without the bare name, a channel whose
         versions are all outside the constraint would count as one that does not have the package,
@@ -97,9 +95,7 @@ class _Solve:
         return list(dict.fromkeys(specs))
 
     async def _locked_records(self) -> list[Any]:
-        """Return the channels' records of the previous lock's packages, without those to be
-        updated.
-        """
+        """Return the channels' records of the previous lock's packages that are not updated."""
         request = self._request
         names = sorted({p.name for p in request.previous if p.name not in request.update})
         known = await self._gateway.query(self._channels, self._platforms, names, recursive=False)

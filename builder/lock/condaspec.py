@@ -36,15 +36,13 @@ def conda_spec_name(text: str) -> str:
 
 
 def split_channel(text: str) -> tuple[str, str]:
-    """Return the channel of a spec, a name or a URL (empty if it names none), and the spec without
-    it.
-    """
+    """Return the channel of a spec, a name or a URL or empty, and the rest of the spec."""
     channel, _, rest = text.rpartition("::")
     return channel, rest
 
 
 def conda_spec_hint(text: str) -> str:
-    """Return what to write instead of a text that is not a conda spec."""
+    """Return the form to write in place of a text that is not a conda spec."""
     shown = redact(text)
     if _EXTRAS.match(text) or text.startswith(_OF_PIP):
         return f"this is for pip: write it below the item '- pip:', as '- {shown}'"

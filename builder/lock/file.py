@@ -69,9 +69,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def parse_lock(raw: bytes, path: Path) -> Lock:
-    """Return the lock in the bytes of a lock file; ``path`` is for messages only. Raises as
-    :func:`read_lock`.
-    """
+    """Return the lock in the bytes of a file at ``path``. Raises as :func:`read_lock`."""
     try:
         data = load(raw)
     except yaml.YAMLError as e:
@@ -85,9 +83,7 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
 
 
 def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
-    """Return the error for a file that another tool reads or writes; None if it is not known to be
-    one.
-    """
+    """Return the error for a file of another tool; None if it is not known to be one."""
     found = other_file(path, raw[:_LOOKED_AT].decode(errors="replace"))
     if found is None or found.what == TOOLS["conda-lock"]:
         return None
@@ -207,8 +203,7 @@ class _LockReader:
         )
 
     def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:
-        """Yield the packages, without virtual ones, as conda-lock filters them (conda-lock 1 wrote
-        ``__osx``).
+        """Yield the packages, without virtual ones: conda-lock filters them, version 1 wrote them.
 
         What is wrong with an entry for a platform that builder does not build for stops no build.
         """
@@ -250,24 +245,18 @@ def is_package_url(url: str, *, is_conda: bool) -> bool:
 
 
 def _created_elsewhere(times: Any) -> str:
-    """When conda-lock made the lock (``time_metadata``, which it writes on request); empty if
-    unknown.
-    """
+    """Return the time of a lock of conda-lock (``time_metadata``, on request); empty if unknown."""
     text = str(times.get("created_at", "")) if isinstance(times, dict) else ""
     return text if _TIME.fullmatch(text) else ""
 
 
 def _channel(channel: Any) -> str:
-    """Return a channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}``, or the URL
-    alone.
-    """
+    """Return a channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}`` or the URL."""
     return str(channel.get("url", "")) if isinstance(channel, dict) else str(channel)
 
 
 def _line(raw: bytes, keys: _Keys) -> int | None:
-    """Return the line of a key, or of its nearest parent in the file. Slow, and used only for
-    errors.
-    """
+    """Return the line of a key or of its nearest parent in the file. Slow: for errors only."""
     node: yaml.Node | None = compose(raw)
     line = None
     for key in keys:
@@ -285,8 +274,7 @@ def _line(raw: bytes, keys: _Keys) -> int | None:
 
 
 def write_lock(lock: Lock, path: Path) -> Lock:
-    """Write a lock file that builder and conda-lock read. Returns the lock as read back, with its
-    digest.
+    """Write a lock file that builder and conda-lock read, and return it as read back.
 
     The same lock has the same bytes: they depend neither on time nor on machine or user.
 
@@ -361,9 +349,7 @@ def _rendered(lock: Lock, path: Path) -> bytes:
 
 
 def _header(path: Path) -> str:
-    """Return the comment at the top, with the target's name from
-    ``ENVIRONMENT.TARGET.lock.yml``.
-    """
+    """Return the comment at the top, with the target of ``ENVIRONMENT.TARGET.lock.yml``."""
     target = ""
     if path.name.endswith(".lock.yml"):
         target = path.name.removesuffix(".lock.yml").rpartition(".")[2]

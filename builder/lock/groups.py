@@ -49,7 +49,7 @@ def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
 
 
 def left_out_line(groups: Sequence[str], others: Iterable[str]) -> str:
-    """Return the line about groups that are left out.
+    """Return the line about groups that are omitted.
 
     Args:
         groups: the chosen ones; empty: ``main``.

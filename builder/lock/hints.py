@@ -65,7 +65,7 @@ PIP_NAMES = {
 
 
 def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChannel]) -> str:
-    """Return what to write when rattler found no solution.
+    """Return the hint for an environment of which rattler found no solution.
 
     Args:
         reason: rattler's message.
@@ -97,22 +97,20 @@ def _missing_hints(
 
 
 def line_of_missing(reason: str, request: SolveRequest) -> str:
-    """``FILE:LINE`` of the spec that no channel has; the file alone if that is not one spec."""
+    """Return ``FILE:LINE`` of the spec that no channel has; the file unless it is one spec."""
     missing = {name.lower() for name, _ in _missing(reason)}
     places = [spec.where for spec in request.environment.conda if spec.name in missing]
     return places[0] if len(places) == 1 else str(request.environment.path)
 
 
 def _missing(reason: str) -> list[tuple[str, str]]:
-    """Names and versions of the packages that no channel has."""
+    """Return names and versions of the packages that no channel has."""
     found = [(m[1] or m[3], m[2] or m[4] or "*") for m in _NO_CANDIDATE.finditer(reason)]
     return list(dict.fromkeys(found))
 
 
 def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[set[str], list[str]]:
-    """Return the names of all packages of the channels, and the versions of Python, the newest
-    first; none where they cannot be read now.
-    """
+    """Return the packages of the channels, and their versions of Python; none if unreadable."""
     from rattler import Channel
 
     sources = [Channel(channel.actual) for channel in channels]
@@ -128,7 +126,7 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
 
 
 def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
-    """Return what to write instead of a package, or a version of it, that no channel has."""
+    """Return the hint for a package, or a version of it, that no channel has."""
     if name in names:
         if exact := re.fullmatch(r"==\s*(\d[\w.]*)", wanted):
             line = f"'- {name}={exact[1]}'"
@@ -162,7 +160,7 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 
 
 def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: Recipe) -> str:
-    """Return what to write when uv found no solution.
+    """Return the hint for a pip section of which uv found no solution.
 
     Args:
         text: uv's message.
@@ -199,9 +197,7 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
 
 
 def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
-    """Yield hints for names that an index does not have, and for those that stand for another
-    package.
-    """
+    """Yield hints for names that no index has, or that stand for another package."""
     missing = _NOT_FOUND.findall(text)
     for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
         if name in PIP_NAMES:
@@ -216,9 +212,7 @@ def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
 
 
 def _folder_of(name: str, root: Path) -> str:
-    """Return the package below a project whose folder has a name, but for case and hyphens; empty
-    if none.
-    """
+    """Return the package below a project with a name, but for case and hyphens; empty if none."""
     files = [*root.glob("*/setup.py"), *root.glob("*/*/setup.py")]
     folders = (file.parent.relative_to(root) for file in sorted(files))
     plain = name.replace("-", "").lower()
@@ -226,9 +220,7 @@ def _folder_of(name: str, root: Path) -> str:
 
 
 def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
-    """For builds of an index of their own that no index has; nothing where that index is named
-    already.
-    """
+    """Yield hints for builds of a separate index, unless that index is named already."""
     for name, tag in dict.fromkeys(_LOCAL_VERSION.findall(text)):
         url = f"https://download.pytorch.org/whl/{tag}" if name.lower() in _TORCH else "URL"
         if url not in indexes.urls:

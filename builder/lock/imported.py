@@ -55,8 +55,7 @@ _INSTALLERS = frozenset({"pip", "setuptools", "wheel"})
 
 
 def import_lock(request: LockRequest) -> Lock:
-    """Return the lock of a target, made from the lock of another tool that its recipe names. Writes
-    nothing.
+    """Return the lock of a target, made from the lock of another tool. Writes nothing.
 
     All versions are those of the file: ``previous`` is not used, and ``exclude_newer`` concerns
     only what the file lacks.
@@ -85,8 +84,8 @@ def import_lock(request: LockRequest) -> Lock:
     settings = request.settings
     packages = [replace(p, url=public_url(settings, p.url)) for p in foreign.packages]
     if foreign.pinned:
-        packages += _resolved(task, foreign, added)
-    packages += _built(task, foreign, [*added, *packages])
+        packages += _find_pinned(task, foreign, added)
+    packages += _build_sources(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
     line, asked = left_out_line(recipe.groups, foreign.left_out), inputs(recipe, environment)
     record = LockRecord(asked, task.cutoffs.text, imported_tool=foreign.tool, left_out=line)
@@ -128,7 +127,7 @@ class _Task:
 
 
 def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[str, ...]]:
-    """Return the lock, the conda packages that it lacks, and their channels.
+    """Return the lock, the conda packages to add, and their channels.
 
     A lock of pip packages gets a Python first, as its markers and wheels need one.
     """
@@ -164,9 +163,7 @@ def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[
 
 
 def _versions(task: _Task, needed: str) -> list[str]:
-    """Return the minor versions of Python for which the lock has all its packages, the oldest
-    first.
-    """
+    """Return the versions of Python for which the lock has all its packages, oldest first."""
     try:
         allowed = SpecifierSet(needed)
     except InvalidSpecifier:
@@ -192,11 +189,10 @@ def _versions(task: _Task, needed: str) -> list[str]:
 # packages --------------------------------------------------------------------------------------------------
 
 
-def _resolved(
+def _find_pinned(
     task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]
 ) -> list[LockedPackage]:
-    """Return the wheels of a requirements file, from the indexes, with one of the hashes of the
-    file.
+    """Return the wheels of a requirements file, from the indexes, with a hash of the file.
 
     Raises:
         LockError: the wheel that fits the target has another hash.
@@ -225,11 +221,10 @@ def _resolved(
     return packages
 
 
-def _built(
+def _build_sources(
     task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]
 ) -> list[LockedPackage]:
-    """Return the packages that the lock pins as source, with the wheels that are built from them in
-    the image.
+    """Return the packages that the lock pins as source, with wheels built in the image.
 
     Raises:
         LockError: a package is locked as source, and nothing can be built.
@@ -323,7 +318,7 @@ def _refuse_duplicates(
 def _notes(
     foreign: ForeignLock, number: int, added: Sequence[LockedPackage], found_in: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what was imported and added; what is left out is reported with each build."""
+    """Yield notes on what was imported and added."""
     for option in foreign.index_options:  # which is not one of the project's
         yield f"{foreign.path.name} chooses where packages are from: {redact(option)}"
     yield f"{number} packages imported from {foreign.path.name}, {foreign.tool}"

@@ -101,9 +101,7 @@ def find_indexes(request: SolveRequest) -> Indexes:
 
 
 def _named_indexes(request: SolveRequest) -> list[str]:
-    """Return the mirrors of the indexes of recipe and environment: the main one or "", the extra
-    ones.
-    """
+    """Return the mirrors of the named indexes: the main one (or empty), then the extra ones."""
     recipe, environment = request.recipe.pip, request.environment
     urls = [recipe.index_url or environment.index_url or ""]
     urls += [*environment.extra_index_urls, *recipe.extra_index_urls]

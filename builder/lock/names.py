@@ -61,7 +61,7 @@ def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
 
 
 def conda_mapping(settings: Settings) -> Mapping[str, str]:
-    """Names of conda packages with their PyPI names.
+    """Return the names of conda packages with their PyPI names.
 
     Returns:
         The downloaded mapping (cached for two days), an older one if it cannot be downloaded now,
@@ -82,9 +82,7 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
 
 
 def _download() -> Mapping[str, str] | None:
-    """Return the mapping, or None if it is not available or not as expected: it only improves the
-    result.
-    """
+    """Return the mapping; None if it is not available or not as expected."""
     import httpx
 
     from builder.net.http import tls_context

@@ -68,7 +68,7 @@ def lock_format(path: Path, text: str) -> Format | None:
 
 
 def other_file(path: Path, text: str) -> OtherFile | None:
-    """Return what a file is that is not what it should be; None if that is not known."""
+    """Return the description of a file of another tool; None if it is not known to be one."""
     name = path.name
     if name in _EXPORTS:
         hint = f"export it: {export_command(path)}; then name that file: lock: FILE"
@@ -89,7 +89,5 @@ def other_file(path: Path, text: str) -> OtherFile | None:
 
 
 def export_command(path: Path) -> str:
-    """Return the command that exports a lock of poetry, pdm or pipenv to a format that builder
-    reads.
-    """
+    """Return the command that exports a lock of poetry, pdm or pipenv to a known format."""
     return _EXPORTS[path.name][1] if path.name in _EXPORTS else ""

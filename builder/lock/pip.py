@@ -55,8 +55,7 @@ def solve_pip(
     installed: Sequence[LockedPackage] = (),
     builder: WheelBuilder | None = None,
 ) -> list[LockedPackage]:
-    """Return the wheels that the environment's pip section needs, without any package that conda
-    provides.
+    """Return the wheels that the pip section needs, without packages that conda provides.
 
     Args:
         request: the environment and the target; ``previous`` and ``update`` are those of pip

@@ -120,9 +120,7 @@ def finish_lock(
 
 
 def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
-    """Return the request with repositories at the commits of an earlier lock, except for packages
-    to update.
-    """
+    """Return the request with repositories at earlier commits, except for packages to update."""
     asked = previous.record.inputs.get("sources-asked", "[]") if previous else "[]"
     environment = request.environment
     sources = pinned_repositories(environment.sources, asked, request.previous, request.update)
@@ -139,8 +137,7 @@ def _of_managers(
 
 
 def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
-    """Check an environment file, its conda specs and the dates of a target, without network and
-    solver.
+    """Check environment file, conda specs and dates of a target, without network and solver.
 
     Raises:
         ConfigError: the file or a date is wrong, or the file names no channels.
@@ -172,7 +169,7 @@ def _is_solved(previous: Lock, now: LockRecord, base: LockedBase | None) -> bool
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """:func:`builder.lock.conda.solve_conda`, with progress and a note on the result."""
+    """Return the conda packages of an environment and their channels, with a note."""
     if request.base is not None and request.base.python is not None:
         return [take_base_python(request, request.base.python)], ()
     from builder.lock.conda import solve_conda
@@ -186,7 +183,7 @@ def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tu
 def solve_pip_packages(
     request: SolveRequest, conda: Sequence[LockedPackage], builder: WheelBuilder | None = None
 ) -> list[LockedPackage]:
-    """:func:`builder.lock.pip.solve_pip` if the environment asks for pip packages, with a note."""
+    """Return the pip packages if the environment asks for any, with a note."""
     if not request.environment.pip and not request.environment.sources:
         return []
     from builder.lock.pip import solve_pip
@@ -210,9 +207,7 @@ def _split_update(
     conda: Sequence[LockedPackage],
     pip: Sequence[LockedPackage],
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names to update in the lock's own spelling: those of conda packages, and those of
-    pip packages.
-    """
+    """Return the conda packages and the pip packages to update, in the lock's spelling."""
     conda_names = {canonicalize_name(package.name): package.name for package in conda}
     pip_names = {canonicalize_name(package.name): package.name for package in pip}
     update_conda, update_pip = set(), set()

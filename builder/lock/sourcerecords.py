@@ -28,9 +28,7 @@ GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
 
 
 def rendered_sources(packages: Iterable[LockedPackage]) -> str:
-    """Return the sources of packages as canonical JSON, without credentials; empty if there are
-    none.
-    """
+    """Return the sources of packages as canonical JSON, without credentials; empty if none."""
     found = {}
     for package in packages:
         if package.source is not None:
@@ -41,9 +39,7 @@ def rendered_sources(packages: Iterable[LockedPackage]) -> str:
 
 
 def locked_url(url: str) -> str:
-    """Return the URL of a source as a lock stores it: without credentials. ssh needs the user's
-    name (``git``).
-    """
+    """Return a source's URL without credentials; ssh needs the user's name (``git``)."""
     user = userinfo(url).removesuffix("@").partition(":")[0]
     if not url.startswith("ssh://") or not user:
         return redact(url)
@@ -56,8 +52,7 @@ def pinned_repositories(
     packages: Iterable[LockedPackage],
     update: Collection[str],
 ) -> tuple[SourceSpec, ...]:
-    """Return the sources with repositories at the commits of an earlier lock, except for packages
-    to update.
+    """Return the sources, with repositories at earlier commits except for packages to update.
 
     Args:
         sources: those of the environment file.
@@ -111,7 +106,7 @@ def parse_sources(text: str) -> dict[str, LockedSource]:
 
 
 def _problem(source: LockedSource) -> str:
-    """Return what is wrong with a source; empty if nothing is."""
+    """Return the first problem of a source; empty if it has none."""
     if not TEXT.fullmatch(source.url):
         return "url is missing, or has a blank or a control character"
     try:
@@ -126,7 +121,7 @@ def _problem(source: LockedSource) -> str:
 
 
 def _checks(source: LockedSource) -> Iterator[tuple[bool, str]]:
-    """Yield whether a source of its kind has a problem, and which one."""
+    """Yield, for each rule of a source's kind, whether it is broken and the problem."""
     url, tree = source.url, source.tree
     match source.kind:
         case "git":

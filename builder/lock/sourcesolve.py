@@ -166,7 +166,7 @@ class SourceSolver:
         return self._direct.get(name)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
-        """Add stubs that uv did not ask for; returns whether there are new ones.
+        """Add stubs that uv did not ask for, and return whether there are new ones.
 
         A package that is built although it has wheels gets stubs of all its versions. If a built
         wheel needs another package that has no wheel, uv takes the stub of an older version
@@ -222,13 +222,13 @@ class SourceSolver:
     # packages of an index
 
     def _add_stubs(self, names: Sequence[str]) -> bool:
-        """Add the stubs of packages without a wheel; returns whether there are new ones."""
+        """Add the stubs of packages without a wheel, and return whether there are new ones."""
         never = self.request.environment.only_binary
         if self.builder is None or ":all:" in never:
             return False
         before = len(self._stubs)
         for name in set(names).difference(never):
-            log.info("%s has no wheel for the target: it is built from its source", name)
+            log.info("%s is built from one of its source distributions", name)
             for version in self._known_sdists(name):
                 write_stub(self.links, name, str(version))
                 self._stubs.add((name, version))
@@ -244,9 +244,7 @@ class SourceSolver:
     def _build_chosen(
         self, solved: Solved, locked: Callable[[Solved], list[LockedPackage]]
     ) -> bool:
-        """Build what a solution still lacks: isolated builds first; returns whether something was
-        built.
-        """
+        """Build the packages of a solution, isolated ones first; return whether there were any."""
         chosen = list(filter(self._has_to_be_built, solved))
         isolated = [found for found in chosen if not self._settings(found["name"]).no_isolation]
         for package in isolated:
@@ -264,8 +262,7 @@ class SourceSolver:
         return bool(chosen or deferred)
 
     def _build_again(self, solved: Sequence[LockedPackage]) -> bool:
-        """Repeat builds that saw packages of the image which the solution has in other versions
-        now.
+        """Repeat builds that saw packages of which the solution has other versions now.
 
         Returns whether there is a new wheel. Packages that came later, such as those that the wheel
         itself needs, do not matter.
@@ -320,9 +317,7 @@ class SourceSolver:
         self._put(wheel, version)
 
     def _newer_wheel(self, name: str, version: Version) -> str:
-        """Return the hint for a version that only older Pythons have wheels of; empty if that is
-        not so.
-        """
+        """Return the hint for a version with wheels for older Pythons only; empty otherwise."""
         python = self._python
         found = find_wheels(name, self.request, python, self.indexes)
         newer = [v for v in found if v > version and not v.is_prerelease]
@@ -331,9 +326,7 @@ class SourceSolver:
         return f"{name} {version} has no wheel for Python {python}: write {name}>={min(newer)}"
 
     def _check_hash(self, name: str, sdist: Sdist) -> None:
-        """Raise SolveError if the requirement names hashes (``--hash``), and not that of its
-        source.
-        """
+        """Raise SolveError if the requirement names hashes (``--hash``), and not the source's."""
         spec = next((s for s in self.request.environment.pip if s.name == name and s.hashes), None)
         if spec is not None and f"sha256:{sdist.sha256}" not in spec.hashes:
             found = f"sha256:{sdist.sha256}" if sdist.sha256 else "no sha256 on its index"
@@ -365,7 +358,7 @@ class SourceSolver:
         return wheel
 
     def _place(self, wheel: BuiltWheel, folder: Path) -> str:
-        """Put a wheel into a folder, under its own name; returns the URL of the file."""
+        """Put a wheel into a folder, under its own name, and return the URL of the file."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / wheel.filename
         shutil.copyfile(wheel.path, target)
@@ -385,7 +378,7 @@ class SourceSolver:
 
 
 def _requirements(wheel: Path) -> list[str]:
-    """Return what the metadata of a wheel requires."""
+    """Return the requirements in the metadata of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         file = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         folder = zipfile.Path(archive, file.removesuffix("METADATA"))

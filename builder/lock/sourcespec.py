@@ -199,9 +199,7 @@ class _Written:
         return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.place.where)
 
     def _source(self, kind: SourceKind, url: str, fragment: str, revision: str = "") -> SourceSpec:
-        """Return the source. The requirement's own name and extras win over those in the fragment
-        of its URL.
-        """
+        """Return the source. The requirement's name and extras win over those in the URL."""
         values = {key: value[-1] for key, value in parse_qs(fragment).items()}
         subdirectory, sha256 = self._checked(values)
         name, extras = self.name, self.extras

@@ -57,7 +57,7 @@ class SourceSpec:
         """The requirement in one form, without credentials: for messages and for the lock.
 
         The text cannot be redacted: a password may end at any ``@``, also at the one before a
-            revision.
+        revision.
         """
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         name = f"{self.name}{extras} @ " if self.name else ""

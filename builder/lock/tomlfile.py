@@ -21,9 +21,7 @@ class TomlFile:
     data: dict[str, Any]
 
     def where(self, value: str) -> str:
-        """Return ``FILE:LINE`` of the first line with a text in quotation marks; without it the
-        file.
-        """
+        """Return ``FILE:LINE`` of the first line with a text in quotation marks, or the file."""
         quoted = (json.dumps(value), f"'{value}'", f"{value} =", f"[{value}]")
         for number, line in enumerate(self.text.splitlines(), 1):
             if any(text in line for text in quoted):

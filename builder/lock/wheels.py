@@ -80,9 +80,7 @@ class WheelChooser:
         return found
 
     def _public_url(self, wheel: WheelFile, filename: str) -> str:
-        """Return the URL for the lock: public, without credentials and fragment; for a local file
-        one by name.
-        """
+        """Return the URL for the lock: public, without credentials; for a local file a name."""
         url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
         if not url.startswith(("http://", "https://")):
             url = FIND_LINKS + quote(filename, safe="+!")
