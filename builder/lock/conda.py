@@ -22,8 +22,7 @@ _TIME_LIMIT = timedelta(minutes=10)
 
 
 def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """Return the conda packages of an environment, and the names of the channels that they come
-    from.
+    """Return the conda packages of an environment, and the names of their channels.
 
     Raises:
         ConfigError: a spec is not valid, or there are no channels.
@@ -75,14 +74,11 @@ class _Solve:
         # these versions fixed, in which every other package stays as close as possible to the previous lock.
         free = await self._solve()
         updated = [record for record in free if record.name.normalized in request.update]
-        fixed = [
-            f"{record.name.normalized} =={record.version} {record.build}" for record in updated
-        ]
+        fixed = [f"{r.name.normalized} =={r.version} {r.build}" for r in updated]
         return await self._solve(locked, fixed)
 
     def _all_specs(self) -> list[str]:
-        """Return the specs in rattler's own form, and in addition the bare name of each one without
-        a channel.
+        """Return the specs in rattler's form, and the bare name of each one without a channel.
 
         rattler fetches only the records that match a spec. Without the bare name, a channel whose
         versions are all outside the constraint would count as one that does not have the package,
@@ -99,9 +95,7 @@ class _Solve:
         return list(dict.fromkeys(specs))
 
     async def _locked_records(self) -> list[Any]:
-        """Return the channels' records of the previous lock's packages, without those to be
-        updated.
-        """
+        """Return the channels' records of the previous lock's packages that are not updated."""
         request = self._request
         names = sorted({p.name for p in request.previous if p.name not in request.update})
         known = await self._gateway.query(self._channels, self._platforms, names, recursive=False)
@@ -136,30 +130,27 @@ def _virtual(request: SolveRequest) -> list[Any]:
     for name, value in virtual_packages(request.recipe).items():
         version, _, build = value.partition("=")
         try:
-            package = GenericVirtualPackage(
-                PackageName(name), Version(version), BuildString(build or "0")
-            )
+            values = PackageName(name), Version(version), BuildString(build or "0")
         except Exception as e:  # rattler's errors share no base class
             raise ConfigError(
                 f"{request.recipe.source}: virtual_packages.{name}: {value!r} is not a version: {e}",
                 'write a version, such as "12.4"',
             ) from None
-        found.append(package)
+        found.append(GenericVirtualPackage(*values))
     return found
 
 
 def _explained(
     error: Exception, request: SolveRequest, channels: Sequence[SolverChannel]
 ) -> BuilderError:
-    """rattler's error as one of builder's, with what the user can change."""
+    """Return rattler's error as one of builder's, with what the user can change."""
     from rattler.exceptions import SolverError
 
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     if not isinstance(error, SolverError):
         names = ", ".join(channel.name for channel in channels)
-        return FetchError(
-            f"channels {names}: {text}", "check the network and the channels, then run again"
-        )
+        hint = "check the network and the channels, then run again"
+        return FetchError(f"channels {names}: {text}", hint)
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(
         f"{line_of_missing(reason, request)}: no set of packages satisfies the environment "
@@ -194,7 +185,7 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
 
 
 def conda_dependencies(depends: Sequence[str]) -> Mapping[str, str]:
-    """Conda's list of dependencies as a mapping of names to version specs.
+    """Return conda's list of dependencies as a mapping of names to version specs.
 
     Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.*
     *_cp311``), which cannot be joined, the first one stays.

@@ -52,8 +52,7 @@ class Indexes:
         """Return the settings of uv, with the values of variables, which may be secret.
 
         uv reads a value of this file as one URL, whatever characters it has. A requirements file
-        would not
-        do: behind a line break there, ``-e FOLDER`` runs the build backend of that folder.
+        would not do: after a line break there, ``-e FOLDER`` runs the build backend of that folder.
 
         Args:
             where: the environment file, for messages.
@@ -67,12 +66,8 @@ class Indexes:
             "find-links": [expanded(url, where) for url in self.find_links],
             "no-index": self.no_index,
         }
-        lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-            for key, value in values.items()
-            if value
-        ]
-        return "".join(lines)
+        texts = {key: json.dumps(v, ensure_ascii=False) for key, v in values.items() if v}
+        return "".join(f"{key} = {text}\n" for key, text in texts.items())
 
 
 def find_indexes(request: SolveRequest) -> Indexes:
@@ -86,13 +81,9 @@ def find_indexes(request: SolveRequest) -> Indexes:
             no fallback.
     """
     configuration = pip_configuration()
-    recipe, environment = request.recipe.pip, request.environment
     links = _find_links(request, configuration)
-    main = _mirrored(request, recipe.index_url or environment.index_url or "")
-    extra = [
-        _mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]
-    ]
-    silent = _silent_indexes(request, [url for url in (main, *extra) if url])
+    main, *extra = _named_indexes(request)
+    silent = _silent_indexes(request, [*filter(None, (main, *extra))])
     replaced = tuple(public_url(request.settings, url) for url in silent)
     if main in silent:
         main = ""
@@ -107,6 +98,14 @@ def find_indexes(request: SolveRequest) -> Indexes:
     # lock.
     indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
     return Indexes(main, tuple(indexes), links, silent=replaced)
+
+
+def _named_indexes(request: SolveRequest) -> list[str]:
+    """Return the mirrors of the named indexes: the main one (or empty), then the extra ones."""
+    recipe, environment = request.recipe.pip, request.environment
+    urls = [recipe.index_url or environment.index_url or ""]
+    urls += [*environment.extra_index_urls, *recipe.extra_index_urls]
+    return [mirrored_url(request.settings, url) for url in urls]
 
 
 def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple[str, ...]:
@@ -134,10 +133,8 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
         return link
     path = (folder / expand_home(place)).absolute()
     if not path.exists():
-        raise ConfigError(
-            f"{named_by}: --find-links {link}: {path} does not exist",
-            f"create or correct the folder; relative folders start at {folder}",
-        )
+        hint = f"create or correct the folder; relative folders start at {folder}"
+        raise ConfigError(f"{named_by}: --find-links {link}: {path} does not exist", hint)
     return path.as_uri()
 
 
@@ -177,9 +174,7 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ..
 
 
 def check_kind(
-    request: SolveRequest,
-    silent: Sequence[str],
-    packages: Sequence[Mapping[str, Any]],
+    request: SolveRequest, silent: Sequence[str], packages: Sequence[Mapping[str, Any]]
 ) -> None:
     """Raise FetchError if packages for CUDA replace those of an index that does not answer.
 

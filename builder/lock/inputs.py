@@ -21,15 +21,15 @@ from builder.lock.environment import recipe_environment
 from builder.lock.groups import chosen_groups, is_own
 from builder.lock.markers import ARCHITECTURES, applies
 from builder.lock.names import pypi_name
+from builder.lock.record import prefixed
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
 
-_PREFIX = "builder."
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"
-#: Key of the metadata -> name in messages, of the inputs that each lock has.
+#: Name of the input in the lock's record -> name in messages, of inputs that each lock has.
 _TITLES = {
     "conda": "conda specs",
     "pip": "pip requirements",
@@ -49,13 +49,8 @@ _OPTIONAL = {
     "lock-environment": "lock_environment",
     "python": "python",
 }
-#: The key of the recipe's ``base_packages``.
-BASE_PACKAGES = "builder.base-packages"
-#: The keys of the inputs that the conda packages depend on.
-CONDA_INPUTS = tuple(
-    f"{_PREFIX}{key}"
-    for key in ("conda", "channels", "virtual-packages", "exclude-newer", "python")
-)
+#: The inputs that the conda packages depend on.
+CONDA_INPUTS = ("conda", "channels", "virtual-packages", "exclude-newer", "python")
 
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never
 #: those of the build host.
@@ -122,7 +117,7 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
-    """Return everything that decides what is locked, as text, by keys of the lock's metadata.
+    """Return everything that decides what is locked, as text, for the lock's record.
 
     The base image is not included: the lock has separate keys for it.
     """
@@ -149,7 +144,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
     recorded = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
-    return {_PREFIX + key: _as_text(value) for key, value in recorded.items()}
+    return {key: _as_text(value) for key, value in recorded.items()}
 
 
 def _texts(specs: Sequence[Spec]) -> list[str]:
@@ -187,9 +182,9 @@ def imported_file(path: Path) -> dict[str, str]:
         ) from None
 
 
-def content_hash(custom: Mapping[str, str]) -> str:
+def content_hash(values: Mapping[str, str]) -> str:
     """Return one SHA-256 (hex) over :func:`inputs`."""
-    return hashlib.sha256(canonical_json(dict(custom))).hexdigest()
+    return hashlib.sha256(canonical_json(prefixed(values))).hexdigest()
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
@@ -218,7 +213,7 @@ def _changed_inputs(recipe: Recipe, lock: Lock) -> Iterator[str]:
     imported = recipe.imported_lock.name if recipe.imported_lock else "the lock of another tool"
     for key, title in {**_TITLES, **_OPTIONAL, "imported": imported}.items():
         absent = "[]" if key in _OPTIONAL else ""
-        old, new = lock.custom.get(_PREFIX + key, absent), now.get(_PREFIX + key, absent)
+        old, new = lock.record.inputs.get(key, absent), now.get(key, absent)
         if old != new:
             yield f"{title} changed{'' if key == 'imported' else _difference(old, new)}"
 

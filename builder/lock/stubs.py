@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_stub(folder: Path, name: str, version: str) -> Path:
-    """Write a wheel with metadata only and without dependencies; returns its path."""
+    """Write a wheel with metadata only and without dependencies, and return its path."""
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
