@@ -140,7 +140,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
     }
     if recipe.imported_lock is not None:
         values["imported"] = imported_file(recipe.imported_lock)
-        # without a lock these two decide what the file asks for
+        # without a lock these two decide which entries of the file count
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
     recorded = {key: v for key, v in values.items() if v or key not in _OPTIONAL}

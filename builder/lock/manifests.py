@@ -65,12 +65,12 @@ def read_manifest(
             ``*.in``).
         platform: with conda's name.
         root: the project folder, in which requirements files may be; None: the folder of the file.
-        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` is what has no group.
-            Empty: ``main``.
+        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` stands for
+            the dependencies without a group. Empty: ``main``.
         environment: the environment of a pixi project; None: ``default``.
 
     Raises:
-        ConfigError: the file is not valid, has no such group or environment, or contains what
+        ConfigError: the file is not valid, has no such group or environment, or an entry that
             cannot be locked. The message names file and line.
     """
     reader = _ManifestReader(path, PipSection(path, root or path.parent))
@@ -103,7 +103,7 @@ def _refuse_groups(path: Path, groups: Sequence[str]) -> None:
 
 
 class _ManifestReader:
-    """Collects what a file asks for."""
+    """Collects the entries of a file."""
 
     def __init__(self, path: Path, section: PipSection) -> None:
         self.path = path

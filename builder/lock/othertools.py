@@ -9,7 +9,7 @@ from typing import Literal
 
 #: The formats of locks, by the name of the tool or standard that they come from.
 Format = Literal["pixi", "pylock", "uv", "requirements", "conda-lock", "explicit"]
-#: What they are, for messages: "FILE is ...".
+#: Their descriptions for messages: "FILE is ...".
 TOOLS: dict[Format, str] = {
     "pixi": "a lock file of pixi",
     "pylock": "a pylock.toml (PEP 751)",

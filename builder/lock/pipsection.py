@@ -249,8 +249,7 @@ def _without_hashes(text: str, context: SpecContext) -> Spec | SourceSpec:
 def plain_value(text: str, where: str) -> str:
     """Return a value of an environment file without blanks around it, and with blanks for tabs.
 
-    YAML and TOML have line breaks in texts, and other programs read what is behind one as a line of
-    its own.
+    YAML and TOML have line breaks in texts, and other programs read the rest as a new line.
 
     Args:
         text: the value.

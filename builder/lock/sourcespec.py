@@ -30,7 +30,7 @@ ARCHIVES = (".tar.gz", ".tgz", ".zip")
 #: A folder with one of these is a Python project.
 PROJECT_FILES = ("pyproject.toml", "setup.py")
 _TRANSPORTS = ("https", "http", "ssh", "git", "file")
-#: What names no package of an index: a path, or a URL.
+#: The beginning of a requirement that names no package of an index, but a path or a URL.
 _LOCATION = re.compile(r"\.{1,2}([/\[\s;#]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")
 _EXTRAS = re.compile(r"(.*?[^\s\[\]])\s*\[([\w.,\s-]*)\]")
 _SHA256 = re.compile(r"([0-9a-f]{64})?")
@@ -51,7 +51,7 @@ class SpecContext:
     folder: Path
     """The folder of the environment file, to which paths are relative, as for pip run by conda."""
     root: Path
-    """The project folder: what is outside of it is not locked."""
+    """The project folder: nothing outside of it is locked."""
     chain: tuple[Path, ...] = ()
     """The requirements files that lead to it, the outermost first. A path that leads to nothing
     from ``folder`` starts at the folder of the last one."""

@@ -16,7 +16,7 @@ class Spec:
     text: str
     """As written, with single spaces and without comment."""
     name: str
-    """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
+    """The package's name: conda's in lower case, pip's normalised (PEP 503)."""
     where: str
     """``FILE:LINE``."""
     hashes: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class SourceSpec:
 
     kind: SourceKind
     name: str | None
-    """Normalised as PEP 503 says; None: not known before the wheel is built (``-e .``)."""
+    """Normalised (PEP 503); None: not known before the wheel is built (``-e .``)."""
     url: str
     """Without ``git+`` and revision; as written otherwise, so it may contain credentials and
     ``$VARIABLES``. That of a folder or file of the project is its path, as in

@@ -1,4 +1,4 @@
-"""TOML files of other tools. Their values may have any type; what has the wrong one is ignored."""
+"""TOML files of other tools. Values of a wrong type are ignored."""
 
 from __future__ import annotations
 

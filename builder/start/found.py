@@ -1,4 +1,4 @@
-"""What a folder contains: files that name packages, and the project's own code."""
+"""The content of a folder: files that name packages, and the project's own code."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Enviro
 def no_packages(problem: str, root: Path) -> UsageError:
     """Return the error for a project in which no file names packages.
 
-    The hint is what the code imports, or a folder with such a file.
+    The hint names the packages that the code imports, or a folder with such a file.
     """
     hint = "list the packages in requirements.txt, and run: builder init --from requirements.txt"
     if names := imported_packages(root, [name for name, _ in own_code(root)]):

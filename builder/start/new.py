@@ -29,7 +29,7 @@ from builder.store.files import write_atomic
 
 log = logging.getLogger(__name__)
 
-#: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
+#: Not for git: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
 
 
@@ -46,7 +46,7 @@ class InitOptions:
 
 @dataclass
 class Written:
-    """What :func:`new_project` did."""
+    """The result of :func:`new_project`."""
 
     draft: Draft
     files: list[Path] = field(default_factory=list)
@@ -61,7 +61,7 @@ def new_project(root: Path, found: Candidate, options: InitOptions, settings: Se
         root: the project folder.
         found: the file that names the packages.
         options: name, site, base and groups.
-        settings: for the requests that find out what answers.
+        settings: for requests to channels, indexes and registries.
 
     Raises:
         UsageError: the recipe exists, a file lies outside of the project folder, or it names no

@@ -1,4 +1,4 @@
-"""What the readers of all formats share: reading within limits, errors, and checked packages."""
+"""Common parts of the readers: reading within limits, errors, and checked packages."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ class PackageMaker:
         return self.error(
             f"package {name}: {_last(url)} has no sha256",
             "without a hash a download cannot be verified: lock with an index that has hashes "
-            "(simple API, PEP 691), or put the wheel into a find-links folder and lock with builder",
+            "(simple API, PEP 691), or put the wheel into a find-links folder and lock with "
+            "builder",
         )
 
     def error(self, message: str, hint: str = RESTORE) -> LockError:

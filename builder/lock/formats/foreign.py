@@ -22,7 +22,7 @@ Found = LockedPackage | SourceSpec | Spec
 
 @dataclass(frozen=True, slots=True)
 class LockTarget:
-    """The target for which a foreign lock is read, and what of the lock it takes."""
+    """The target for which a foreign lock is read, and the part of the lock that it takes."""
 
     platform: str
     """With conda's name, ``linux-64``."""

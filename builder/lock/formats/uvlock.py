@@ -1,4 +1,4 @@
-"""``uv.lock``. uv decides what a target installs, and the lock file says where its files are.
+"""``uv.lock``. uv selects the packages of a target, and the lock file has their URLs and hashes.
 
 A lock of uv has several versions of a package for different markers, extras and groups that exclude
 each other. uv's own command walks through it, without network; its pins are looked up in the lock::
@@ -74,7 +74,7 @@ def _project(path: Path) -> dict[str, Any]:
 
 
 def _groups(project: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the dependency groups of a project (also uv's ``dev-dependencies``), and its extras."""
+    """Return the dependency groups (also uv's ``dev-dependencies``) and extras of a project."""
     named = list(table(project, "dependency-groups"))
     if table(project, "tool", "uv").get("dev-dependencies") and "dev" not in named:
         named.append("dev")
