@@ -82,9 +82,7 @@ def init(
 
 
 def _named_by_site(root: Path, options: InitOptions) -> InitOptions:
-    """Return the options for a second machine of a project: its target has the site's name if nobody
-    names it.
-    """
+    """Return the options with the site's name for a second target that nobody names."""
     from builder.config.recipe import load_recipe, recipe_files
 
     existing = recipe_files(root)

@@ -100,6 +100,19 @@ def test_no_channels(folder: Path) -> None:
     assert written.notes == ["environment.yml names no channels: the recipe names conda-forge"]
 
 
+def test_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It names the file that is read, the one that is ignored, and the base."""
+    (folder / "pyproject.toml").write_text("[tool.ruff]\n")
+    (folder / "requirements.txt").write_text("polars\n")
+    with caplog.at_level("INFO", "builder.start"):
+        write(folder)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{folder}/pyproject.toml is ignored: it names no packages",
+        f"target mine: the packages are those of {folder}/requirements.txt",
+        "no site and no --base: the base is docker://debian:bookworm-slim",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
