@@ -1,6 +1,4 @@
-"""Files of other tools: which format they have, and what to type when one is given in the wrong
-place.
-"""
+"""Files of other tools: their formats, and what to type for one that is given in error."""
 
 from __future__ import annotations
 

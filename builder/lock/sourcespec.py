@@ -61,12 +61,12 @@ def names_source(text: str) -> bool:
     return _LOCATION.match(text) is not None
 
 
-def read_location(text: str, place: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
+def read_location(text: str, context: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
     """Read a requirement without a name, such as ``./pkg[extra]`` or ``git+https://...``.
 
     Args:
         text: without comment and options.
-        place: where it is written.
+        context: where it is written.
         editable: whether it follows ``-e``.
 
     Returns:
@@ -82,7 +82,7 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
         location = found[1]
         words = filter(None, map(str.strip, found[2].split(",")))
         extras = tuple(sorted(set(map(canonicalize_name, words))))
-    written = _Written(None, location, extras, marker, editable, text, place)
+    written = _Written(None, location, extras, marker, editable, text, context)
     if " " in location:
         raise written.error("has a blank", "write %20 for a blank in a URL or path")
     try:
@@ -92,12 +92,12 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
     return written.read()
 
 
-def read_named(requirement: Requirement, text: str, place: SpecContext) -> SourceSpec | Spec:
+def read_named(requirement: Requirement, text: str, context: SpecContext) -> SourceSpec | Spec:
     """Read ``NAME[EXTRA] @ URL; MARKER``. Returns and raises as :func:`read_location`."""
     name = canonicalize_name(requirement.name)
     extras = tuple(sorted(requirement.extras))
     marker = str(requirement.marker or "")
-    return _Written(name, requirement.url or "", extras, marker, False, text, place).read()
+    return _Written(name, requirement.url or "", extras, marker, False, text, context).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ class _Written:
     marker: str
     editable: bool
     text: str
-    place: SpecContext
+    context: SpecContext
 
     def error(self, problem: str, hint: str) -> ConfigError:
-        return ConfigError(f"{self.place.where}: {redact(self.text)} {problem}", hint)
+        return ConfigError(f"{self.context.where}: {redact(self.text)} {problem}", hint)
 
     def read(self) -> SourceSpec | Spec:
         location, _, fragment = self.location.partition("#")
@@ -170,16 +170,16 @@ class _Written:
 
     def _local(self, location: str, fragment: str) -> SourceSpec:
         """Return a folder or archive of the project."""
-        path, place = self._path(location), self.place
-        if not (path.is_relative_to(place.root) and is_inside(path, place.root)):
+        path, context = self._path(location), self.context
+        if not (path.is_relative_to(context.root) and is_inside(path, context.root)):
             raise self.error(
-                f"is outside of the project {place.root}, and a lock names no folder of one machine",
-                wider_project(place.root, path, place.where)
+                f"is outside of the project {context.root}, and a lock names no folder of one machine",
+                wider_project(context.root, path, context.where)
                 or "copy it into the project, or name its repository: git+https://... or git+file://...",
             )
-        relative = path.relative_to(place.root).as_posix()
+        relative = path.relative_to(context.root).as_posix()
         if path.name.endswith(".whl"):
-            folder = os.path.relpath(path.parent, place.folder)
+            folder = os.path.relpath(path.parent, context.folder)
             hint = f"write NAME==VERSION, and above it the folder: --find-links {folder}"
             raise self.error("is a wheel on this machine", hint)
         if path.name.endswith(ARCHIVES) and path.is_file():
@@ -196,7 +196,7 @@ class _Written:
             raise self.error(f"names no wheel: {filename}", hint) from None
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         marker = f" ; {self.marker}" if self.marker else ""
-        return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.place.where)
+        return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.context.where)
 
     def _source(self, kind: SourceKind, url: str, fragment: str, revision: str = "") -> SourceSpec:
         """Return the source. The requirement's name and extras win over those in the URL."""
@@ -212,7 +212,7 @@ class _Written:
         if kind == "git":  # a repository is pinned by its commit
             sha256 = ""
         what = (kind, name, url, revision, subdirectory, extras, self.marker)
-        return SourceSpec(*what, self.editable, sha256, self.place.where, self.text)
+        return SourceSpec(*what, self.editable, sha256, self.context.where, self.text)
 
     def _checked(self, values: Mapping[str, str]) -> tuple[str, str]:
         """Return the subdirectory and the hash in the fragment of a URL; empty if it has none."""
@@ -226,22 +226,22 @@ class _Written:
 
     def _path(self, text: str) -> Path:
         """Return the path of a local requirement, absolute and without ``..``."""
-        place = self.place
+        context = self.context
         if text.startswith("file:"):
             split = urlsplit(text)
             if split.netloc not in ("", "localhost"):
                 hint = "write a path: ./NAME, or file:///PATH with 3 slashes"
                 raise self.error("names another host", hint)
             text = unquote(split.path)
-        folders = [place.folder, place.file_folder] if place.file_folder else [place.folder]
+        folders = [context.folder, context.file_folder] if context.file_folder else [context.folder]
         paths = (folder.absolute() / expand_home(text) for folder in folders)
         found = [Path(os.path.normpath(path)) for path in paths]
         return next((path for path in found if path.is_file() or is_project(path)), found[0])
 
     def _check_project(self, path: Path) -> None:
-        place = self.place
+        context = self.context
         if not path.exists():
-            hint = f"correct the path; it is relative to {place.folder}"
+            hint = f"correct the path; it is relative to {context.folder}"
             raise self.error(f"does not exist: {path}", hint)
         if not path.is_dir():
             hint = f"name a folder, a wheel or an archive ({', '.join(ARCHIVES)})"
@@ -249,9 +249,9 @@ class _Written:
         if is_project(path):
             return
         hint = "name the folder with pyproject.toml; code without one is copied by files: in the recipe"
-        if is_project(place.root):
-            upward = os.path.relpath(place.root, place.folder)
-            hint = f"paths are relative to {place.folder}: for the project write '- {upward}'"
+        if is_project(context.root):
+            upward = os.path.relpath(context.root, context.folder)
+            hint = f"paths are relative to {context.folder}: for the project write '- {upward}'"
         raise self.error(f"has neither pyproject.toml nor setup.py: {path}", hint)
 
 
