@@ -73,10 +73,8 @@ def probe_channels(
     """
     named = channels(request.recipe, request.environment)
     if not named:
-        raise ConfigError(
-            f"{request.environment.path}: names no channels",
-            "add 'channels: [conda-forge, nodefaults]'",
-        )
+        hint = "add 'channels: [conda-forge, nodefaults]'"
+        raise ConfigError(f"{request.environment.path}: names no channels", hint)
     listed = [channel for name in named for channel in solver_channels(name, request)]
     found = _with_spec_channels(listed, request)
     with ThreadPoolExecutor(len(found)) as pool:
