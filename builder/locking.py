@@ -89,10 +89,8 @@ def lock(
 def _check(recipe: Recipe, exclude_newer: str | None) -> None:
     """Check what a recipe names, before anything is downloaded or made."""
     if recipe.uses_lock_unchanged:
-        raise LockError(
-            f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
-            "remove 'lock:' from the recipe to let builder lock",
-        )
+        problem = f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made"
+        raise LockError(problem, "remove 'lock:' from the recipe to let builder lock")
     check_base(recipe)
     check_base_python(recipe)
     recipe_entries(recipe)

@@ -13,7 +13,6 @@ from builder.errors import LockError
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.lock.changes import LockChanges
-    from builder.lock.packages import Solver
     from builder.model import Lock
 
 
@@ -56,13 +55,11 @@ if TYPE_CHECKING:
 @pass_context
 def lock(
     context: Context,
+    /,
     names: tuple[str, ...],
     check: bool,
-    update: tuple[str, ...],
-    update_base: bool,
-    exclude_newer: str | None,
-    solver: Solver,
     changes_file: Path | None,
+    **options: Any,
 ) -> None:
     """Solve environments and write lock files in conda-lock v1 format (default: all targets).
 
@@ -90,13 +87,7 @@ def lock(
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
         before = earlier_lock(recipe.lock_path)
-        made = project.lock(
-            recipe,
-            update=update,
-            update_base=update_base,
-            exclude_newer=exclude_newer,
-            solver=solver,
-        )
+        made = project.lock(recipe, **options)
         changes = compare_locks(before, made)
         if changes_file is not None:
             if changes:

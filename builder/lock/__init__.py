@@ -37,7 +37,6 @@ module             what it does
 ``uv``             runs uv for that
 ``sourcesolve``    repeats that until all wheels are built
 ``sdists``         finds source distributions on indexes
-``stubs``          writes wheels with metadata only
 ``wheels``         chooses the wheel of each pip package
 ``markers``        the target's values of environment markers
 ``names``          maps names of conda packages to names of PyPI projects

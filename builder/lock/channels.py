@@ -47,18 +47,20 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
         ConfigError: no channels, or a channel's name is not valid.
         FetchError: a channel does not answer.
     """
-    answering, silent = probe_channels(request)
-    if not silent:
+    answering, unreachable = probe_channels(request)
+    if not unreachable:
         return answering
     raise FetchError(
-        describe_silent(silent),
+        describe_unreachable(unreachable),
         "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)",
     )
 
 
-def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
+def describe_unreachable(unreachable: Sequence[tuple[SolverChannel, str]]) -> str:
     """Return the channels that do not answer, with the reasons."""
-    return "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
+    return "; ".join(
+        f"channel {channel.name} does not answer ({why})" for channel, why in unreachable
+    )
 
 
 def probe_channels(
@@ -71,10 +73,8 @@ def probe_channels(
     """
     named = channels(request.recipe, request.environment)
     if not named:
-        raise ConfigError(
-            f"{request.environment.path}: names no channels",
-            "add 'channels: [conda-forge, nodefaults]'",
-        )
+        hint = "add 'channels: [conda-forge, nodefaults]'"
+        raise ConfigError(f"{request.environment.path}: names no channels", hint)
     listed = [channel for name in named for channel in solver_channels(name, request)]
     found = _with_spec_channels(listed, request)
     with ThreadPoolExecutor(len(found)) as pool:

@@ -168,10 +168,8 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
             break
     sha256, md5 = _hex(record.sha256), _hex(record.md5)
     if not sha256 and not md5:
-        raise SolveError(
-            f"{redact(url)}: the index of its channel has no hash for it",
-            "index the channel again (rattler-index or conda index)",
-        )
+        hint = "index the channel again (rattler-index or conda index)"
+        raise SolveError(f"{redact(url)}: the index of its channel has no hash for it", hint)
     return LockedPackage(
         record.name.normalized,
         str(record.version),

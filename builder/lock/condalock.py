@@ -151,10 +151,8 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
         # conda-lock prints conda's reason, the command and its output, and then a traceback of its own
         text = redact(done.stderr or done.stdout).replace(f"{work}/", "")
         reason = "\n".join(text.partition("    Command: ")[0].strip().splitlines()[-_SHOWN_LINES:])
-        raise SolveError(
-            f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}",
-            f"change the versions of the environment file, or {_OMIT}",
-        )
+        problem = f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}"
+        raise SolveError(problem, f"change the versions of the environment file, or {_OMIT}")
 
 
 def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverChannel]) -> None:

@@ -217,15 +217,15 @@ class _LockReader:
                     continue
                 raise
 
-    def _valid(self, model: type[_M], data: Any, *place: str | int) -> _M:
+    def _valid(self, model: type[_M], data: Any, *keys: str | int) -> _M:
         try:
             return model.model_validate(data)
         except ValidationError as e:
-            keys, problem = first_problem(e)
-        if place:
-            name = data.get("name") if isinstance(data, dict) else place[-1]
+            below, problem = first_problem(e)
+        if keys:
+            name = data.get("name") if isinstance(data, dict) else keys[-1]
             problem = f"package {name}: {problem}"
-        raise self._error(problem, (*place, *keys))
+        raise self._error(problem, (*keys, *below))
 
     def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
         line = _line(self._raw, keys)

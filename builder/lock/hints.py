@@ -170,7 +170,7 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
     """
     hints = [
         f"package index {url} does not answer: name a copy: export BUILDER_MIRRORS='{url}=URL-OR-FOLDER'"
-        for url in map(redact, indexes.silent)
+        for url in map(redact, indexes.unreachable)
     ]
     if not hints:
         hints = [*_name_hints(text, recipe), *_version_hints(text, indexes)]

@@ -35,7 +35,7 @@ class Indexes:
     extra: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
-    silent: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
     """The public URLs of indexes that do not answer: pip's own configuration takes their place."""
 
     @property
@@ -83,21 +83,21 @@ def find_indexes(request: SolveRequest) -> Indexes:
     configuration = pip_configuration()
     links = _find_links(request, configuration)
     main, *extra = _named_indexes(request)
-    silent = _silent_indexes(request, [*filter(None, (main, *extra))])
-    replaced = tuple(public_url(request.settings, url) for url in silent)
-    if main in silent:
+    unreachable = _unreachable_indexes(request, [*filter(None, (main, *extra))])
+    replaced = tuple(public_url(request.settings, url) for url in unreachable)
+    if main in unreachable:
         main = ""
-    extra = [url for url in dict.fromkeys(extra) if url not in silent]
+    extra = [url for url in dict.fromkeys(extra) if url not in unreachable]
     if configuration.no_index and not main:
         # Without an index or no-index uv would use PyPI.
         first = extra[0] if extra else ""
-        return Indexes(first, tuple(extra), links, no_index=not extra, silent=replaced)
-    main = main or configuration.index_url or _mirrored(request, PYPI)
+        return Indexes(first, tuple(extra), links, no_index=not extra, unreachable=replaced)
+    main = main or configuration.index_url or mirrored_url(request.settings, PYPI)
     # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
     # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
     # lock.
     indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
-    return Indexes(main, tuple(indexes), links, silent=replaced)
+    return Indexes(main, tuple(indexes), links, unreachable=replaced)
 
 
 def _named_indexes(request: SolveRequest) -> list[str]:
@@ -109,29 +109,20 @@ def _named_indexes(request: SolveRequest) -> list[str]:
 
 
 def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple[str, ...]:
-    recipe, environment = request.recipe, request.environment
-    places = []
-    for link in environment.find_links:
-        places.append(
-            _mirrored(request, _as_url(link, environment.path.parent, str(environment.path)))
-        )
-    for link in recipe.pip.find_links:
-        places.append(_mirrored(request, _as_url(link, recipe.root, str(recipe.source))))
-    for link in configuration.find_links:
-        places.append(_as_url(link, Path.cwd(), "pip's configuration"))
-    return tuple(dict.fromkeys(places))
-
-
-def _mirrored(request: SolveRequest, url: str) -> str:
-    return mirrored_url(request.settings, url)
+    recipe, path = request.recipe, request.environment.path
+    named = [_as_url(link, path.parent, str(path)) for link in request.environment.find_links]
+    named += [_as_url(link, recipe.root, str(recipe.source)) for link in recipe.pip.find_links]
+    links = [mirrored_url(request.settings, url) for url in named]
+    links += [_as_url(link, Path.cwd(), "pip's configuration") for link in configuration.find_links]
+    return tuple(dict.fromkeys(links))
 
 
 def _as_url(link: str, folder: Path, named_by: str) -> str:
     """Return a find-links page or folder as a URL; a relative folder starts at ``folder``."""
-    place = os.path.expandvars(link)
-    if "://" in place:  # a variable may contain the whole URL
+    location = os.path.expandvars(link)
+    if "://" in location:  # a variable may contain the whole URL
         return link
-    path = (folder / expand_home(place)).absolute()
+    path = (folder / expand_home(location)).absolute()
     if not path.exists():
         hint = f"create or correct the folder; relative folders start at {folder}"
         raise ConfigError(f"{named_by}: --find-links {link}: {path} does not exist", hint)
@@ -158,10 +149,10 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
     return {url: problem for url, problem in zip(on_web, problems, strict=True) if problem}
 
 
-def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
+def _unreachable_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
     """Return the indexes that do not answer, if the recipe allows to continue without them."""
-    silent = probe_indexes(request, urls)
-    for url, problem in silent.items():
+    unreachable = probe_indexes(request, urls)
+    for url, problem in unreachable.items():
         message = f"package index {redact(url)} does not answer ({problem})"
         if request.recipe.pip.fallback != "pip":
             raise FetchError(
@@ -170,11 +161,11 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ..
                 f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
             )
         request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
-    return tuple(silent)
+    return tuple(unreachable)
 
 
 def check_kind(
-    request: SolveRequest, silent: Sequence[str], packages: Sequence[Mapping[str, Any]]
+    request: SolveRequest, unreachable: Sequence[str], packages: Sequence[Mapping[str, Any]]
 ) -> None:
     """Raise FetchError if packages for CUDA replace those of an index that does not answer.
 
@@ -183,11 +174,11 @@ def check_kind(
 
     Args:
         request: the environment and the target.
-        silent: the public URLs of the indexes that do not answer.
+        unreachable: the public URLs of the indexes that do not answer.
         packages: uv's solution.
     """
     vendor = request.recipe.gpu.vendor
-    replaced = [redact(url) for url in silent if not _CUDA_INDEX.search(url)]
+    replaced = [redact(url) for url in unreachable if not _CUDA_INDEX.search(url)]
     found = [package["name"] for package in packages if _NEEDS_CUDA.fullmatch(package["name"])]
     if vendor == "nvidia" or not replaced or not found:
         return

@@ -37,8 +37,7 @@ from builder.errors import ConfigError, SolveError
 from builder.lock.indexes import Indexes, check_kind, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest, WheelBuilder
-from builder.lock.sourcesolve import SourceSolver
-from builder.lock.stubs import write_stub
+from builder.lock.sourcesolve import SourceSolver, write_stub
 from builder.lock.uv import run_uv
 from builder.lock.wheels import WheelChooser
 from builder.model import LockedPackage
@@ -91,7 +90,7 @@ def solve_pip(
             files["overrides.txt"] = sourced.overrides
             solved = _solve(request, python.version, provided, with_built, files)
             taken = [package for package in solved if package["name"] not in provided]
-            check_kind(request, indexes.silent, taken)
+            check_kind(request, indexes.unreachable, taken)
             return taken
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:

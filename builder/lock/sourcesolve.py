@@ -43,7 +43,6 @@ from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists, find_wheels
 from builder.lock.sourcespec import SpecContext, read_named
 from builder.lock.spec import SourceSpec
-from builder.lock.stubs import write_stub
 from builder.lock.uv import NoWheels
 from builder.lock.wheels import PUBLISHED_AGAIN
 from builder.model import WHEELS, LockedPackage
@@ -160,7 +159,7 @@ class SourceSolver:
                 context = SpecContext(str(self.request.environment.path), root, root)
                 spec = read_named(requirement, text, context)
                 assert isinstance(spec, SourceSpec)
-                # without the place: the URL gets no values of variables
+                # without FILE:LINE, so that the URL gets no values of variables
                 self._add_direct(replace(spec, where=""), self.conda)
                 break
         return self._direct.get(name)
@@ -390,3 +389,16 @@ def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
     url = WHEELS + quote(wheel.filename, safe="+!")
     name, version, sha256 = wheel.name, wheel.version, wheel.sha256
     return LockedPackage(name, version, "pip", platform, url, sha256, source=wheel.locked)
+
+
+def write_stub(folder: Path, name: str, version: str) -> Path:
+    """Write a wheel with metadata only and without dependencies, and return its path."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    tags = "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", metadata)
+        wheel.writestr(f"{stem}.dist-info/WHEEL", tags)
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return path

@@ -148,6 +148,7 @@ def glibc_minor(recipe: Recipe) -> int:
 
 def _filename(wheel: WheelFile) -> str:
     keys = ("name", "url", "path", "filename")
-    place = next((str(wheel[key]) for key in keys if wheel.get(key)), "")
-    path = place.partition("#")[0].partition("?")[0] if "://" in place else place
+    path = next((str(wheel[key]) for key in keys if wheel.get(key)), "")
+    if "://" in path:
+        path = path.partition("#")[0].partition("?")[0]
     return unquote(path).rsplit("/", 1)[-1]

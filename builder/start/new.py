@@ -10,7 +10,7 @@ from builder.config.inside import check_inside, is_inside
 from builder.config.recipe import load_recipe, recipe_files
 from builder.config.sites import load_site
 from builder.errors import UsageError
-from builder.lock.channels import describe_silent, probe_channels
+from builder.lock.channels import describe_unreachable, probe_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python
@@ -156,7 +156,7 @@ def _probe(written: Written, request: SolveRequest) -> None:
     environment = request.environment
     answering, silent = probe_channels(request)
     if silent and not answering:
-        _without_channels(written, environment, describe_silent(silent))
+        _without_channels(written, environment, describe_unreachable(silent))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
     if found := probe_indexes(request, urls):
         lines = [
