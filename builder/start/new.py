@@ -154,9 +154,9 @@ def _adapt(written: Written, root: Path, settings: Settings) -> None:
 def _probe(written: Written, request: SolveRequest) -> None:
     """Adapt the draft to channels and indexes that do not answer."""
     environment = request.environment
-    answering, silent = probe_channels(request)
-    if silent and not answering:
-        _without_channels(written, environment, describe_unreachable(silent))
+    answering, unreachable = probe_channels(request)
+    if unreachable and not answering:
+        _without_channels(written, environment, describe_unreachable(unreachable))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
     if found := probe_indexes(request, urls):
         lines = [
