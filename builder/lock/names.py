@@ -16,7 +16,8 @@ from builder.settings import Settings
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
-#: Where the mapping is downloaded: the default of conda-lock (``conda_lock.lookup.DEFAULT_MAPPING_URL``).
+#: Where the mapping is downloaded: the default of conda-lock
+#: (``conda_lock.lookup.DEFAULT_MAPPING_URL``).
 MAPPING_URL = "https://raw.githubusercontent.com/regro/cf-graph-countyfair/master/mappings/pypi/grayskull_pypi_mapping.json"
 #: conda name -> PyPI name, where the two are different names and not only spelled differently.
 BUILTIN: Mapping[str, str] = {
