@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
-#: and with it the annotation.
+#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build
+#: replaces the tag and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
 
 
@@ -63,7 +63,7 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with ``recipes/`` and ``environments/``, and the settings and cache to work on it."""
+    """A folder with ``recipes/`` and ``environments/``, and settings and cache to work on it."""
 
     root: Path
     settings: Settings

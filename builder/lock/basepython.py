@@ -22,7 +22,8 @@ _BASES = {"3.13.5": "debian:trixie", "3.11.2": "debian:bookworm"}
 _BASES |= {f"3.{minor}.99": f"{_IMAGE}:3.{minor}-slim" for minor in range(9, 15)}
 #: Files in which the user chooses a Python. A project file or a lock requires one.
 _CHOICE = re.compile(r"\.(ya?ml|python-version)(:\d+)?$")
-#: conda packages that an environment may name. pip's is not installed: what needs it is built elsewhere.
+#: conda packages that an environment may name. pip's is not installed: what needs it is built
+#: elsewhere.
 _ALLOWED = frozenset({"python", "pip"})
 
 

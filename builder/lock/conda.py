@@ -70,8 +70,9 @@ class _Solve:
         locked = await self._locked_records()
         if not request.update:
             return await self._solve(locked)
-        # First a free solve: it decides the new versions of the packages to update. Then a second one with
-        # these versions fixed, in which every other package stays as close as possible to the previous lock.
+        # First a free solve: it decides the new versions of the packages to update. Then a second
+        # one with these versions fixed, in which every other package stays as close as possible to
+        # the previous lock.
         free = await self._solve()
         updated = [record for record in free if record.name.normalized in request.update]
         fixed = [f"{r.name.normalized} =={r.version} {r.build}" for r in updated]

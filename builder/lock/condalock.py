@@ -148,7 +148,8 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
         problem = f"{path}: conda-lock found no solution within {_LIMIT_S} s"
         raise FetchError(problem, _OMIT) from None
     if done.returncode:
-        # conda-lock prints conda's reason, the command and its output, and then a traceback of its own
+        # conda-lock prints conda's reason, the command and its output, and then a traceback of its
+        # own
         text = redact(done.stderr or done.stdout).replace(f"{work}/", "")
         reason = "\n".join(text.partition("    Command: ")[0].strip().splitlines()[-_SHOWN_LINES:])
         problem = f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}"

@@ -156,7 +156,7 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
     return hints
 
 
-# pip --------------------------------------------------------------------------------------------------------
+# pip ----------------------------------------------------------------------------------------------
 
 
 def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: Recipe) -> str:

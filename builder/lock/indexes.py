@@ -93,9 +93,9 @@ def find_indexes(request: SolveRequest) -> Indexes:
         first = extra[0] if extra else ""
         return Indexes(first, tuple(extra), links, no_index=not extra, unreachable=replaced)
     main = main or configuration.index_url or mirrored_url(request.settings, PYPI)
-    # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
-    # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
-    # lock.
+    # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra
+    # index to the main one for the same wheel, so the main one is first among the extra ones too:
+    # its URL goes into the lock.
     indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
     return Indexes(main, tuple(indexes), links, unreachable=replaced)
 

@@ -205,7 +205,7 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
 
 
 def _stubs(folder: Path, provided: Mapping[str, str]) -> list[str]:
-    """Write the stubs of what conda provides into a new folder, and return constraints with them."""
+    """Write the stubs of what conda provides into a new folder; return constraints with them."""
     folder.mkdir()
     stubs = {name: write_stub(folder, name, version) for name, version in provided.items()}
     return [f"{name} @ {path.as_uri()}" for name, path in stubs.items()]

@@ -1,4 +1,4 @@
-"""What a lock records in ``custom_metadata``: texts by ``builder.*`` keys, which conda-lock ignores.
+"""Records of a lock in ``custom_metadata``: texts by ``builder.*`` keys that conda-lock ignores.
 
 This is the only module that knows the keys and the form of their values::
 

@@ -89,9 +89,9 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
     """Yield the files of a page or folder, as PEP 691 describes them, with absolute URLs."""
     folder = as_path(page)
     if folder is not None:
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if path.is_file():
-                yield {"filename": path.name, "url": path.as_uri()}
+        paths = sorted(folder.iterdir()) if folder.is_dir() else ()
+        for path in filter(Path.is_file, paths):
+            yield {"filename": path.name, "url": path.as_uri()}
         return
     address = expanded(page, str(request.environment.path))
     try:

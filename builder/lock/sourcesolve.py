@@ -53,12 +53,13 @@ log = logging.getLogger(__name__)
 #: How often uv solves. Each package without a wheel takes two rounds.
 MAX_ROUNDS = 50
 
-#: uv's words on a package that another one requires by a URL: it is in git, or the environment has another.
+#: uv's words on a package that another one requires by a URL: it is in git, or the environment has
+#: another.
 _OTHER_URL = re.compile(r"(?:conflicting URLs for package|Failed to download and build) `([\w.-]+)")
 #: The packages of uv's solution, as its pylock.toml has them.
 Solved = list[dict[str, Any]]
-#: Runs uv with further requirements and constraints, and with the solver's links and overrides. Raises
-#: NoWheels for packages that have no wheel, else SolveError.
+#: Runs uv with further requirements and constraints, and with the solver's links and overrides.
+#: Raises NoWheels for packages that have no wheel, else SolveError.
 Solve = Callable[[Sequence[str], Sequence[str]], Solved]
 
 

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 #: The minor versions of glibc 2 for which uv has a manylinux platform.
 _UV_GLIBC = (17, 28, *range(31, 41))
-#: uv's settings for network access. All others are ignored: pip's configuration and the recipe decide what to
-#: install.
+#: uv's settings for network access. All others are ignored: pip's configuration and the recipe
+#: decide what to install.
 _UV_SETTINGS = re.compile(
     r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
 )
