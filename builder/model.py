@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 Manager = Literal["conda", "pip", "apt"]
 
@@ -142,6 +142,68 @@ class LockedBase:
 
 
 @dataclass(frozen=True, slots=True)
+class OsPackage:
+    """One ``.deb`` file. No value is more than a part of a file name, an address or a command."""
+
+    name: str
+    version: str
+    """With epoch and revision: ``2:1.3.4-1+b1``."""
+    architecture: str
+    """Debian's name, or ``all``."""
+    url: str
+    """In the public archive; without credentials."""
+    sha256: str
+    size: int
+    """Of the file in bytes."""
+
+    @property
+    def filename(self) -> str:
+        """The file's name as apt has it: ``NAME_VERSION_ARCHITECTURE.deb``, a colon as ``%3a``."""
+        return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
+
+    @property
+    def purl(self) -> str:
+        """The package URL (package-url/purl-spec, type deb)."""
+        vendor = "ubuntu" if "ubuntu" in self.url else "debian"
+        version = quote(self.version, safe=".-_~")
+        return f"pkg:deb/{vendor}/{quote(self.name, safe='.-')}@{version}?arch={self.architecture}"
+
+    def locked(self, platform: str) -> LockedPackage:
+        """Return the package as downloads and comparisons of locks take it."""
+        name = self.name
+        if self.architecture not in ("all", "amd64", "arm64"):
+            name = f"{name}:{self.architecture}"
+        return LockedPackage(name, self.version, "apt", platform, self.url, self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class LockRecord:
+    """What builder records in a lock in addition to its packages.
+
+    :mod:`builder.lock.record` reads and writes it.
+    """
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """What the lock was made from, by the names of :func:`builder.lock.inputs.inputs`. Empty in
+    locks of other tools."""
+    solved_before: str = ""
+    """The exclude-newer time of the conda packages, also one of the command line."""
+    created: str = ""
+    """The time of locking, see :func:`builder.lock.file.dated`."""
+    imported_tool: str = ""
+    """What the lock was imported from."""
+    left_out: str = ""
+    """One line about the groups that the image does not have."""
+    os_packages: tuple[OsPackage, ...] | None = None
+    """What ``base_packages`` adds to the base: empty if it has everything already. None: unknown,
+    because another tool made the lock or the recipe has no ``base_packages``."""
+    asked: str = ""
+    """What an unfinished lock was asked for, see :mod:`builder.lock.packages`."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Values of other tools, by their keys."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lock:
     """The content of a lock file."""
 
@@ -153,10 +215,8 @@ class Lock:
     """Environment files, relative to the folder of the lock file."""
     content_hash: Mapping[str, str] = field(default_factory=dict)
     """For each platform one hash over everything that the lock was made from."""
-    custom: Mapping[str, str] = field(default_factory=dict)
-    """``custom_metadata`` of the file: what builder made the lock from, as text, by ``builder.*``
-    keys.
-    """
+    record: LockRecord = field(default_factory=LockRecord)
+    """``custom_metadata`` of the file."""
     base: LockedBase | None = None
     """None in locks of other tools, which pin no base image."""
     digest: str = ""

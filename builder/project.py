@@ -10,12 +10,13 @@ wheels and no smoke test (docs/performance.md).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
+from builder.bases.resolve import check_base
 from builder.config.inside import own_path
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
@@ -23,14 +24,12 @@ from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
-from builder.lock.basepython import check_base_python, has_base_python
-from builder.lock.date import replace_lock
+from builder.lock.basepython import check_base_python
 from builder.lock.environment import recipe_environment
-from builder.lock.file import packages_in, read_lock
-from builder.lock.groups import chosen_groups, left_out
-from builder.lock.inputs import BASE_PACKAGES, stale_reasons
-from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
-from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
+from builder.lock.file import earlier_lock, read_lock
+from builder.lock.groups import chosen_groups
+from builder.lock.inputs import stale_reasons
+from builder.model import Image, Lock, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
@@ -38,29 +37,19 @@ from builder.settings import Settings
 from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
-from builder.wheels.locked import build_missing_wheels, place_wheels
+from builder.wheels.locked import build_missing_wheels
 
 if TYPE_CHECKING:
-    from builder.lock.request import WheelBuilder
-    from builder.lock.solvers import Solver
+    from builder.lock.packages import Solver
     from builder.smoke.options import SlurmOptions, SmokeOptions
     from builder.smoke.run import SmokeReport
     from builder.smoke.suggested import SmokePlan
 
-#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
-#: and with it the annotation.
+log = logging.getLogger(__name__)
+
+#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build
+#: replaces the tag and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
-
-
-def _refuse_unchanged(recipe: Recipe) -> None:
-    """Raise LockError for a target whose lock is one of conda-lock, which builder does not
-    write.
-    """
-    if recipe.uses_lock_unchanged:
-        raise LockError(
-            f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
-            "remove 'lock:' from the recipe to let builder lock",
-        )
 
 
 @dataclass(frozen=True)
@@ -74,21 +63,16 @@ class StoredImage:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with ``recipes/`` and ``environments/``, with the settings and the cache to work on
-    it.
-    """
+    """A folder with ``recipes/`` and ``environments/``, and settings and cache to work on it."""
 
     root: Path
     settings: Settings
     store: Store
     reporter: Reporter = QUIET
-    says_left_out: bool = False
-    """Whether :meth:`packages_of` reports the groups of packages that the recipe leaves out."""
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """Return the project of ``start``: that folder, or the nearest parent with a folder
-        ``recipes/``.
+        """Return the project of a folder: it or its nearest parent has a folder ``recipes/``.
 
         Raises:
             ConfigError: neither the folder nor a parent is a project.
@@ -108,7 +92,7 @@ class Project:
         return own_path(self.root, "dist", "or build with --to oci:DIR")
 
     def prune_layout(self) -> int:
-        """Remove blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
+        """Remove blobs of :attr:`layout` that no tag needs, and return the bytes freed."""
         return prune_layout(self.layout) if (self.layout / "index.json").exists() else 0
 
     def recipe(self, name: str) -> Recipe:
@@ -137,32 +121,30 @@ class Project:
         if len(targets) == 1:
             return self.recipe(targets[0])
         if targets:
-            raise UsageError(
-                "no target given, and the project has several", f"targets: {', '.join(targets)}"
-            )
+            hint = f"targets: {', '.join(targets)}"
+            raise UsageError("no target given, and the project has several", hint)
         raise UsageError(f"no target in {self.root / 'recipes'}", "write one: builder init")
 
     def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
-        """Return the recipes of these targets and groups, each once; all recipes when neither is
-        given.
+        """Return the recipes of these targets and groups, each once; by default all.
 
         Raises:
             ConfigError: an unknown target, or a group that no recipe declares.
         """
-        everything = (
-            {name: self.recipe(name) for name in self.targets} if groups or not names else {}
-        )
-        chosen = {name: self.recipe(name) for name in names}
-        declared = sorted({g for r in everything.values() for g in r.group})
+        if not groups:
+            return list(map(self.recipe, dict.fromkeys(names or self.targets)))
+        by_group: dict[str, list[Recipe]] = {}
+        for recipe in map(self.recipe, self.targets):
+            for group in recipe.group:
+                by_group.setdefault(group, []).append(recipe)
+        chosen = list(map(self.recipe, names))
         for group in groups:
-            members = {n: r for n, r in everything.items() if group in r.group}
-            if not members:
-                raise ConfigError(
-                    f"no recipe declares the group {group!r}",
-                    f"groups: {', '.join(declared) or 'none'}; a recipe joins with 'group: [{group}]'",
-                )
-            chosen |= members
-        return list((chosen or everything).values())
+            if group not in by_group:
+                known = ", ".join(sorted(by_group)) or "none"
+                hint = f"groups: {known}; a recipe joins with 'group: [{group}]'"
+                raise ConfigError(f"no recipe declares the group {group!r}", hint)
+            chosen += by_group[group]
+        return list({recipe.name: recipe for recipe in chosen}.values())
 
     def lock(
         self,
@@ -174,7 +156,7 @@ class Project:
         path: Path | None = None,
         solver: Solver = "rattler",
     ) -> Lock:
-        """Solve the environment, or imports the lock of another tool, and writes the lock file.
+        """Solve the environment, or import the lock of another tool, and write the lock file.
 
         Args:
             recipe: the target.
@@ -191,84 +173,11 @@ class Project:
             SolveError: no set of packages satisfies the environment.
             FetchError, RegistryError: base, channel or index do not answer.
         """
-        from builder.lock.request import LockRequest
-        from builder.lock.solve import check_environment
-        from builder.lock.unfinished import solved
+        from builder.locking import LockOptions, lock
 
+        options = LockOptions(update, update_base, exclude_newer, solver)
         path = path or recipe.lock_path
-        _refuse_unchanged(recipe)
-        self.check(recipe)
-        check_environment(recipe, exclude_newer)
-        previous = read_lock(path) if path.exists() and (update or update_base) else None
-        only_os = names_of_os_only(previous, update) if previous else frozenset()
-        update = [name for name in update if name not in only_os]
-        if update and previous is None:
-            raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-        if previous and not update and has_base_python(previous, base):  # only OS packages change
-            lock = replace(previous, base=base or self._resolve_base(recipe))
-            return replace_lock(self._with_os_packages(recipe, lock), path)
-        locked = previous.packages if previous else packages_in(path)
-        request = LockRequest(
-            recipe,
-            self.settings,
-            base=base,
-            previous=previous,
-            update=update,
-            exclude_newer=exclude_newer,
-            wheel_builder=self._wheel_builder(recipe, base, exclude_newer, locked),
-            reporter=self.reporter,
-        )
-        with solved(request, path, solver) as lock:
-            place_wheels(lock, self.root, self.store)
-            lock = replace(lock, base=base or self._resolve_base(recipe))
-            lock = self._with_os_packages(recipe, lock, None if only_os else previous)
-            return replace_lock(lock, path)
-
-    def _wheel_builder(
-        self,
-        recipe: Recipe,
-        base: LockedBase | None,
-        exclude_newer: str | None,
-        locked: tuple[LockedPackage, ...],
-    ) -> WheelBuilder:
-        from builder.wheels.builder import ImageWheelBuilder
-
-        tools = (self.settings, self.store, self.reporter)
-        return ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
-
-    def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
-        """Return the base, with the package of its Python if the recipe uses that; None if it is
-        made later.
-        """
-        from builder.bases.python import base_python
-        from builder.fetch.venv import locked_base_python
-
-        if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
-            base = self._resolve_base(recipe)
-        if base is None or not recipe.uses_base_python:
-            return base
-        python = base_python(base, recipe, self.settings, self.store, self.reporter)
-        folder = self.store.folders.channels / "base"
-        return replace(base, python=locked_base_python(python, recipe.platform, folder))
-
-    def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
-        """Return the lock with the OS packages that ``base_packages`` adds to a base that builder
-        does not make.
-
-        Those of an earlier lock stay while base and ``base_packages`` are the same.
-        """
-        from builder.steps.apt_solve import solve_os_packages
-
-        custom = {key: text for key, text in lock.custom.items() if key != OS_PACKAGES}
-        if not recipe.base_packages or is_made_here(recipe.base) or lock.base is None:
-            return replace(lock, custom=custom)
-        known = previous.custom if previous and previous.base == lock.base else {}
-        if OS_PACKAGES in known and known.get(BASE_PACKAGES) == custom.get(BASE_PACKAGES):
-            return replace(lock, custom={**custom, OS_PACKAGES: known[OS_PACKAGES]})
-        base = open_recipe_base(lock.base, recipe, self.settings, self.store, self.reporter)
-        packages = solve_os_packages(recipe, base, self.settings, self.store, self.reporter)
-        return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
+        return lock(recipe, self.settings, self.store, self.reporter, options, path)
 
     def check(self, recipe: Recipe) -> list[Path]:
         """Check what a recipe names, before anything is downloaded or made.
@@ -285,18 +194,15 @@ class Project:
         recipe_entries(recipe, secrets)
         return secrets
 
-    def _resolve_base(self, recipe: Recipe) -> LockedBase:
-        return resolve_recipe_base(recipe, self.settings, self.store, self.reporter)
-
     def stale(self, recipe: Recipe) -> list[str]:
-        """Return why a target's lock file is stale; empty when it is up to date."""
+        """Return the reasons why a target's lock file is stale; empty when it is up to date."""
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
         return stale_reasons(recipe, read_lock(path), self.settings)
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
-        """Return the target's lock and its path; locks first when there is no lock file.
+        """Return the target's lock and its path; lock first when there is no lock file.
 
         Raises:
             LockError: it is stale; the message holds the reasons.
@@ -304,15 +210,14 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             if recipe.uses_lock_unchanged:
-                raise LockError(
-                    f"{recipe.source}: lock: {path} does not exist",
-                    "correct the path, or remove 'lock:' to lock here",
-                )
+                hint = "correct the path, or remove 'lock:' to lock here"
+                raise LockError(f"{recipe.source}: lock: {path} does not exist", hint)
             self.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
         if reasons := stale_reasons(recipe, lock, self.settings):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
+        log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
 
     def build(
@@ -327,8 +232,7 @@ class Project:
         rebuild: bool = False,
         check_steps: bool = False,
     ) -> BuildResult:
-        """Build a target from its lock, or from ``lock_file``. :meth:`place` puts the result into
-        ``dist/``.
+        """Build a target from its lock. :meth:`place` puts the result into ``dist/``.
 
         Args:
             recipe: the target.
@@ -357,9 +261,7 @@ class Project:
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
-        """Return the request for an engine, from the target's lock (:meth:`ensure_lock`) or
-        ``lock_file``.
-        """
+        """Return the request for an engine, from the target's lock or from ``lock_file``."""
         self.check(recipe)
         return self._request(recipe, lock_file)
 
@@ -378,8 +280,6 @@ class Project:
             lock, path = self._given_lock(recipe, lock_file)
         else:
             lock, path = self.ensure_lock(recipe)
-        if self.says_left_out and (line := left_out(recipe, lock)):
-            self.reporter.note(f"{recipe.name}: {line}")
         return chosen_groups(recipe, lock), path
 
     def _given_lock(self, recipe: Recipe, lock_file: Path) -> tuple[Lock, Path]:
@@ -387,33 +287,25 @@ class Project:
         if recipe.imported_lock is None:
             return read_lock(lock_file), lock_file
         path = self.layout / f"{recipe.name}.lock.yml"
-        if path.exists():
-            lock = read_lock(path)
-            if not stale_reasons(recipe, lock, self.settings):
-                return lock, path
-        return self.lock(recipe, path=path), path
+        lock = earlier_lock(path)
+        if lock is None or stale_reasons(recipe, lock, self.settings):
+            lock = self.lock(recipe, path=path)
+        return lock, path
 
     def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
         lock, path = self.packages_of(recipe, lock_file)
         build_missing_wheels(recipe, lock, self.settings, self.store, self.reporter)
-        return BuildRequest(
-            recipe,
-            lock,
-            path.read_bytes(),
-            self.settings,
-            self.store,
-            requested=recipe_environment(recipe).requested,
-            reporter=self.reporter,
-        )
+        what = (recipe, lock, path.read_bytes(), self.settings, self.store)
+        requested = recipe_environment(recipe).requested
+        return BuildRequest(*what, requested=requested, reporter=self.reporter)
 
     def place(
         self, result: BuildResult, layout: Path | None = None, tag: str | None = None
     ) -> Path:
-        """Put a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
+        """Put a build into ``dist/``, and return the folder of the OCI layout or the SIF's path.
 
-        An OCI image goes into the layout under the target's name, a SIF beside it as
-        ``TARGET.sif``. The Dockerfile, definition file or environment file that the engine received
-        is placed there, too.
+        An OCI image goes into the layout under the target's name, a SIF next to it as
+        ``TARGET.sif``, and the Dockerfile, definition file or environment file of another engine.
         """
         folder = layout or self.layout
         name = tag or result.recipe.name
@@ -431,8 +323,7 @@ class Project:
         return folder
 
     def stored(self, recipe: Recipe) -> StoredImage | None:
-        """Return the target's image in ``dist/``, pulled or built, whichever came last; None if
-        there is none.
+        """Return the target's image in ``dist/``, pulled or built last; None if there is none.
 
         Raises:
             ImageError: ``dist/`` is damaged.
@@ -450,9 +341,7 @@ class Project:
         return own_path(self.root, "reports")
 
     def smoke_plan(self, result: BuildResult) -> SmokePlan:
-        """Return what the smoke test of a build tests: the recipe's ``smoke``, or what the lock
-        suggests.
-        """
+        """Return the plan of a build's smoke test: the recipe's ``smoke``, or from the lock."""
         from builder.smoke.suggested import plan_smoke
 
         recipe = result.recipe
@@ -465,7 +354,7 @@ class Project:
         options: SmokeOptions | None = None,
         job: SlurmOptions | None = None,
     ) -> SmokeReport:
-        """Run the smoke test inside the image (or SIF) and stores its report.
+        """Run the smoke test inside the image (or SIF), and store its report.
 
         Args:
             result: the build.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from builder.text import human_bytes
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
-    from builder.model import Image
+    from builder.model import Image, Lock
     from builder.site.build_jobs import BuildTask
     from builder.smoke.options import SlurmOptions
 
@@ -216,7 +216,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 
 def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
     """Build a target, writes all its forms, and returns the build as JSON."""
-    project = replace(context.project, says_left_out=True)
+    project = context.project
     result = project.build(
         recipe,
         lock_file=options.lock_file,
@@ -226,6 +226,7 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
         rebuild=options.rebuild,
         check_steps=options.check_reproducible,
     )
+    _note_left_out(context, recipe, result.lock)
     place = project.place(result, options.layout)
     answer = print_build(context, result, place)
     if result.image and not result.sif:
@@ -233,6 +234,12 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
     if options.check_reproducible:
         _print_differences(context, result)
     return answer
+
+
+def _note_left_out(context: Context, recipe: Recipe, lock: Lock) -> None:
+    """Print which groups of the lock the image does not have."""
+    if lock.record.left_out:
+        context.output.note(f"{recipe.name}: {lock.record.left_out}")
 
 
 def _print_differences(context: Context, result: BuildResult) -> None:
@@ -393,7 +400,9 @@ def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildT
     task = build_task(
         recipe, command, account=asked.account, time=asked.time_limit, asked=asked.asked
     )
-    download_inputs(replace(context.project, says_left_out=True).request(recipe, options.lock_file))
+    request = context.project.request(recipe, options.lock_file)
+    _note_left_out(context, recipe, request.lock)
+    download_inputs(request)
     return task
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +31,15 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     from builder.lock.environment import find_links
     from builder.lock.urls import url_variables
 
-    project = replace(context.project, says_left_out=True)
-    lock, _ = project.packages_of(recipe, lock_file)
+    lock, _ = context.project.packages_of(recipe, lock_file)
+    if lock.record.left_out:
+        context.output.note(f"{recipe.name}: {lock.record.left_out}")
     packages = ordered_packages(recipe, lock)
     with working(context.output, "asking for the sizes of packages"):
         sizes = head_sizes(
             packages,
             context.settings,
-            project.store,
+            context.project.store,
             find_links=find_links(recipe),
             variables=url_variables(recipe),
         )
@@ -80,9 +80,7 @@ def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
     """Return the OS packages that builder adds to the base: of the lock, else the recipe's
     names.
     """
-    from builder.lock.ospackages import os_packages
-
-    locked = os_packages(lock)
+    locked = lock.record.os_packages
     if locked is None:
         return list(recipe.base_packages)
     return [f"{package.name} {package.version}" for package in locked]

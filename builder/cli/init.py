@@ -14,7 +14,7 @@ from builder.cli.context import Context, common_options, complete_site, pass_con
 if TYPE_CHECKING:
     from builder.config.site import Site
     from builder.start.found import Candidate
-    from builder.start.new import Wishes, Written
+    from builder.start.new import InitOptions, Written
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 #: The answer of a user whose images run on no site.
@@ -68,34 +68,32 @@ def init(
         builder init
         builder init --site perlmutter --from requirements.txt
     """
-    from builder.start.new import Wishes, new_project
+    from builder.start.new import InitOptions, new_project
 
     root = context.start.absolute()
-    wishes = _named_by_site(root, Wishes(site, base, name))
-    if _lists_existing(context, root, wishes):
+    options = _named_by_site(root, InitOptions(site, base, name, groups))
+    if _lists_existing(context, root, options):
         return
     found = _choose(context, root, source)
     if sys.stdin.isatty() and not yes and not context.output.as_json:
-        wishes = _asked(root, wishes)
-    written = new_project(root, found, wishes, context.settings, groups)
+        options = _asked(root, options)
+    written = new_project(root, found, options, context.settings)
     _report(context, root, written)
 
 
-def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
-    """Return the wishes for a second machine of a project: its target has the site's name if nobody
-    names it.
-    """
+def _named_by_site(root: Path, options: InitOptions) -> InitOptions:
+    """Return the options with the site's name for a second target that nobody names."""
     from builder.config.recipe import load_recipe, recipe_files
 
     existing = recipe_files(root)
-    if not existing or wishes.name or not wishes.site or wishes.site in existing:
-        return wishes
-    if any(load_recipe(name, root).site.name == wishes.site for name in existing):
-        return wishes
-    return replace(wishes, name=wishes.site)
+    if not existing or options.name or not options.site or options.site in existing:
+        return options
+    if any(load_recipe(name, root).site.name == options.site for name in existing):
+        return options
+    return replace(options, name=options.site)
 
 
-def _lists_existing(context: Context, root: Path, wishes: Wishes) -> bool:
+def _lists_existing(context: Context, root: Path, options: InitOptions) -> bool:
     """Print the targets of the folder, unless there is none or the user names another one.
 
     Returns:
@@ -104,7 +102,7 @@ def _lists_existing(context: Context, root: Path, wishes: Wishes) -> bool:
     from builder.config.recipe import recipe_files
 
     existing = recipe_files(root)
-    if not existing or (wishes.name and wishes.name not in existing):
+    if not existing or (options.name and options.name not in existing):
         return False
     lines = [f"target {name} exists: {path}" for name, path in existing.items()]
     context.output.result({"targets": existing, "files": []}, "\n".join(lines))
@@ -133,12 +131,12 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
     return found[0]
 
 
-def _asked(root: Path, wishes: Wishes) -> Wishes:
+def _asked(root: Path, options: InitOptions) -> InitOptions:
     """Ask for the name and the site that no option names."""
     from builder.config.sites import site_files
     from builder.start.draft import target_name
 
-    name, site = wishes.name, wishes.site
+    name, site = options.name, options.site
     if not name:
         name = click.prompt("name of the image", default=target_name(root.resolve().name), err=True)
     if not site:
@@ -147,7 +145,7 @@ def _asked(root: Path, wishes: Wishes) -> Wishes:
         asked = "site that runs the image (none: a machine like this one)"
         choice = click.Choice([_NO_SITE, *sites])
         site = click.prompt(asked, default=_NO_SITE, type=choice, show_choices=False, err=True)
-    return replace(wishes, name=target_name(name), site="" if site == _NO_SITE else site)
+    return replace(options, name=target_name(name), site="" if site == _NO_SITE else site)
 
 
 def _report(context: Context, root: Path, written: Written) -> None:

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    complete_target,
-    context_exit,
-    pass_context,
-)
+from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
 from builder.errors import LockError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.lock.changes import LockChanges
-    from builder.lock.solvers import Solver
     from builder.model import Lock
 
 
@@ -62,22 +55,20 @@ if TYPE_CHECKING:
 @pass_context
 def lock(
     context: Context,
+    /,
     names: tuple[str, ...],
     check: bool,
-    update: tuple[str, ...],
-    update_base: bool,
-    exclude_newer: str | None,
-    solver: Solver,
     changes_file: Path | None,
+    **options: Any,
 ) -> None:
     """Solve environments and write lock files in conda-lock v1 format (default: all targets).
 
-    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes
-        the
+    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
     packages of that file, and adds what it lacks: Python and the base image.
     """
     from builder.cli.markdown import lock_changes
     from builder.lock.changes import compare_locks
+    from builder.lock.file import earlier_lock
     from builder.store.files import write_output
 
     project = context.project
@@ -95,14 +86,8 @@ def lock(
     sections: list[tuple[str, LockChanges]] = []
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
-        before = _earlier(recipe)
-        made = project.lock(
-            recipe,
-            update=update,
-            update_base=update_base,
-            exclude_newer=exclude_newer,
-            solver=solver,
-        )
+        before = earlier_lock(recipe.lock_path)
+        made = project.lock(recipe, **options)
         changes = compare_locks(before, made)
         if changes_file is not None:
             if changes:
@@ -116,23 +101,18 @@ def lock(
 def _report(
     context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None
 ) -> dict[str, Any]:
-    """Print a lock that was written and returns it as JSON; ``changes`` is None for a first
-    lock.
-    """
-
+    """Print a lock that was written, and return it as JSON; ``changes`` is None for a first one."""
     from builder.cli.markdown import summary
-    from builder.lock.groups import left_out
-    from builder.lock.ospackages import os_packages
 
     count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
     counted = f"{count['conda']} conda and {count['pip']} pip packages"
-    system = os_packages(made)
+    system = made.record.os_packages
     if system is not None:
         count["apt"] = len(system)
         counted = f"{len(system)} OS, {counted}"
     context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
-    if line := left_out(recipe, made):
-        context.output.text(f"  {line}")
+    if made.record.left_out:
+        context.output.text(f"  {made.record.left_out}")
     if changes is not None:
         context.output.text(f"  {summary(changes)}")
     return {
@@ -143,16 +123,6 @@ def _report(
         "base": made.base.digest if made.base else None,
         "changes": changes.to_json() if changes is not None else None,
     }
-
-
-def _earlier(recipe: Recipe) -> Lock | None:
-    """Return the lock that will be replaced; None if there is none, or it is damaged."""
-    from builder.lock.file import read_lock
-
-    try:
-        return read_lock(recipe.lock_path)
-    except LockError:
-        return None
 
 
 def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:

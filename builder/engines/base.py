@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
-from builder.lock.date import lock_date
+from builder.lock.record import lock_date
 from builder.model import Image, Lock, LockedBase, MissingLibrary, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import DEFAULT_EPOCH
@@ -71,7 +71,7 @@ class BuildRequest:
         """
         if self.settings.epoch != DEFAULT_EPOCH:
             return self.settings.epoch
-        date = lock_date(self.lock.custom)
+        date = lock_date(self.lock.record)
         return DEFAULT_EPOCH if date is None else date
 
 

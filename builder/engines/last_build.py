@@ -18,7 +18,6 @@ from builder.image.files import system_entries
 from builder.layers.build import make_layer
 from builder.layers.cache import FORMAT, layer_record, recorded_layers
 from builder.layers.entry import LinkContext
-from builder.lock.ospackages import os_packages
 from builder.model import (
     OCI_CONFIG,
     OCI_MANIFEST,
@@ -132,7 +131,9 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     """
     r = request
     is_open = (
-        r.recipe.base_packages and os_packages(r.lock) is None and not is_made_here(r.recipe.base)
+        r.recipe.base_packages
+        and r.lock.record.os_packages is None
+        and not is_made_here(r.recipe.base)
     )
     if r.lock.base is None or is_open:
         return None

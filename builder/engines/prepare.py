@@ -15,10 +15,9 @@ from builder.fetch.packages import fetch_packages
 from builder.layers.cache import FORMAT, cache_key
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
-from builder.lock.date import lock_date
 from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
-from builder.lock.ospackages import os_packages
+from builder.lock.record import lock_date
 from builder.lock.urls import url_variables
 from builder.model import Fetched, Lock, LockedBase, LockedPackage
 from builder.redact import redact
@@ -138,7 +137,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     def complete() -> BaseImage:
         return base if request.download_base else _open(request, locked, download=True)
 
-    packages = os_packages(request.lock)
+    packages = request.lock.record.os_packages
     if packages is None:
         from builder.steps.apt_solve import solve_os_packages
 
@@ -151,7 +150,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         base,
         packages,
         recipe.architecture,
-        lock_date(request.lock.custom),
+        lock_date(request.lock.record),
         recipe.name,
         place_of(recipe.source, *keys),
     )

@@ -23,7 +23,7 @@ How it becomes a lock:
 =================  ==============================================================================
 module             what it does
 =================  ==============================================================================
-``solvers``        :func:`choose_solver`: which of the next three makes a lock
+``packages``       finds the packages with one of the next three
 ``solve``          :func:`lock_target`: from a recipe to a lock
 ``imported``       :func:`import_lock`: the same, from the lock of another tool
 ``condalock``      :func:`conda_lock_target`: the same, with conda-lock
@@ -37,7 +37,6 @@ module             what it does
 ``uv``             runs uv for that
 ``sourcesolve``    repeats that until all wheels are built
 ``sdists``         finds source distributions on indexes
-``stubs``          writes wheels with metadata only
 ``wheels``         chooses the wheel of each pip package
 ``markers``        the target's values of environment markers
 ``names``          maps names of conda packages to names of PyPI projects
@@ -50,11 +49,10 @@ What a lock has:
 =================  ==============================================================================
 module             what it does
 =================  ==============================================================================
-``file``           reads and writes lock files
+``file``           reads and writes lock files, and dates them
+``record``         what a lock records: the only reader and writer of its ``builder.*`` keys
 ``inputs``         records in the lock what it was made from; reports why a lock is stale
 ``sourcerecords``  records from which sources wheels were built
-``ospackages``     records OS packages
-``date``           the date of a lock
 ``groups``         chooses what of a lock goes into the image
 ``changes``        what differs between two locks
 =================  ==============================================================================

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from builder.lock.spec import Spec
 
 #: Bases by the version of their Python: those that builder makes, and images of Docker Hub.
+_IMAGE = "docker://docker.io/library/python"
 _BASES = {"3.13.5": "debian:trixie", "3.11.2": "debian:bookworm"}
-_BASES |= {
-    f"3.{minor}.99": f"docker://docker.io/library/python:3.{minor}-slim" for minor in range(9, 15)
-}
+_BASES |= {f"3.{minor}.99": f"{_IMAGE}:3.{minor}-slim" for minor in range(9, 15)}
 #: Files in which the user chooses a Python. A project file or a lock requires one.
 _CHOICE = re.compile(r"\.(ya?ml|python-version)(:\d+)?$")
-#: conda packages that an environment may name. pip's is not installed: what needs it is built elsewhere.
+#: conda packages that an environment may name. pip's is not installed: what needs it is built
+#: elsewhere.
 _ALLOWED = frozenset({"python", "pip"})
 
 
@@ -46,8 +46,7 @@ def has_base_python(lock: Lock, base: LockedBase | None) -> bool:
 
 
 def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPackage:
-    """Return the only conda package of an environment that uses the base's Python, which this is
-    checked for.
+    """Return the base's Python as the only conda package, if the environment accepts it.
 
     Raises:
         SolveError: the environment names other conda packages, or another version of Python.
@@ -71,26 +70,20 @@ def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPack
 
 
 def python_hint(request: SolveRequest, versions: Sequence[str]) -> str:
-    """Return what to write where the environment accepts none of these versions of Python: one that
-    the project accepts, or another base.
-    """
+    """Return the hint for an environment that accepts none of these versions of Python."""
     recipe, conda = request.recipe, request.environment.conda
     specs = [spec for spec in conda if spec.name == "python"]
     chosen = [spec for spec in specs if _CHOICE.search(spec.where)]
     version = _accepted([spec for spec in specs if spec not in chosen], versions)
-    hints = [
-        f"name Python {version.rpartition('.')[0]} in {spec.where}" for spec in chosen if version
-    ]
+    minor = version.rpartition(".")[0]
+    hints = [f"name Python {minor} in {spec.where}" for spec in chosen if minor]
     if any(spec.name not in _ALLOWED for spec in conda):
         return "; or ".join([*hints, "name a channel that has another Python"])
-    base = _BASES.get(
-        _accepted(specs, list(_BASES)), "docker://docker.io/library/python:VERSION-slim"
-    )
+    base = _BASES.get(_accepted(specs, list(_BASES)), f"{_IMAGE}:VERSION-slim")
     lines = f"base: {base}, python: base"
     if base.startswith("debian:"):
-        lines += (
-            f", base_packages: [{', '.join(dict.fromkeys([*recipe.base_packages, 'python3']))}]"
-        )
+        packages = dict.fromkeys([*recipe.base_packages, "python3"])
+        lines += f", base_packages: [{', '.join(packages)}]"
     return "; or ".join([*hints, f"take the Python of another base, in {recipe.source}: {lines}"])
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from builder.lock.ospackages import os_packages
 from builder.model import Lock, LockedBase, LockedPackage, Manager
 
 Kind = Literal["added", "removed", "changed"]
@@ -51,18 +50,14 @@ class LockChanges:
         return bool(self.packages) or self.base_moved
 
     def count(self, kind: Kind) -> int:
-        """Return how many packages were added, removed or changed."""
+        """Return the number of packages that were added, removed or changed."""
         return sum(change.kind == kind for change in self.packages)
 
     def to_json(self) -> dict[str, Any]:
         """Return the changes for ``--json``; ``base`` is null if the base image is the same."""
-        fields = ("name", "manager", "platform", "old", "new")
-        return {
-            "packages": [{name: getattr(c, name) for name in fields} for c in self.packages],
-            "base": {"old": _base_json(self.old_base), "new": _base_json(self.new_base)}
-            if self.base_moved
-            else None,
-        }
+        base = {"old": _base_json(self.old_base), "new": _base_json(self.new_base)}
+        packages = [asdict(change) for change in self.packages]
+        return {"packages": packages, "base": base if self.base_moved else None}
 
 
 def _base_json(base: LockedBase | None) -> dict[str, str] | None:
@@ -70,7 +65,7 @@ def _base_json(base: LockedBase | None) -> dict[str, str] | None:
 
 
 def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
-    """Return what differs between two locks.
+    """Return the differences between two locks.
 
     Args:
         old: the earlier lock; None: there was none, so all packages are new.
@@ -95,7 +90,8 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
 def _packages(lock: Lock) -> list[LockedPackage]:
     """Return all packages; those of the OS belong to the lock's platform."""
     platform = lock.platforms[0] if lock.platforms else ""
-    return [*lock.packages, *(package.locked(platform) for package in os_packages(lock) or ())]
+    system = [package.locked(platform) for package in lock.record.os_packages or ()]
+    return [*lock.packages, *system]
 
 
 def _key(package: LockedPackage) -> tuple[str, str, str]:
@@ -103,9 +99,7 @@ def _key(package: LockedPackage) -> tuple[str, str, str]:
 
 
 def _texts(a: LockedPackage | None, b: LockedPackage | None) -> tuple[str | None, str | None]:
-    """Return the two versions, with the build or a part of the hash where the versions are
-    equal.
-    """
+    """Return the two versions, with the build or a part of the hash where they are equal."""
     if a is None or b is None:
         return a.version if a else None, b.version if b else None
     if a.version != b.version:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders
+
+log = logging.getLogger(__name__)
 
 #: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
 _ANACONDA = "https://repo.anaconda.com"
@@ -44,18 +47,20 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
         ConfigError: no channels, or a channel's name is not valid.
         FetchError: a channel does not answer.
     """
-    answering, silent = probe_channels(request)
-    if not silent:
+    answering, unreachable = probe_channels(request)
+    if not unreachable:
         return answering
     raise FetchError(
-        describe_silent(silent),
+        describe_unreachable(unreachable),
         "check the name and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)",
     )
 
 
-def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
-    """Return which channels do not answer, and why."""
-    return "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
+def describe_unreachable(unreachable: Sequence[tuple[SolverChannel, str]]) -> str:
+    """Return the channels that do not answer, with the reasons."""
+    return "; ".join(
+        f"channel {channel.name} does not answer ({why})" for channel, why in unreachable
+    )
 
 
 def probe_channels(
@@ -68,17 +73,15 @@ def probe_channels(
     """
     named = channels(request.recipe, request.environment)
     if not named:
-        raise ConfigError(
-            f"{request.environment.path}: names no channels",
-            "add 'channels: [conda-forge, nodefaults]'",
-        )
+        hint = "add 'channels: [conda-forge, nodefaults]'"
+        raise ConfigError(f"{request.environment.path}: names no channels", hint)
     listed = [channel for name in named for channel in solver_channels(name, request)]
     found = _with_spec_channels(listed, request)
     with ThreadPoolExecutor(len(found)) as pool:
-        problems = list(
-            pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found)
-        )
+        problems = list(pool.map(lambda channel: _problem(channel, request), found))
     results = list(zip(found, problems, strict=True))
+    where = "the cache" if request.settings.offline else "its server, or the cache if unchanged"
+    log.info("channels %s are read from %s", ", ".join(c.locked for c in found), where)
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 
@@ -95,7 +98,7 @@ def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
 
 
 def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> list[SolverChannel]:
-    """Return which of the channels that are read a spec's channel is; several for ``defaults``.
+    """Return the channel that a spec names, of those that are read; several for ``defaults``.
 
     py-rattler compares a spec's channel with the URL from which an index was read, behind a mirror
     with the mirror's. So a name is resolved here, like the names below ``channels:``.
@@ -126,10 +129,8 @@ def _with_spec_channels(
         named, _ = split_channel(spec.text)
         if named and not meant(named, found, request):
             found += solver_channels(named, request)
-            name = redact(named)
-            request.reporter.note(
-                f"{spec.where}: channel {name} is not below channels: it is added last"
-            )
+            where = f"{spec.where}: channel {redact(named)}"
+            request.reporter.note(f"{where} is not below channels: it is added last")
     return found
 
 
@@ -149,8 +150,9 @@ def _channel(name: str, url: str, request: SolveRequest) -> SolverChannel:
     return SolverChannel(redact(name), mirrored_url(request.settings, base), locked)
 
 
-def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
-    """Return why a channel cannot be used now; empty if it can."""
+def _problem(channel: SolverChannel, request: SolveRequest) -> str:
+    """Return the reason why a channel cannot be used now; empty if it can."""
+    platform, settings = request.recipe.platform, request.settings
     if channel.actual.startswith("file:"):
         folder = Path(unquote(urlsplit(channel.actual).path))
         indexes = [folder / subdir / "repodata.json" for subdir in (platform, "noarch")]
@@ -175,20 +177,17 @@ async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) 
     from rattler import Channel
 
     try:
-        await gateway(settings).query(
-            [Channel(channel.actual)], [platform, "noarch"], ["python"], recursive=False
-        )
+        where: Any = ([Channel(channel.actual)], [platform, "noarch"])
+        await gateway(settings).query(*where, ["python"], recursive=False)
     except Exception:  # rattler's errors share no base class
         return False
     return True
 
 
 def gateway(settings: Settings) -> Any:
-    """rattler's reader of channel indexes, with builder's cache; offline it uses only the cache."""
+    """Return rattler's reader of channel indexes, with builder's cache; offline only the cache."""
     from rattler import Gateway, SourceConfig
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
-    return Gateway(
-        cache_dir=CacheFolders(settings.cache).repodata,
-        default_config=SourceConfig(cache_action=action),
-    )
+    cache = CacheFolders(settings.cache).repodata
+    return Gateway(cache_dir=cache, default_config=SourceConfig(cache_action=action))

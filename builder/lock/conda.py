@@ -22,8 +22,7 @@ _TIME_LIMIT = timedelta(minutes=10)
 
 
 def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """Return the conda packages of an environment, and the names of the channels that they come
-    from.
+    """Return the conda packages of an environment, and the names of their channels.
 
     Raises:
         ConfigError: a spec is not valid, or there are no channels.
@@ -71,18 +70,16 @@ class _Solve:
         locked = await self._locked_records()
         if not request.update:
             return await self._solve(locked)
-        # First a free solve: it decides the new versions of the packages to update. Then a second one with
-        # these versions fixed, in which every other package stays as close as possible to the previous lock.
+        # First a free solve: it decides the new versions of the packages to update. Then a second
+        # one with these versions fixed, in which every other package stays as close as possible to
+        # the previous lock.
         free = await self._solve()
         updated = [record for record in free if record.name.normalized in request.update]
-        fixed = [
-            f"{record.name.normalized} =={record.version} {record.build}" for record in updated
-        ]
+        fixed = [f"{r.name.normalized} =={r.version} {r.build}" for r in updated]
         return await self._solve(locked, fixed)
 
     def _all_specs(self) -> list[str]:
-        """Return the specs in rattler's own form, and in addition the bare name of each one without
-        a channel.
+        """Return the specs in rattler's form, and the bare name of each one without a channel.
 
         rattler fetches only the records that match a spec. Without the bare name, a channel whose
         versions are all outside the constraint would count as one that does not have the package,
@@ -99,9 +96,7 @@ class _Solve:
         return list(dict.fromkeys(specs))
 
     async def _locked_records(self) -> list[Any]:
-        """Return the channels' records of the previous lock's packages, without those to be
-        updated.
-        """
+        """Return the channels' records of the previous lock's packages that are not updated."""
         request = self._request
         names = sorted({p.name for p in request.previous if p.name not in request.update})
         known = await self._gateway.query(self._channels, self._platforms, names, recursive=False)
@@ -136,30 +131,27 @@ def _virtual(request: SolveRequest) -> list[Any]:
     for name, value in virtual_packages(request.recipe).items():
         version, _, build = value.partition("=")
         try:
-            package = GenericVirtualPackage(
-                PackageName(name), Version(version), BuildString(build or "0")
-            )
+            values = PackageName(name), Version(version), BuildString(build or "0")
         except Exception as e:  # rattler's errors share no base class
             raise ConfigError(
                 f"{request.recipe.source}: virtual_packages.{name}: {value!r} is not a version: {e}",
                 'write a version, such as "12.4"',
             ) from None
-        found.append(package)
+        found.append(GenericVirtualPackage(*values))
     return found
 
 
 def _explained(
     error: Exception, request: SolveRequest, channels: Sequence[SolverChannel]
 ) -> BuilderError:
-    """rattler's error as one of builder's, with what the user can change."""
+    """Return rattler's error as one of builder's, with what the user can change."""
     from rattler.exceptions import SolverError
 
     text = redact(unexpanded(str(error), (channel.name for channel in channels))).strip()
     if not isinstance(error, SolverError):
         names = ", ".join(channel.name for channel in channels)
-        return FetchError(
-            f"channels {names}: {text}", "check the network and the channels, then run again"
-        )
+        hint = "check the network and the channels, then run again"
+        return FetchError(f"channels {names}: {text}", hint)
     reason = text.removeprefix("Cannot solve the request because of: ")
     return SolveError(
         f"{line_of_missing(reason, request)}: no set of packages satisfies the environment "
@@ -177,10 +169,8 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
             break
     sha256, md5 = _hex(record.sha256), _hex(record.md5)
     if not sha256 and not md5:
-        raise SolveError(
-            f"{redact(url)}: the index of its channel has no hash for it",
-            "index the channel again (rattler-index or conda index)",
-        )
+        hint = "index the channel again (rattler-index or conda index)"
+        raise SolveError(f"{redact(url)}: the index of its channel has no hash for it", hint)
     return LockedPackage(
         record.name.normalized,
         str(record.version),
@@ -194,7 +184,7 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
 
 
 def conda_dependencies(depends: Sequence[str]) -> Mapping[str, str]:
-    """Conda's list of dependencies as a mapping of names to version specs.
+    """Return conda's list of dependencies as a mapping of names to version specs.
 
     Two specs for one name are joined with a comma. Where one of them has a build string (``3.11.*
     *_cp311``), which cannot be joined, the first one stays.

@@ -24,12 +24,12 @@ from builder.errors import FetchError, LockError, SolveError, UsageError
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
-from builder.lock.inputs import virtual_packages
+from builder.lock.inputs import inputs, virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
-from builder.lock.solve import finish_lock
+from builder.lock.solve import finish_lock, solve_request
 from builder.lock.urls import public
-from builder.model import MAIN, Lock, LockedPackage
+from builder.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.net.mirrors import mirrored_url, public_url
 from builder.progress import working
 from builder.redact import redact
@@ -40,7 +40,8 @@ from builder.store.temporary import temporary_name
 PROGRAMS = ("micromamba", "mamba", "conda")
 _VARIABLES = ("MAMBA_EXE", "CONDA_EXE")
 #: Seconds that conda-lock may take. Large environments take conda minutes.
-_TIME_LIMIT_S = 1800
+_LIMIT_S = 1800
+_OMIT = "leave out --solver conda-lock"
 #: Lines of conda-lock's output that an error shows.
 _SHOWN_LINES = 30
 
@@ -63,18 +64,17 @@ def conda_lock_target(request: LockRequest) -> Lock:
     environment = recipe_environment(recipe)
     if environment.sources:
         source = environment.sources[0]
-        raise UsageError(
-            f"{source.where}: conda-lock cannot lock {redact(source.text)}",
-            "leave out --solver conda-lock",
-        )
-    to_solve = SolveRequest(recipe, environment, request.settings, reporter=request.reporter)
+        problem = f"{source.where}: conda-lock cannot lock {redact(source.text)}"
+        raise UsageError(problem, _OMIT)
+    to_solve = solve_request(request, environment)
     channels = reachable_channels(to_solve)
     _check_channels(channels)
     with working(request.reporter, f"solving with conda-lock and {program.name}"):
         solved = _solve(to_solve, channels, program)
     packages = [_locked(package, channels, request.settings) for package in solved]
     names = [channel.name for channel in channels]
-    return finish_lock(request, packages, names, recipe.environment_path, {})
+    record = LockRecord(inputs(recipe, environment))
+    return finish_lock(request, packages, names, recipe.environment_path, record)
 
 
 def _check_options(request: LockRequest) -> None:
@@ -82,40 +82,28 @@ def _check_options(request: LockRequest) -> None:
     recipe = request.recipe
     dated = request.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer
     if request.update or dated:
-        raise UsageError(
-            f"--solver conda-lock cannot {'update single packages' if request.update else 'exclude_newer'}",
-            "leave out --solver conda-lock",
-        )
+        what = "update single packages" if request.update else "exclude_newer"
+        raise UsageError(f"--solver conda-lock cannot {what}", _OMIT)
 
 
 def _program() -> Path:
     """Return the program that solves; builder never downloads one."""
     if find_spec("conda_lock") is None:
-        raise SolveError(
-            "--solver conda-lock: conda-lock is not installed beside builder",
-            "install it: pip install 'conda-lock>=4,<5', or leave out --solver conda-lock",
-        )
-    found = [shutil.which(name) for name in PROGRAMS]
-    found += [
-        path for name in _VARIABLES if (path := os.environ.get(name)) and os.access(path, os.X_OK)
-    ]
-    for path in found:
-        if path:
+        problem = "--solver conda-lock: conda-lock is not installed beside builder"
+        raise SolveError(problem, f"install it: pip install 'conda-lock>=4,<5', or {_OMIT}")
+    for program in (*PROGRAMS, *map(os.environ.get, _VARIABLES)):
+        if program and (path := shutil.which(program)):
             return Path(path).absolute()
-    raise SolveError(
-        "--solver conda-lock needs conda, mamba or micromamba, and none is installed",
-        "install micromamba, or leave out --solver conda-lock: builder solves without conda",
-    )
+    problem = "--solver conda-lock needs conda, mamba or micromamba, and none is installed"
+    raise SolveError(problem, f"install micromamba, or {_OMIT}: builder solves without conda")
 
 
 def _check_channels(channels: Sequence[SolverChannel]) -> None:
     """Refuse channels whose password conda-lock would pass to conda on its command line."""
     for channel in channels:
         if "$" in channel.name or redact(channel.actual) != channel.actual:
-            raise UsageError(
-                f"channel {channel.name}: conda-lock would put its password on the command line of conda",
-                "leave out --solver conda-lock",
-            )
+            problem = "conda-lock would put its password on the command line of conda"
+            raise UsageError(f"channel {channel.name}: {problem}", _OMIT)
 
 
 def _solve(
@@ -131,22 +119,16 @@ def _solve(
         try:
             lock = read_lock(work / "conda-lock.yml")
         except LockError as e:
-            raise SolveError(
-                f"conda-lock made no valid lock: {e.message}", "leave out --solver"
-            ) from None
+            problem = f"conda-lock made no valid lock: {e.message}"
+            raise SolveError(problem, "leave out --solver") from None
     return tuple(replace(p, category=MAIN) for p in lock.packages if p.platform == recipe.platform)
 
 
 def _command(platform: str, program: Path) -> list[str]:
     command = [sys.executable, "-m", "conda_lock", "lock", "--conda", str(program)]
     command += ["--file", "environment.yml", "--platform", platform, "--lockfile", "conda-lock.yml"]
-    command += [
-        "--virtual-package-spec",
-        "virtual.yml",
-        "--pypi_to_conda_lookup_file",
-        "names.json",
-    ]
-    return [*command, "--log-level", "WARNING"]
+    command += ["--virtual-package-spec", "virtual.yml", "--log-level", "WARNING"]
+    return [*command, "--pypi_to_conda_lookup_file", "names.json"]
 
 
 def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
@@ -159,22 +141,19 @@ def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
             env=env,
             capture_output=True,
             text=True,
-            timeout=_TIME_LIMIT_S,
+            timeout=_LIMIT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise FetchError(
-            f"{path}: conda-lock found no solution within {_TIME_LIMIT_S} s",
-            "leave out --solver conda-lock",
-        ) from None
+        problem = f"{path}: conda-lock found no solution within {_LIMIT_S} s"
+        raise FetchError(problem, _OMIT) from None
     if done.returncode:
-        # conda-lock prints conda's reason, the command and its output, and then a traceback of its own
+        # conda-lock prints conda's reason, the command and its output, and then a traceback of its
+        # own
         text = redact(done.stderr or done.stdout).replace(f"{work}/", "")
         reason = "\n".join(text.partition("    Command: ")[0].strip().splitlines()[-_SHOWN_LINES:])
-        raise SolveError(
-            f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}",
-            "change the versions of the environment file, or leave out --solver conda-lock",
-        )
+        problem = f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}"
+        raise SolveError(problem, f"change the versions of the environment file, or {_OMIT}")
 
 
 def _write_inputs(work: Path, request: SolveRequest, channels: Sequence[SolverChannel]) -> None:

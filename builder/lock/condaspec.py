@@ -13,6 +13,7 @@ from builder.errors import ConfigError
 from builder.lock.spec import Spec
 from builder.redact import redact
 
+_FORM = "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
 #: A channel (a name or a URL), the package, and what follows.
 _SPEC = re.compile(
     r"(?:(?:[a-z]+://\S+?|[^\s:=<>!~\[\]]+?)::)?"
@@ -22,6 +23,8 @@ _SPEC = re.compile(
 )
 _NAMESPACE = re.compile(r"([\w.-]+):([\w.-].*)")
 _EXTRAS = re.compile(r"[\w.:/-]*\s*\[[^\[\]=]*\]")
+#: How texts begin that are for pip.
+_OF_PIP = ("-r", "-e", "--", "git+", "./", "https://", "http://")
 #: Texts that begin like a spec and are none.
 _NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^\[]*[<>=!] +=")
 
@@ -33,25 +36,21 @@ def conda_spec_name(text: str) -> str:
 
 
 def split_channel(text: str) -> tuple[str, str]:
-    """Return the channel of a spec, a name or a URL (empty if it names none), and the spec without
-    it.
-    """
+    """Return the channel of a spec, a name or a URL or empty, and the rest of the spec."""
     channel, _, rest = text.rpartition("::")
     return channel, rest
 
 
 def conda_spec_hint(text: str) -> str:
-    """Return what to write instead of a text that is not a conda spec."""
+    """Return the form to write in place of a text that is not a conda spec."""
     shown = redact(text)
-    if _EXTRAS.match(text) or text.startswith(
-        ("-r", "-e", "--", "git+", "./", "https://", "http://")
-    ):
+    if _EXTRAS.match(text) or text.startswith(_OF_PIP):
         return f"this is for pip: write it below the item '- pip:', as '- {shown}'"
     if text.startswith("pip - "):
         return "write '- pip:' with a colon, and its packages indented below it"
     if namespace := _NAMESPACE.fullmatch(text):
         return f"for the channel write '{namespace[1]}::{redact(namespace[2])}'"
-    return "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+    return _FORM
 
 
 def parsed_spec(spec: Spec) -> Any:
@@ -62,7 +61,5 @@ def parsed_spec(spec: Spec) -> Any:
         return MatchSpec(split_channel(spec.text)[1])
     except Exception as e:  # rattler's errors share no base class
         reason = str(e).partition("\n")[0]  # below it, rattler repeats the same text as the cause
-        raise ConfigError(
-            f"{spec.where}: {redact(spec.text)!r} is not a conda spec: {reason}",
-            "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
-        ) from None
+        problem = f"{spec.where}: {redact(spec.text)!r} is not a conda spec: {reason}"
+        raise ConfigError(problem, _FORM) from None

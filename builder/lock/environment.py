@@ -1,9 +1,8 @@
-"""Reads conda environment files: channels, conda specs with ``# [linux]`` selectors, and the pip
-section.
+"""Reads conda environment files: channels, conda specs with selectors, and the pip section.
 
-The selectors are those of conda-lock, and as in conda-lock a pip section implies the conda package
-``pip``. conda-lock's own parser takes half a second to import and reports no line numbers, so
-builder has its own; the tests compare the two.
+The selectors (``# [linux]``) are those of conda-lock, and as in conda-lock a pip section implies
+the conda package ``pip``. conda-lock's own parser takes half a second to import and reports no line
+numbers, so builder has its own; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -30,37 +29,18 @@ from builder.settings import expand_home
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
-#: The folder of a project in which builder leaves the wheels that it built, for other machines.
+#: The folder of a project into which builder puts the wheels that it built, for other machines.
 WHEELS_FOLDER = "wheels"
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
     "linux-aarch64": {"aarch64", "unix", "linux"},
 }
-_KNOWN_SELECTORS = {
-    "linux64",
-    "unix",
-    "linux",
-    "aarch64",
-    "ppc64le",
-    "osx64",
-    "osx",
-    "arm64",
-    "win",
-    "win64",
-}
-#: Keys of an environment file that conda, mamba and conda-lock read.
-_KEYS = (
-    "name",
-    "channels",
-    "dependencies",
-    "prefix",
-    "variables",
-    "platforms",
-    "pip-repositories",
-    "category",
-    "channel_priority",
-)
+_OTHER_SELECTORS = {"ppc64le", "osx64", "osx", "arm64", "win", "win64"}
+_KNOWN_SELECTORS = _OTHER_SELECTORS.union(*_SELECTORS.values())
+_READ_KEYS = ("name", "channels", "dependencies", "variables", "platforms", "pip-repositories")
+#: The same, and keys that only conda, mamba and conda-lock read.
+_KEYS = (*_READ_KEYS, "prefix", "category", "channel_priority")
 
 
 def read_environment(path: Path, platform: str, root: Path | None = None) -> Environment:
@@ -87,23 +67,22 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
 
 
 def recipe_environment(recipe: Recipe) -> Environment:
-    """Return what the environment file of a recipe asks for; nothing if there is none, but a lock.
+    """Return the content of a recipe's environment file; nothing if there is only a lock.
 
     Raises:
-        ConfigError: see :func:`read_environment`; or the recipe lacks a variable of the file.
+        ConfigError: see :func:`read_environment`; or the recipe does not set a variable of the
+            file.
     """
     path = recipe.environment_path
     if not path.exists():
         return Environment(path, "", (), (), ())
-    groups = () if recipe.lock else recipe.groups
-    found = read_any_environment(
-        path, recipe.platform, recipe.root, groups, recipe.lock_environment
-    )
-    lacking = {name: value for name, value in found.variables if name not in recipe.env}
-    if lacking:
+    groups, pixi = () if recipe.lock else recipe.groups, recipe.lock_environment
+    found = read_any_environment(path, recipe.platform, recipe.root, groups, pixi)
+    unset = {name: value for name, value in found.variables if name not in recipe.env}
+    if unset:
         raise ConfigError(
-            f"{path}: variables: the recipe does not set {', '.join(lacking)}",
-            f"write into {recipe.source}: env: {json.dumps({**recipe.env, **lacking})}",
+            f"{path}: variables: the recipe does not set {', '.join(unset)}",
+            f"write into {recipe.source}: env: {json.dumps({**recipe.env, **unset})}",
         )
     return found
 
@@ -115,7 +94,7 @@ def read_any_environment(
     groups: Sequence[str] = (),
     environment: str | None = None,
 ) -> Environment:
-    """Return what an environment file of any kind asks for: conda's, or that of another tool.
+    """Return the content of an environment file in any format: conda's, or that of another tool.
 
     Raises:
         ConfigError: see :func:`read_environment` and :func:`builder.lock.manifests.read_manifest`.
@@ -129,9 +108,7 @@ def read_any_environment(
 
 
 def _of_other_tool(path: Path, text: str) -> ConfigError | None:
-    """Return the error for a file that another tool reads or writes; None if it is not known to be
-    one.
-    """
+    """Return the error for a file that another tool reads or writes; None for others."""
     found = other_file(path, text)
     if found is None or found.what == "an environment file":
         return None
@@ -142,40 +119,37 @@ def _of_other_tool(path: Path, text: str) -> ConfigError | None:
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """Return the folders (absolute) and URLs with wheels that the environment file and the recipe
-    name, and the project's folder with wheels that builder built.
+    """Return the folders (absolute) and URLs in which builder looks for wheels.
+
+    The environment file and the recipe name them; and there is the project's folder with wheels
+    that builder built.
     """
     environment = recipe_environment(recipe)
-    places = [(link, environment.path.parent) for link in environment.find_links]
-    places += [(link, recipe.root) for link in recipe.pip.find_links]
-    own = recipe.root / WHEELS_FOLDER
+    links = [_absolute(link, environment.path.parent) for link in environment.find_links]
+    links += [_absolute(link, recipe.root) for link in recipe.pip.find_links]
+    own = recipe.root.absolute() / WHEELS_FOLDER
     if own.is_dir():  # a wheel of another target with the same name is in a folder below
-        places += [
-            (str(folder), own) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()
-        ]
-    return tuple(_absolute(link, folder) for link, folder in places)
+        links += [str(folder) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()]
+    return tuple(links)
 
 
 def _absolute(link: str, folder: Path) -> str:
-    place = os.path.expandvars(link)
-    if "://" in place:  # a variable may contain the whole URL
+    address = os.path.expandvars(link)
+    if "://" in address:  # a variable may contain the whole URL
         return UrlVariables((link,)).expanded(link)
-    return str((folder / expand_home(place)).absolute())
+    return str((folder / expand_home(address)).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
-    """Yield the lines for a platform. The others become empty lines, so that line numbers stay the
-    same.
-    """
+    """Yield the lines for a platform; empty ones for the others, so that line numbers stay."""
     for number, line in enumerate(text.splitlines(), 1):
         if "#" not in line:
             yield line
             continue
         if len(line) > MAX_LINE:
-            raise ConfigError(
-                f"{path}:{number}: the line has {len(line)} characters, at most {MAX_LINE} are allowed",
-                "write one package or channel per line",
-            )
+            problem = f"the line has {len(line)} characters, at most {MAX_LINE} are allowed"
+            hint = "write one package or channel per line"
+            raise ConfigError(f"{path}:{number}: {problem}", hint)
         match = None if line.lstrip().startswith("#") else _SELECTOR.match(line)
         if match is None:
             yield line
@@ -203,9 +177,8 @@ class _EnvironmentReader:
         for key in map(str, data):
             self._check_key(key)
         if any("<<" in keys for keys in self._file.lines):
-            raise ConfigError(
-                f"{self._file.path}: a key is <<", "write its KEY: VALUE lines instead"
-            )
+            hint = "write its KEY: VALUE lines instead"
+            raise ConfigError(f"{self._file.path}: a key is <<", hint)
         platforms = self._strings("platforms")
         if platforms and platform not in platforms:
             hint = f"add '- {platform}', or remove platforms:"
@@ -220,21 +193,16 @@ class _EnvironmentReader:
     def _variables(self) -> tuple[tuple[str, str], ...]:
         names = self._file.data.get("variables") or {}
         if not isinstance(names, dict):
-            raise self._error(
-                "variables: must be a table", "write NAME: VALUE lines below it", "variables"
-            )
+            hint = "write NAME: VALUE lines below it"
+            raise self._error("variables: must be a table", hint, "variables")
         return tuple((str(name), self._text("variables", name)) for name in names)
 
     def _check_key(self, key: str) -> None:
-        """Refuse an unknown key if it is a known one with an error in it; conda ignores the
-        others.
-        """
+        """Refuse a known key with an error in it; conda ignores other unknown keys."""
         if key == "pip":
-            raise self._error(
-                "pip: is not a key of an environment file",
-                "move it below dependencies: as the item '- pip:', with its packages indented below it",
-                key,
-            )
+            hint = "move it below dependencies: as the item '- pip:'"
+            hint += ", with its packages indented below it"
+            raise self._error("pip: is not a key of an environment file", hint, key)
         near = difflib.get_close_matches(key.lower(), _KEYS, n=1, cutoff=0.7)
         if key not in _KEYS and near:
             raise self._error(f"unknown key {key!r}", f"did you mean '{near[0]}:'?", key)
@@ -273,14 +241,12 @@ class _EnvironmentReader:
         return [text for text, _ in self._items(self._file.data.get(key), key)]
 
     def _items(self, value: Any, *keys: Key) -> list[tuple[str, str]]:
-        """Return the texts of a list, each with ``FILE:LINE``; nothing for a missing or empty
-        key.
-        """
+        """Return the texts of a list, each with ``FILE:LINE``; nothing for a missing key."""
         if value is not None and not isinstance(value, list):
             hint = f"write {keys[-1]}: [{redact(self._file.texts.get(keys, 'ITEM'))}]"
             raise self._error(f"{keys[-1]}: must be a list", hint, *keys)
-        places = [(*keys, number) for number in range(len(value or ()))]
-        return [(self._text(*place), self._file.where(*place)) for place in places]
+        paths = [(*keys, number) for number in range(len(value or ()))]
+        return [(self._text(*path), self._file.where(*path)) for path in paths]
 
     def _text(self, *keys: Key) -> str:
         """Return a scalar as it is written: 3.10 is no number."""

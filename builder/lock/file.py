@@ -4,45 +4,38 @@ bytes.
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
+from pydantic import ValidationInfo as Info
 
 from builder.config.explain import first_problem
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, other_file
-from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
-from builder.model import MAIN, Lock, LockedBase, LockedPackage
+from builder.lock.record import TIME, RecordError, custom_metadata, read_custom, seconds_of
+from builder.lock.sourcerecords import TEXT, with_sources
+from builder.model import MAIN, Lock, LockedPackage
 from builder.net.urlvariables import variables_in
+from builder.oci.digest import sha256
 from builder.redact import redact
 from builder.store.files import write_atomic
 
-#: Key of the metadata: when builder locked, see :mod:`builder.lock.date`.
-CREATED = "builder.created"
-_BASE = "builder.base"
-_BASE_DIGEST = "builder.base-digest"
-#: A name, version or URL: it becomes a part of file names, requirements files and scripts.
-WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+log = logging.getLogger(__name__)
+
 #: The folder of a conda package in its channel, and the file name of a package, both from its URL.
 _SUBDIR = re.compile(r"[a-z0-9-]+")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 #: Bytes of a file that is not a lock file in which builder looks for what it is.
@@ -70,16 +63,13 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError:
         raise LockError(f"{path}: no such lock file", "create it: builder lock") from None
     except OSError as e:
-        raise LockError(
-            f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
-        ) from None
+        problem = f"{path}: cannot be read: {e.strerror}"
+        raise LockError(problem, "check the path and its permissions") from None
     return parse_lock(raw, path)
 
 
 def parse_lock(raw: bytes, path: Path) -> Lock:
-    """Return the lock in the bytes of a lock file; ``path`` is for messages only. Raises as
-    :func:`read_lock`.
-    """
+    """Return the lock in the bytes of a file at ``path``. Raises as :func:`read_lock`."""
     try:
         data = load(raw)
     except yaml.YAMLError as e:
@@ -93,9 +83,7 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
 
 
 def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
-    """Return the error for a file that another tool reads or writes; None if it is not known to be
-    one.
-    """
+    """Return the error for a file of another tool; None if it is not known to be one."""
     found = other_file(path, raw[:_LOOKED_AT].decode(errors="replace"))
     if found is None or found.what == TOOLS["conda-lock"]:
         return None
@@ -103,17 +91,19 @@ def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
 
 
 def _word(value: str) -> str:
-    if not WORD.fullmatch(value):
+    """Check a name, version or URL: it becomes a part of file names, requirements and scripts."""
+    if not TEXT.fullmatch(value):
         raise ValueError("has a blank, a control character or too many characters")
     return value
 
 
 _Word = Annotated[str, AfterValidator(_word)]
+_LOWER = AfterValidator(str.lower)
 
 
 class _Hashes(BaseModel):
-    sha256: Annotated[str, Field(pattern="(?i)^[0-9a-f]{64}$")] | None = None
-    md5: Annotated[str, Field(pattern="(?i)^[0-9a-f]{32}$")] | None = None
+    sha256: Annotated[str, Field(pattern="(?i)^[0-9a-f]{64}$"), _LOWER] | None = None
+    md5: Annotated[str, Field(pattern="(?i)^[0-9a-f]{32}$"), _LOWER] | None = None
 
 
 class LockEntry(BaseModel):
@@ -131,7 +121,7 @@ class LockEntry(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_in_its_folder(cls, url: str, info: ValidationInfo) -> str:
+    def _is_in_its_folder(cls, url: str, info: Info) -> str:
         is_conda = info.data.get("manager") == "conda"
         if not is_package_url(url, is_conda=is_conda):
             raise ValueError(f"does not end with {'SUBDIR/FILE' if is_conda else 'a file name'}")
@@ -139,11 +129,10 @@ class LockEntry(BaseModel):
 
     @field_validator("hash")
     @classmethod
-    def _has_one(cls, hashes: _Hashes, info: ValidationInfo) -> _Hashes:
+    def _has_one(cls, hashes: _Hashes, info: Info) -> _Hashes:
         if info.data.get("manager") == "pip" and info.data.get("url", "").startswith("git+"):
-            return (
-                _Hashes()
-            )  # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+            # a build refuses it; conda-lock 2.5 and later store the commit as "sha256"
+            return _Hashes()
         if not hashes.sha256 and not hashes.md5:
             raise ValueError("no hash: without one a download cannot be verified")
         return hashes
@@ -151,11 +140,9 @@ class LockEntry(BaseModel):
     def locked(self) -> LockedPackage:
         """Return the package as other rooms take it."""
         values = self.model_dump(exclude={"hash", "dependencies"})
-        hashes: dict[str, Any] = {
-            k: v.lower() if v else None for k, v in self.hash.model_dump().items()
-        }
+        sha256, md5 = self.hash.sha256, self.hash.md5
         needs = {name: spec or "" for name, spec in (self.dependencies or {}).items()}
-        return LockedPackage(**values, **hashes, dependencies=needs)
+        return LockedPackage(**values, sha256=sha256, md5=md5, dependencies=needs)
 
 
 class _Metadata(BaseModel):
@@ -195,35 +182,28 @@ class _LockReader:
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
-        file = self._valid(_LockText, data)
+        return self._lock(self._valid(_LockText, data))
+
+    def _lock(self, file: _LockText) -> Lock:
         meta = file.metadata
-        custom = dict(meta.custom_metadata or {})
-        reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
-        if created := _created_elsewhere(meta.time_metadata):
-            custom.setdefault(CREATED, created)
-        place = ("metadata", "custom_metadata")
         try:
-            sources = parse_sources(custom.pop(SOURCES, ""))
-        except ValueError as e:
-            raise self._error(f"{SOURCES}: {e}", (*place, SOURCES)) from None
-        if digest and not _DIGEST.fullmatch(digest):
-            raise self._error(
-                f"{_BASE_DIGEST} is not sha256: and 64 hex digits", (*place, _BASE_DIGEST)
-            )
+            record, base, sources = read_custom(meta.custom_metadata or {})
+        except RecordError as e:
+            raise self._error(str(e), ("metadata", "custom_metadata", e.key)) from None
+        created = record.created or _created_elsewhere(meta.time_metadata)
         return Lock(
             packages=with_sources(list(self._packages(file.package)), sources),
             platforms=tuple(meta.platforms),
             channels=tuple(_channel(channel) for channel in meta.channels or ()),
             sources=tuple(meta.sources or ()),
             content_hash=meta.content_hash or {},
-            custom=custom,
-            base=LockedBase(reference, digest) if reference and digest else None,
-            digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
+            record=replace(record, created=created),
+            base=base,
+            digest=sha256(self._raw),
         )
 
     def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:
-        """Yield the packages, without virtual ones, as conda-lock filters them (conda-lock 1 wrote
-        ``__osx``).
+        """Yield the packages, without virtual ones: conda-lock filters them, version 1 wrote them.
 
         What is wrong with an entry for a platform that builder does not build for stops no build.
         """
@@ -237,17 +217,15 @@ class _LockReader:
                     continue
                 raise
 
-    def _valid(self, model: type[_M], data: Any, *place: str | int) -> _M:
+    def _valid(self, model: type[_M], data: Any, *keys: str | int) -> _M:
         try:
             return model.model_validate(data)
         except ValidationError as e:
-            keys, problem = first_problem(e)
-        name = (
-            f"package {data.get('name') if isinstance(data, dict) else place[-1]}: "
-            if place
-            else ""
-        )
-        raise self._error(name + problem, (*place, *keys))
+            below, problem = first_problem(e)
+        if keys:
+            name = data.get("name") if isinstance(data, dict) else keys[-1]
+            problem = f"package {name}: {problem}"
+        raise self._error(problem, (*keys, *below))
 
     def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
         line = _line(self._raw, keys)
@@ -267,24 +245,18 @@ def is_package_url(url: str, *, is_conda: bool) -> bool:
 
 
 def _created_elsewhere(times: Any) -> str:
-    """When conda-lock made the lock (``time_metadata``, which it writes on request); empty if
-    unknown.
-    """
+    """Return the time of a lock of conda-lock (``time_metadata``, on request); empty if unknown."""
     text = str(times.get("created_at", "")) if isinstance(times, dict) else ""
     return text if _TIME.fullmatch(text) else ""
 
 
 def _channel(channel: Any) -> str:
-    """Return a channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}``, or the URL
-    alone.
-    """
+    """Return a channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}`` or the URL."""
     return str(channel.get("url", "")) if isinstance(channel, dict) else str(channel)
 
 
 def _line(raw: bytes, keys: _Keys) -> int | None:
-    """Return the line of a key, or of its nearest parent in the file. Slow, and used only for
-    errors.
-    """
+    """Return the line of a key or of its nearest parent in the file. Slow: for errors only."""
     node: yaml.Node | None = compose(raw)
     line = None
     for key in keys:
@@ -302,8 +274,7 @@ def _line(raw: bytes, keys: _Keys) -> int | None:
 
 
 def write_lock(lock: Lock, path: Path) -> Lock:
-    """Write a lock file that builder and conda-lock read. Returns the lock as read back, with its
-    digest.
+    """Write a lock file that builder and conda-lock read, and return it as read back.
 
     The same lock has the same bytes: they depend neither on time nor on machine or user.
 
@@ -316,36 +287,59 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     return parse_lock(raw, path)
 
 
-def packages_in(path: Path) -> tuple[LockedPackage, ...]:
-    """Return the packages of a lock file; none if there is no file, or if it is damaged."""
+def earlier_lock(path: Path) -> Lock | None:
+    """Return the lock of a file; None if there is no file, or if it is damaged."""
     try:
-        return read_lock(path).packages if path.exists() else ()
+        return read_lock(path)
     except LockError:
-        return ()
+        return None
 
 
-def digest_of(lock: Lock, path: Path) -> str:
-    """Return the digest that a lock would have as a file at the path: ``sha256:...``. Writes
-    nothing.
+def replace_lock(lock: Lock, path: Path) -> Lock:
+    """Write a new lock with its date. Returns and raises as :func:`write_lock`."""
+    made = write_lock(dated(lock, path), path)
+    log.info("%s is written, %s", path, made.digest)
+    return made
+
+
+def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:
+    """Return the lock with its date, which is the creation time of the images made from it.
+
+    A date must not make two equal locks differ. So it comes from the sources if they have one: with
+    ``conda.exclude_newer`` it is the time before which all conda packages were published. Otherwise
+    the day of locking is written into the lock once, and stays as long as a new solve returns the
+    same lock. It is the day and not the second, so that two machines that lock on one day write the
+    same bytes.
+
+    Args:
+        lock: a new one.
+        path: where it will be written. If the lock there is the same but for its date, that date is
+            kept.
+        now: the time of locking; default: the current one.
     """
-    return f"sha256:{hashlib.sha256(_rendered(lock, path)).hexdigest()}"
+    now = now or datetime.now(UTC)
+    cutoff = seconds_of(lock.record.solved_before)
+    if cutoff is not None and cutoff <= now.timestamp():
+        return replace(lock, record=replace(lock.record, created=""))
+    previous = earlier_lock(path)
+    if previous and previous.record.created:
+        kept = replace(lock, record=replace(lock.record, created=previous.record.created))
+        if sha256(_rendered(kept, path)) == previous.digest:
+            return kept
+    today = now.replace(hour=0, minute=0, second=0).strftime(TIME)
+    return replace(lock, record=replace(lock.record, created=today))
 
 
 def _rendered(lock: Lock, path: Path) -> bytes:
     """Return the bytes of a lock file."""
-    custom = dict(lock.custom)
-    if lock.base:
-        custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
-    if sources := rendered_sources(lock.packages):
-        custom[SOURCES] = sources
     metadata: dict[str, Any] = {
         "content_hash": dict(sorted(lock.content_hash.items())),
         "channels": [{"url": c, "used_env_vars": sorted(variables_in(c))} for c in lock.channels],
         "platforms": list(lock.platforms),
         "sources": list(lock.sources),
     }
-    if custom:
-        metadata["custom_metadata"] = dict(sorted(custom.items()))
+    if custom := custom_metadata(lock):
+        metadata["custom_metadata"] = custom
     packages = sorted(lock.packages, key=lambda p: (p.manager, p.name, p.platform, p.category))
     data = {"version": 1, "metadata": metadata, "package": [_item(package) for package in packages]}
     # PyYAML's writer in Python, not the one in C: the lock's digest goes into the image, and no version of
@@ -355,9 +349,7 @@ def _rendered(lock: Lock, path: Path) -> bytes:
 
 
 def _header(path: Path) -> str:
-    """Return the comment at the top, with the target's name from
-    ``ENVIRONMENT.TARGET.lock.yml``.
-    """
+    """Return the comment at the top, with the target of ``ENVIRONMENT.TARGET.lock.yml``."""
     target = ""
     if path.name.endswith(".lock.yml"):
         target = path.name.removesuffix(".lock.yml").rpartition(".")[2]

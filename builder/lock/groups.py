@@ -21,23 +21,17 @@ from builder.errors import LockError
 from builder.lock.names import pypi_name
 from builder.model import MAIN, Lock, LockedPackage
 
-#: Key of the metadata of a lock that was imported: the line about what is left out.
-LEFT_OUT = "builder.left-out"
-#: Key of the metadata of each lock that builder made.
-_OWN = "builder.conda"
-
 
 def is_own(lock: Lock) -> bool:
     """Return whether builder made the lock, and recorded what from."""
-    return _OWN in lock.custom
+    return "conda" in lock.record.inputs
 
 
 def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
-    """Return the lock with the packages of the recipe's ``groups`` for its platform, all in the
-    category ``main``.
+    """Return the lock with the packages of the recipe's ``groups``, all in the category ``main``.
 
-    Packages for other platforms stay as they are, and so does a lock of builder: it has only what
-        was chosen.
+    Packages for other platforms stay as they are. So does a lock of builder: it has only what was
+    chosen. The record names the groups that are omitted.
 
     Raises:
         LockError: the lock has no such group, or no package for the platform.
@@ -48,25 +42,14 @@ def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
     chosen = _with_needed(here, _groups(recipe, here, lock))
     main = tuple(replace(package, category=MAIN) for package in _distinct(chosen))
     others = tuple(package for package in lock.packages if package.platform != recipe.platform)
-    return replace(lock, packages=(*main, *others))
-
-
-def left_out(recipe: Recipe, lock: Lock) -> str:
-    """Return one line about the packages that the recipe's ``groups`` leave out; empty if they
-    leave out none.
-
-    Raises:
-        LockError: see :func:`chosen_groups`.
-    """
-    if is_own(lock):
-        return lock.custom.get(LEFT_OUT, "")
-    taken = {_key(package) for package in chosen_groups(recipe, lock).for_platform(recipe.platform)}
-    rest = [p for p in lock.packages if p.platform == recipe.platform and _key(p) not in taken]
-    return left_out_line(recipe.groups, {package.category for package in rest})
+    taken = {_key(package) for package in main}
+    rest = {package.category for package in here if _key(package) not in taken}
+    record = replace(lock.record, left_out=left_out_line(recipe.groups, rest))
+    return replace(lock, packages=(*main, *others), record=record)
 
 
 def left_out_line(groups: Sequence[str], others: Iterable[str]) -> str:
-    """Return the line about groups that are left out.
+    """Return the line about groups that are omitted.
 
     Args:
         groups: the chosen ones; empty: ``main``.
@@ -82,12 +65,11 @@ def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tu
     """Return the groups to take, after checks."""
     known = {package.category for package in packages}
     if not known:
-        others = sorted({package.platform for package in lock.packages})
+        others, platform = sorted({p.platform for p in lock.packages}), recipe.platform
+        known_ones = f"it has packages for {', '.join(others)}: lock again for {platform}"
         raise LockError(
-            f"{recipe.lock_path}: the lock of target {recipe.name} has no package for {recipe.platform}",
-            f"it has packages for {', '.join(others)}: lock again for {recipe.platform}"
-            if others
-            else "lock again",
+            f"{recipe.lock_path}: the lock of target {recipe.name} has no package for {platform}",
+            known_ones if others else "lock again",
         )
     if not recipe.groups and MAIN not in known:
         raise LockError(
@@ -107,7 +89,7 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
     """Return the packages of some groups, and all that they need, in the order of the lock."""
     by_name: dict[str, list[LockedPackage]] = {}
     for package in packages:
-        for name in _names(package.name):
+        for name in {canonicalize_name(package.name), pypi_name(package.name)}:
             by_name.setdefault(name, []).append(package)
     waiting = [package for package in packages if package.category in groups]
     found = {id(package) for package in waiting}
@@ -122,17 +104,12 @@ def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> li
     return [package for package in packages if id(package) in found]
 
 
-def _names(name: str) -> set[str]:
-    """Return the names by which other packages name a package: conda's, and that of PyPI."""
-    return {canonicalize_name(name), pypi_name(name)}
-
-
 def _distinct(packages: Iterable[LockedPackage]) -> list[LockedPackage]:
     """Return the packages without repetitions: one of two groups is in the lock twice."""
     return list({_key(package): package for package in packages}.values())
 
 
 def _key(package: LockedPackage) -> tuple[str, str]:
-    """Return what is the same package; conda's typing-extensions and typing_extensions are two."""
+    """Return the identity of a package; conda's typing-extensions and typing_extensions differ."""
     is_pip = package.manager == "pip"
     return package.manager, canonicalize_name(package.name) if is_pip else package.name

@@ -65,7 +65,7 @@ PIP_NAMES = {
 
 
 def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChannel]) -> str:
-    """Return what to write when rattler found no solution.
+    """Return the hint for an environment of which rattler found no solution.
 
     Args:
         reason: rattler's message.
@@ -75,38 +75,42 @@ def conda_hint(reason: str, request: SolveRequest, channels: Sequence[SolverChan
     hints = _virtual_package_hints(reason, request)
     missing = [(name, spec) for name, spec in _missing(reason) if not name.startswith("__")]
     if missing:
-        where = ", ".join(channel.name for channel in channels)
-        names, pythons = _index(request, channels)
-        if pythons and "python" in dict(missing):
-            minors = ", ".join(dict.fromkeys(version.rpartition(".")[0] for version in pythons))
-            hints.append(f"{where} has Python {minors}: {python_hint(request, pythons)}")
-            missing = [(name, wanted) for name, wanted in missing if name != "python"]
-        hints += [_missing_hint(name, wanted, where, names) for name, wanted in missing]
+        hints += _missing_hints(missing, request, channels)
     if request.newest is not None:
         date = request.newest.strftime("%Y-%m-%d")
         hints.append(f"exclude_newer hides packages published after {date}: use a later date")
-    return "; ".join(dict.fromkeys(hints)) or (
-        "relax a spec in the environment file, or add a channel with the missing package"
-    )
+    other = "relax a spec in the environment file, or add a channel with the missing package"
+    return "; ".join(dict.fromkeys(hints)) or other
+
+
+def _missing_hints(
+    missing: Sequence[tuple[str, str]], request: SolveRequest, channels: Sequence[SolverChannel]
+) -> Iterator[str]:
+    where = ", ".join(channel.name for channel in channels)
+    names, pythons = _index(request, channels)
+    for name, wanted in missing:
+        if name == "python" and pythons:
+            minors = ", ".join(dict.fromkeys(version.rpartition(".")[0] for version in pythons))
+            yield f"{where} has Python {minors}: {python_hint(request, pythons)}"
+        else:
+            yield _missing_hint(name, wanted, where, names)
 
 
 def line_of_missing(reason: str, request: SolveRequest) -> str:
-    """``FILE:LINE`` of the spec that no channel has; the file alone if that is not one spec."""
+    """Return ``FILE:LINE`` of the spec that no channel has; the file unless it is one spec."""
     missing = {name.lower() for name, _ in _missing(reason)}
     places = [spec.where for spec in request.environment.conda if spec.name in missing]
     return places[0] if len(places) == 1 else str(request.environment.path)
 
 
 def _missing(reason: str) -> list[tuple[str, str]]:
-    """Names and versions of the packages that no channel has."""
+    """Return names and versions of the packages that no channel has."""
     found = [(m[1] or m[3], m[2] or m[4] or "*") for m in _NO_CANDIDATE.finditer(reason)]
     return list(dict.fromkeys(found))
 
 
 def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[set[str], list[str]]:
-    """Return the names of all packages of the channels, and the versions of Python, the newest
-    first; none where they cannot be read now.
-    """
+    """Return the packages of the channels, and their versions of Python; none if unreadable."""
     from rattler import Channel
 
     sources = [Channel(channel.actual) for channel in channels]
@@ -122,14 +126,12 @@ def _index(request: SolveRequest, channels: Sequence[SolverChannel]) -> tuple[se
 
 
 def _missing_hint(name: str, wanted: str, where: str, names: set[str]) -> str:
-    """Return what to write instead of a package, or a version of it, that no channel has."""
+    """Return the hint for a package, or a version of it, that no channel has."""
     if name in names:
-        exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
-        return (
-            f"'==' means exactly this version: write '- {name}={exact[1]}' for all that begin with it"
-            if exact
-            else f"{where} has {name} in other versions only: write '- {name}' for the newest"
-        )
+        if exact := re.fullmatch(r"==\s*(\d[\w.]*)", wanted):
+            line = f"'- {name}={exact[1]}'"
+            return f"'==' means exactly this version: write {line} for all that begin with it"
+        return f"{where} has {name} in other versions only: write '- {name}' for the newest"
     alias = _CONDA_NAMES.get(name.lower(), "")
     near = [alias] if alias in names else difflib.get_close_matches(name.lower(), names)
     if near:
@@ -144,24 +146,21 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
     """Return the line to write for each virtual package that the solver's reason names."""
     source = request.recipe.source
     declared = virtual_packages(request.recipe)
-    needed = {name: version for name, version in sorted(_VIRTUAL.findall(reason))}
     hints = []
-    for name, version in needed.items():
+    for name, version in dict(sorted(_VIRTUAL.findall(reason))).items():
         line = f'virtual_packages: {{{name}: "{version or "12.4"}"}}'
-        has = (
-            f"the target has {name} {declared[name]}"
-            if name in declared
-            else f"{name} is not declared"
-        )
+        has = f"{name} is not declared"
+        if name in declared:
+            has = f"the target has {name} {declared[name]}"
         hints.append(f"{has}: if the target machine has it, add to {source}: {line}")
     return hints
 
 
-# pip --------------------------------------------------------------------------------------------------------
+# pip ----------------------------------------------------------------------------------------------
 
 
 def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: Recipe) -> str:
-    """Return what to write when uv found no solution.
+    """Return the hint for a pip section of which uv found no solution.
 
     Args:
         text: uv's message.
@@ -171,7 +170,7 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
     """
     hints = [
         f"package index {url} does not answer: name a copy: export BUILDER_MIRRORS='{url}=URL-OR-FOLDER'"
-        for url in map(redact, indexes.silent)
+        for url in map(redact, indexes.unreachable)
     ]
     if not hints:
         hints = [*_name_hints(text, recipe), *_version_hints(text, indexes)]
@@ -181,10 +180,8 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
         for name, version in provided.items()
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
     ]
-    hints += [
-        f"only the environment can name a git repository: add '- {named}' below '- pip:'"
-        for named in _REPOSITORY.findall(text)
-    ]
+    only = "only the environment can name a git repository: add"
+    hints += [f"{only} '- {named}' below '- pip:'" for named in _REPOSITORY.findall(text)]
     if contradiction := _CONTRADICTION.search(text):
         hints.append(f"{contradiction[1]} exclude each other, as shown above: change one of them")
     elif _NO_WHEEL.search(text):
@@ -200,9 +197,7 @@ def pip_hint(text: str, provided: Mapping[str, str], indexes: Indexes, recipe: R
 
 
 def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
-    """Yield hints for names that an index does not have, and for those that stand for another
-    package.
-    """
+    """Yield hints for names that no index has, or that stand for another package."""
     missing = _NOT_FOUND.findall(text)
     for name in dict.fromkeys([*missing, *_UNUSABLE.findall(text)]):
         if name in PIP_NAMES:
@@ -217,9 +212,7 @@ def _name_hints(text: str, recipe: Recipe) -> Iterator[str]:
 
 
 def _folder_of(name: str, root: Path) -> str:
-    """Return the package below a project whose folder has a name, but for case and hyphens; empty
-    if none.
-    """
+    """Return the package below a project with a name, but for case and hyphens; empty if none."""
     files = [*root.glob("*/setup.py"), *root.glob("*/*/setup.py")]
     folders = (file.parent.relative_to(root) for file in sorted(files))
     plain = name.replace("-", "").lower()
@@ -227,9 +220,7 @@ def _folder_of(name: str, root: Path) -> str:
 
 
 def _version_hints(text: str, indexes: Indexes) -> Iterator[str]:
-    """For builds of an index of their own that no index has; nothing where that index is named
-    already.
-    """
+    """Yield hints for builds of a separate index, unless that index is named already."""
     for name, tag in dict.fromkeys(_LOCAL_VERSION.findall(text)):
         url = f"https://download.pytorch.org/whl/{tag}" if name.lower() in _TORCH else "URL"
         if url not in indexes.urls:

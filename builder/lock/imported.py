@@ -13,6 +13,7 @@ The versions of Python to choose from are those for which every package of the l
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,25 +25,29 @@ from builder.config.inside import wider_project
 from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, foreign_python, read_foreign
-from builder.lock.groups import LEFT_OUT, left_out_line
-from builder.lock.inputs import channels, missing, virtual_packages
+from builder.lock.formats import ForeignLock, LockTarget, foreign_python, read_foreign
+from builder.lock.groups import left_out_line
+from builder.lock.inputs import channels, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
-from builder.lock.solve import Cutoffs, finish_lock, solve_conda_packages, solve_pip_packages
+from builder.lock.solve import (
+    Cutoffs,
+    finish_lock,
+    solve_conda_packages,
+    solve_pip_packages,
+    solve_request,
+)
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
-from builder.model import Lock, LockedPackage
+from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
-from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 
-#: Key of the metadata: what the lock was imported from. Its name and hash are among the lock's inputs.
-_TOOL = "builder.imported-tool"
+_CONTROL = re.compile(r"[\x00-\x1f]")
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
 #: conda packages that a lock of pip packages may have too: its wheel is used.
@@ -50,8 +55,7 @@ _INSTALLERS = frozenset({"pip", "setuptools", "wheel"})
 
 
 def import_lock(request: LockRequest) -> Lock:
-    """Return the lock of a target, made from the lock of another tool that its recipe names. Writes
-    nothing.
+    """Return the lock of a target, made from the lock of another tool. Writes nothing.
 
     All versions are those of the file: ``previous`` is not used, and ``exclude_newer`` concerns
     only what the file lacks.
@@ -73,28 +77,19 @@ def import_lock(request: LockRequest) -> Lock:
         )
     environment = recipe_environment(recipe)
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
-    to_solve = SolveRequest(
-        recipe,
-        replace(environment, channels=named),
-        request.settings,
-        reporter=request.reporter,
-        base=request.base,
-    )
+    to_solve = solve_request(request, replace(environment, channels=named))
     task = _Task(to_solve, Cutoffs.of(recipe, request.exclude_newer), path, request.wheel_builder)
     foreign, added, found_in = _with_python(task)
     _check_urls(task, foreign)
-    packages = [
-        replace(package, url=public_url(request.settings, package.url))
-        for package in foreign.packages
-    ]
+    settings = request.settings
+    packages = [replace(p, url=public_url(settings, p.url)) for p in foreign.packages]
     if foreign.pinned:
-        packages += _resolved(task, foreign, added)
-    packages += _built(task, foreign, [*added, *packages])
+        packages += _find_pinned(task, foreign, added)
+    packages += _build_sources(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
-    extra = {_TOOL: foreign.tool, **task.cutoffs.metadata}
-    if line := left_out_line(recipe.groups, foreign.left_out):
-        extra[LEFT_OUT] = line
-    lock = finish_lock(request, [*packages, *added], found_in, path, extra)
+    line, asked = left_out_line(recipe.groups, foreign.omitted), inputs(recipe, environment)
+    record = LockRecord(asked, task.cutoffs.text, imported_tool=foreign.tool, left_out=line)
+    lock = finish_lock(request, [*packages, *added], found_in, path, record)
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
     for note in _notes(foreign, len(packages), added, found_in):
@@ -117,22 +112,22 @@ class _Task:
     def read(self, python: str | None) -> ForeignLock:
         """Return the packages of the lock for a version of Python, of the recipe's groups."""
         recipe = self.request.recipe
-        return read_foreign(
-            self.path,
+        target = LockTarget(
             recipe.platform,
-            python_version=python,
-            root=recipe.root,
-            groups=recipe.groups,
-            environment=recipe.lock_environment,
-            virtual=virtual_packages(recipe),
+            python or "",
+            virtual_packages(recipe),
+            recipe.groups,
+            recipe.lock_environment,
+            recipe.root,
         )
+        return read_foreign(self.path, target)
 
 
-# Python ----------------------------------------------------------------------------------------------------
+# Python -------------------------------------------------------------------------------------------
 
 
 def _with_python(task: _Task) -> tuple[ForeignLock, list[LockedPackage], tuple[str, ...]]:
-    """Return the lock, the conda packages that it lacks, and their channels.
+    """Return the lock, the conda packages to add, and their channels.
 
     A lock of pip packages gets a Python first, as its markers and wheels need one.
     """
@@ -154,27 +149,21 @@ def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[
         SolveError: the channels have none of those that fit.
     """
     versions = _versions(task, needed)
-    spec = Spec(
-        f"python {'|'.join(f'{version}.*' for version in versions)}", "python", str(task.path)
-    )
+    any_of = "|".join(f"{version}.*" for version in versions)
+    spec = Spec(f"python {any_of}", "python", str(task.path))
     environment = task.request.environment
     conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
     pinned = pinned_python(task.path.parent)
     if pinned and not any(s.name == "python" and s.text.endswith(f"={pinned}") for s in conda):
         where = str(task.path.parent / ".python-version")
         conda.append(Spec(f"python={pinned}", "python", where))
-    request = replace(
-        task.request,
-        newest=task.cutoffs.conda,
-        environment=replace(environment, path=task.path, conda=(*conda, spec), pip=()),
-    )
+    environment = replace(environment, path=task.path, conda=(*conda, spec), pip=())
+    request = replace(task.request, newest=task.cutoffs.conda, environment=environment)
     return solve_conda_packages(request)
 
 
 def _versions(task: _Task, needed: str) -> list[str]:
-    """Return the minor versions of Python for which the lock has all its packages, the oldest
-    first.
-    """
+    """Return the versions of Python for which the lock has all its packages, oldest first."""
     try:
         allowed = SpecifierSet(needed)
     except InvalidSpecifier:
@@ -197,14 +186,13 @@ def _versions(task: _Task, needed: str) -> list[str]:
     return fitting
 
 
-# packages --------------------------------------------------------------------------------------------------
+# packages -----------------------------------------------------------------------------------------
 
 
-def _resolved(
+def _find_pinned(
     task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]
 ) -> list[LockedPackage]:
-    """Return the wheels of a requirements file, from the indexes, with one of the hashes of the
-    file.
+    """Return the wheels of a requirements file, from the indexes, with a hash of the file.
 
     Raises:
         LockError: the wheel that fits the target has another hash.
@@ -228,18 +216,15 @@ def _resolved(
     listed = {pin.name for pin in foreign.pinned}
     for package in packages:
         if canonicalize_name(package.name) not in listed:
-            task.request.reporter.warn(
-                f"{task.path}: does not list {package.name}, which its packages need: "
-                f"{package.version} was added"
-            )
+            missing = f"does not list {package.name}, which its packages need"
+            task.request.reporter.warn(f"{task.path}: {missing}: {package.version} was added")
     return packages
 
 
-def _built(
+def _build_sources(
     task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]
 ) -> list[LockedPackage]:
-    """Return the packages that the lock pins as source, with the wheels that are built from them in
-    the image.
+    """Return the packages that the lock pins as source, with wheels built in the image.
 
     Raises:
         LockError: a package is locked as source, and nothing can be built.
@@ -267,35 +252,27 @@ def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:
     if source.kind == "git":
         _check_repository(source)
     elif not url.startswith(("http://", "https://")):
-        place, root = (
-            Path(os.path.normpath(task.path.parent / url)),
-            task.request.recipe.root.absolute(),
-        )
-        if "://" in url or not place.is_relative_to(root):
-            raise LockError(
-                f"{source.where}: {redact(url)} is outside of the project {root}",
-                wider_project(root, place, str(task.path)) or "move it into the project",
-            )
-        url = place.relative_to(root).as_posix()
+        path = Path(os.path.normpath(task.path.parent / url))
+        root = task.request.recipe.root.absolute()
+        if "://" in url or not path.is_relative_to(root):
+            hint = wider_project(root, path, str(task.path)) or "move it into the project"
+            problem = f"{redact(url)} is outside of the project {root}"
+            raise LockError(f"{source.where}: {problem}", hint)
+        url = path.relative_to(root).as_posix()
     text = url if source.kind == "local" else f"{source.name} @ {url}"
     return replace(source, url=url, extras=(), marker="", text=text)
 
 
 def _check_repository(source: SourceSpec) -> None:
-    """Raise LockError unless git takes URL and revision for what they are: others begin like its
-    options.
-    """
+    """Raise LockError for a URL or revision that git takes for an option."""
     host = source.url.partition("://")[2]
+    where = f"{source.where}: {source.name}"
     if not source.url.startswith(GIT_URLS) or host.startswith("-"):
-        raise LockError(
-            f"{source.where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
-            "lock it from https://HOST/OWNER/NAME",
-        )
+        problem = f"{redact(source.url)[:200]!r} is no address of a repository"
+        raise LockError(f"{where}: {problem}", "lock it from https://HOST/OWNER/NAME")
     if not GIT_HASH.fullmatch(source.revision):
-        raise LockError(
-            f"{source.where}: {source.name}: {source.revision[:80]!r} is no commit",
-            f"lock again with the tool that wrote {source.where.partition(':')[0]}",
-        )
+        hint = f"lock again with the tool that wrote {source.where.partition(':')[0]}"
+        raise LockError(f"{where}: {source.revision[:80]!r} is no commit", hint)
 
 
 def _check_urls(task: _Task, foreign: ForeignLock) -> None:
@@ -309,12 +286,10 @@ def _check_urls(task: _Task, foreign: ForeignLock) -> None:
     texts = [(source.where, source.url) for source in foreign.sources]
     texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
     texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
+    allowed = url_variables(task.request.recipe)
     for where, url in texts:
-        if any(ord(character) < 32 for character in url):
+        if _CONTROL.search(url):
             raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")
-    named = [(where, url) for where, url in texts if "$" in url]
-    allowed = url_variables(task.request.recipe) if named else UrlVariables()
-    for where, url in named:
         for name in allowed.missing(url):
             raise LockError(
                 f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",
@@ -325,9 +300,7 @@ def _check_urls(task: _Task, foreign: ForeignLock) -> None:
 def _refuse_duplicates(
     task: _Task, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
 ) -> None:
-    """Raise LockError if conda packages of the environment file are in a lock of pip packages
-    too.
-    """
+    """Raise LockError if conda packages of the environment file are in a lock of pip packages."""
     names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
     for package in added:
         name = pypi_name(package.name)
@@ -339,13 +312,13 @@ def _refuse_duplicates(
             )
 
 
-# messages --------------------------------------------------------------------------------------------------
+# messages -----------------------------------------------------------------------------------------
 
 
 def _notes(
     foreign: ForeignLock, number: int, added: Sequence[LockedPackage], found_in: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what was imported and added; what is left out is reported with each build."""
+    """Yield notes on what was imported and added."""
     for option in foreign.index_options:  # which is not one of the project's
         yield f"{foreign.path.name} chooses where packages are from: {redact(option)}"
     yield f"{number} packages imported from {foreign.path.name}, {foreign.tool}"

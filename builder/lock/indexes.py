@@ -35,7 +35,7 @@ class Indexes:
     extra: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
-    silent: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
     """The public URLs of indexes that do not answer: pip's own configuration takes their place."""
 
     @property
@@ -52,8 +52,7 @@ class Indexes:
         """Return the settings of uv, with the values of variables, which may be secret.
 
         uv reads a value of this file as one URL, whatever characters it has. A requirements file
-        would not
-        do: behind a line break there, ``-e FOLDER`` runs the build backend of that folder.
+        would not do: after a line break there, ``-e FOLDER`` runs the build backend of that folder.
 
         Args:
             where: the environment file, for messages.
@@ -67,12 +66,8 @@ class Indexes:
             "find-links": [expanded(url, where) for url in self.find_links],
             "no-index": self.no_index,
         }
-        lines = [
-            f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-            for key, value in values.items()
-            if value
-        ]
-        return "".join(lines)
+        texts = {key: json.dumps(v, ensure_ascii=False) for key, v in values.items() if v}
+        return "".join(f"{key} = {text}\n" for key, text in texts.items())
 
 
 def find_indexes(request: SolveRequest) -> Indexes:
@@ -86,58 +81,51 @@ def find_indexes(request: SolveRequest) -> Indexes:
             no fallback.
     """
     configuration = pip_configuration()
-    recipe, environment = request.recipe.pip, request.environment
     links = _find_links(request, configuration)
-    main = _mirrored(request, recipe.index_url or environment.index_url or "")
-    extra = [
-        _mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]
-    ]
-    silent = _silent_indexes(request, [url for url in (main, *extra) if url])
-    replaced = tuple(public_url(request.settings, url) for url in silent)
-    if main in silent:
+    main, *extra = _named_indexes(request)
+    unreachable = _unreachable_indexes(request, [*filter(None, (main, *extra))])
+    replaced = tuple(public_url(request.settings, url) for url in unreachable)
+    if main in unreachable:
         main = ""
-    extra = [url for url in dict.fromkeys(extra) if url not in silent]
+    extra = [url for url in dict.fromkeys(extra) if url not in unreachable]
     if configuration.no_index and not main:
         # Without an index or no-index uv would use PyPI.
         first = extra[0] if extra else ""
-        return Indexes(first, tuple(extra), links, no_index=not extra, silent=replaced)
-    main = main or configuration.index_url or _mirrored(request, PYPI)
-    # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
-    # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
-    # lock.
+        return Indexes(first, tuple(extra), links, no_index=not extra, unreachable=replaced)
+    main = main or configuration.index_url or mirrored_url(request.settings, PYPI)
+    # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra
+    # index to the main one for the same wheel, so the main one is first among the extra ones too:
+    # its URL goes into the lock.
     indexes = dict.fromkeys(filter(None, [main, *extra, *configuration.extra_index_urls]))
-    return Indexes(main, tuple(indexes), links, silent=replaced)
+    return Indexes(main, tuple(indexes), links, unreachable=replaced)
+
+
+def _named_indexes(request: SolveRequest) -> list[str]:
+    """Return the mirrors of the named indexes: the main one (or empty), then the extra ones."""
+    recipe, environment = request.recipe.pip, request.environment
+    urls = [recipe.index_url or environment.index_url or ""]
+    urls += [*environment.extra_index_urls, *recipe.extra_index_urls]
+    return [mirrored_url(request.settings, url) for url in urls]
 
 
 def _find_links(request: SolveRequest, configuration: PipConfiguration) -> tuple[str, ...]:
-    recipe, environment = request.recipe, request.environment
-    places = []
-    for link in environment.find_links:
-        places.append(
-            _mirrored(request, _as_url(link, environment.path.parent, str(environment.path)))
-        )
-    for link in recipe.pip.find_links:
-        places.append(_mirrored(request, _as_url(link, recipe.root, str(recipe.source))))
-    for link in configuration.find_links:
-        places.append(_as_url(link, Path.cwd(), "pip's configuration"))
-    return tuple(dict.fromkeys(places))
-
-
-def _mirrored(request: SolveRequest, url: str) -> str:
-    return mirrored_url(request.settings, url)
+    recipe, path = request.recipe, request.environment.path
+    named = [_as_url(link, path.parent, str(path)) for link in request.environment.find_links]
+    named += [_as_url(link, recipe.root, str(recipe.source)) for link in recipe.pip.find_links]
+    links = [mirrored_url(request.settings, url) for url in named]
+    links += [_as_url(link, Path.cwd(), "pip's configuration") for link in configuration.find_links]
+    return tuple(dict.fromkeys(links))
 
 
 def _as_url(link: str, folder: Path, named_by: str) -> str:
     """Return a find-links page or folder as a URL; a relative folder starts at ``folder``."""
-    place = os.path.expandvars(link)
-    if "://" in place:  # a variable may contain the whole URL
+    location = os.path.expandvars(link)
+    if "://" in location:  # a variable may contain the whole URL
         return link
-    path = (folder / expand_home(place)).absolute()
+    path = (folder / expand_home(location)).absolute()
     if not path.exists():
-        raise ConfigError(
-            f"{named_by}: --find-links {link}: {path} does not exist",
-            f"create or correct the folder; relative folders start at {folder}",
-        )
+        hint = f"create or correct the folder; relative folders start at {folder}"
+        raise ConfigError(f"{named_by}: --find-links {link}: {path} does not exist", hint)
     return path.as_uri()
 
 
@@ -161,10 +149,10 @@ def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
     return {url: problem for url, problem in zip(on_web, problems, strict=True) if problem}
 
 
-def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
+def _unreachable_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ...]:
     """Return the indexes that do not answer, if the recipe allows to continue without them."""
-    silent = probe_indexes(request, urls)
-    for url, problem in silent.items():
+    unreachable = probe_indexes(request, urls)
+    for url, problem in unreachable.items():
         message = f"package index {redact(url)} does not answer ({problem})"
         if request.recipe.pip.fallback != "pip":
             raise FetchError(
@@ -173,13 +161,11 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> tuple[str, ..
                 f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
             )
         request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
-    return tuple(silent)
+    return tuple(unreachable)
 
 
 def check_kind(
-    request: SolveRequest,
-    silent: Sequence[str],
-    packages: Sequence[Mapping[str, Any]],
+    request: SolveRequest, unreachable: Sequence[str], packages: Sequence[Mapping[str, Any]]
 ) -> None:
     """Raise FetchError if packages for CUDA replace those of an index that does not answer.
 
@@ -188,11 +174,11 @@ def check_kind(
 
     Args:
         request: the environment and the target.
-        silent: the public URLs of the indexes that do not answer.
+        unreachable: the public URLs of the indexes that do not answer.
         packages: uv's solution.
     """
     vendor = request.recipe.gpu.vendor
-    replaced = [redact(url) for url in silent if not _CUDA_INDEX.search(url)]
+    replaced = [redact(url) for url in unreachable if not _CUDA_INDEX.search(url)]
     found = [package["name"] for package in packages if _NEEDS_CUDA.fullmatch(package["name"])]
     if vendor == "nvidia" or not replaced or not found:
         return

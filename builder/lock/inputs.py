@@ -1,13 +1,11 @@
-"""What a lock is made from, as text in the lock's metadata, so that builder can report why it is
-stale.
-"""
+"""The inputs of a lock, as text in its metadata, so that builder can report why it is stale."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import shorten
@@ -23,15 +21,15 @@ from builder.lock.environment import recipe_environment
 from builder.lock.groups import chosen_groups, is_own
 from builder.lock.markers import ARCHITECTURES, applies
 from builder.lock.names import pypi_name
-from builder.lock.spec import Environment
+from builder.lock.record import prefixed
+from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
 
-_PREFIX = "builder."
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"
-#: Key of the metadata -> name in messages.
+#: Name of the input in the lock's record -> name in messages, of inputs that each lock has.
 _TITLES = {
     "conda": "conda specs",
     "pip": "pip requirements",
@@ -40,6 +38,9 @@ _TITLES = {
     "virtual-packages": "virtual packages",
     "exclude-newer": "exclude_newer",
     "base-packages": "base_packages",
+}
+#: The same, of inputs that a lock has only where there is something to record.
+_OPTIONAL = {
     "sources-asked": "source packages",
     "constraints": "constraints",
     "pip-build": "pip.build",
@@ -48,64 +49,39 @@ _TITLES = {
     "lock-environment": "lock_environment",
     "python": "python",
 }
-#: The key of the recipe's ``base_packages``.
-BASE_PACKAGES = "builder.base-packages"
-#: Keys that a lock has only where there is something to record.
-_OPTIONAL = (
-    "sources-asked",
-    "constraints",
-    "pip-build",
-    "imported",
-    "groups",
-    "lock-environment",
-    "python",
-)
-#: The keys of the inputs that the conda packages depend on.
-CONDA_INPUTS = tuple(
-    f"{_PREFIX}{key}"
-    for key in ("conda", "channels", "virtual-packages", "exclude-newer", "python")
-)
+#: The inputs that the conda packages depend on.
+CONDA_INPUTS = ("conda", "channels", "virtual-packages", "exclude-newer", "python")
 
-#: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
-#: build host.
+#: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never
+#: those of the build host.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
-#: The glibc of images of Debian and Ubuntu, by the beginning of their suite or tag.
+#: Versions of glibc, and the suites and tags of Debian and Ubuntu that have them.
 _GLIBC = {
-    "bullseye": "2.31",
-    "11": "2.31",
-    "bookworm": "2.36",
-    "12": "2.36",
-    "trixie": "2.41",
-    "13": "2.41",
-    "focal": "2.31",
-    "jammy": "2.35",
-    "noble": "2.39",
-    "20.04": "2.31",
-    "22.04": "2.35",
-    "24.04": "2.39",
+    "2.31": ("bullseye", "11", "focal", "20.04"),
+    "2.35": ("jammy", "22.04"),
+    "2.36": ("bookworm", "12"),
+    "2.39": ("noble", "24.04"),
+    "2.41": ("trixie", "13"),
 }
-#: ``debian:SUITE``, or an image of that name in a registry: ``docker://docker.io/library/ubuntu:24.04``.
+#: ``debian:SUITE``, or an image in a registry: ``docker://docker.io/library/ubuntu:24.04``.
 _KNOWN_BASE = re.compile(r"(?:docker://(?:[^@]*/)?)?(?:debian|ubuntu):([a-z]+|\d\d(?:\.04)?)")
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
-    """Return the target's virtual packages (name: ``VERSION`` or ``VERSION=BUILD``): the recipe's,
-    else defaults.
+    """Return the target's virtual packages, by name: ``VERSION`` or ``VERSION=BUILD``.
 
-    The default of ``__glibc`` is that of the base where the base's name tells it:
-    ``debian:bookworm``.
+    They are the recipe's, else defaults. The default of ``__glibc`` is that of the base where the
+    base's name tells it: ``debian:bookworm``.
     """
     values = {**_DEFAULTS, "__archspec": f"1={ARCHITECTURES[recipe.platform]}"}
-    base = _KNOWN_BASE.match(recipe.base)
-    if base is not None:
-        values["__glibc"] = _GLIBC.get(base[1], values["__glibc"])
+    if base := _KNOWN_BASE.match(recipe.base):
+        of_base = (version for version, names in _GLIBC.items() if base[1] in names)
+        values["__glibc"] = next(of_base, values["__glibc"])
     return {**values, **recipe.virtual_packages}
 
 
 def channels(recipe: Recipe, environment: Environment) -> tuple[str, ...]:
-    """Return the channels, highest priority first: the recipe's if it names any, else the
-    environment's.
-    """
+    """Return the channels, highest priority first: the recipe's, or those of the environment."""
     named = (c for c in recipe.conda.channels if c != "nodefaults")
     return tuple(dict.fromkeys(named)) or environment.channels
 
@@ -141,11 +117,43 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
-    """Return everything that decides what is locked, as text, by keys of the lock's metadata.
+    """Return everything that decides what is locked, as text, for the lock's record.
 
     The base image is not included: the lock has separate keys for it.
     """
-    pip = {
+    builds = {
+        name: canonical_json(build.model_dump(mode="json", exclude_defaults=True)).decode()
+        for name, build in recipe.pip.build.items()
+    }
+    values: dict[str, Any] = {
+        "conda": _texts(environment.conda),
+        "pip": _texts(environment.pip),
+        "channels": channels(recipe, environment),
+        "pip-options": _pip_options(recipe, environment),
+        "virtual-packages": virtual_packages(recipe),
+        "exclude-newer": recipe.conda.exclude_newer or "",
+        "base-packages": sorted(recipe.base_packages),
+        "python": [recipe.python] if recipe.uses_base_python else [],
+        "sources-asked": sorted(source.shown for source in environment.sources),
+        "constraints": _texts(environment.constraints),
+        "pip-build": builds,
+    }
+    if recipe.imported_lock is not None:
+        values["imported"] = imported_file(recipe.imported_lock)
+        # without a lock these two decide which entries of the file count
+        values["groups"] = sorted(recipe.groups)
+        values["lock-environment"] = recipe.lock_environment or ""
+    recorded = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
+    return {key: _as_text(value) for key, value in recorded.items()}
+
+
+def _texts(specs: Sequence[Spec]) -> list[str]:
+    return sorted(spec.text for spec in specs)
+
+
+def _pip_options(recipe: Recipe, environment: Environment) -> dict[str, Any]:
+    """Return the options of pip that are set, by their names in a recipe."""
+    options = {
         "index_url": recipe.pip.index_url or environment.index_url,
         "extra_index_urls": [*environment.extra_index_urls, *recipe.pip.extra_index_urls],
         "find_links": [*environment.find_links, *recipe.pip.find_links],
@@ -153,33 +161,11 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "no_binary": list(environment.no_binary),
         "only_binary": list(environment.only_binary),
     }
-    values: dict[str, Any] = {
-        "conda": sorted(s.text for s in environment.conda),
-        "pip": sorted(s.text for s in environment.pip),
-        "channels": channels(recipe, environment),
-        "pip-options": {k: v for k, v in pip.items() if v},
-        "virtual-packages": virtual_packages(recipe),
-        "exclude-newer": recipe.conda.exclude_newer or "",
-        "base-packages": sorted(recipe.base_packages),
-        "python": [recipe.python] if recipe.uses_base_python else [],
-        "sources-asked": sorted(s.shown for s in environment.sources),
-        "constraints": sorted(s.text for s in environment.constraints),
-        "pip-build": {
-            name: canonical_json(build.model_dump(mode="json", exclude_defaults=True)).decode()
-            for name, build in recipe.pip.build.items()
-        },
-    }
-    if (
-        recipe.imported_lock is not None
-    ):  # else groups and lock_environment decide what the file asks for
-        values["imported"] = imported_file(recipe.imported_lock)
-        values["groups"] = sorted(recipe.groups)
-        values["lock-environment"] = recipe.lock_environment or ""
-    values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
-    return {
-        _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
-        for key, v in values.items()
-    }
+    return {name: value for name, value in options.items() if value}
+
+
+def _as_text(value: Any) -> str:
+    return redact(value if isinstance(value, str) else canonical_json(value).decode())
 
 
 def imported_file(path: Path) -> dict[str, str]:
@@ -196,13 +182,13 @@ def imported_file(path: Path) -> dict[str, str]:
         ) from None
 
 
-def content_hash(custom: Mapping[str, str]) -> str:
+def content_hash(values: Mapping[str, str]) -> str:
     """Return one SHA-256 (hex) over :func:`inputs`."""
-    return hashlib.sha256(canonical_json(dict(custom))).hexdigest()
+    return hashlib.sha256(canonical_json(prefixed(values))).hexdigest()
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
-    """Return why a lock no longer matches its recipe and environment file; empty if it matches.
+    """Return the reasons why a lock no longer matches its recipe and environment file.
 
     A lock of another tool has no record of its inputs. For such a lock only the platform is
     checked, the base if it pins one, and that it contains every package of the environment file.
@@ -218,18 +204,18 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
     if not is_own(lock):
         return reasons + missing(recipe, chosen_groups(recipe, lock))
+    return [*reasons, *_changed_inputs(recipe, lock), *_changed_folders(recipe, lock)]
+
+
+def _changed_inputs(recipe: Recipe, lock: Lock) -> Iterator[str]:
+    """Yield the changes of a recipe and its environment file since the lock was made."""
     now = inputs(recipe, recipe_environment(recipe))
-    for key, title in _TITLES.items():
+    imported = recipe.imported_lock.name if recipe.imported_lock else "the lock of another tool"
+    for key, title in {**_TITLES, **_OPTIONAL, "imported": imported}.items():
         absent = "[]" if key in _OPTIONAL else ""
-        old, new = lock.custom.get(_PREFIX + key, absent), now.get(_PREFIX + key, absent)
-        if old == new:
-            continue
-        if key == "imported":
-            name = recipe.imported_lock.name if recipe.imported_lock else "the lock of another tool"
-            reasons.append(f"{name} changed")
-        else:
-            reasons.append(f"{title} changed{_difference(old, new)}")
-    return reasons + _changed_folders(recipe, lock)
+        old, new = lock.record.inputs.get(key, absent), now.get(key, absent)
+        if old != new:
+            yield f"{title} changed{'' if key == 'imported' else _difference(old, new)}"
 
 
 def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
@@ -250,8 +236,7 @@ def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
 
 
 def without_sha256(recipe: Recipe, lock: Lock) -> str:
-    """Return what is wrong with a lock whose packages have an MD5 alone; empty if all have a
-    SHA-256.
+    """Return the problem of a lock whose packages have an MD5 alone; empty if all have a SHA-256.
 
     Two archives with one MD5 can be made in seconds, so an MD5 proves nothing about a package whose
     publisher is not trusted.
@@ -277,8 +262,7 @@ def require_sha256(recipe: Recipe, lock: Lock) -> None:
 
 
 def _difference(old: str, new: str) -> str:
-    """Return what differs between two texts of :func:`inputs`: added and removed items, or another
-    order.
+    """Return the difference of two texts of :func:`inputs`: added and removed items, or the order.
 
     The old text is from a lock, and may be anything.
     """
@@ -290,14 +274,10 @@ def _difference(old: str, new: str) -> str:
         return ""
     added = [item for item in after if item not in before]
     removed = [item for item in before if item not in after]
-    if not added and not removed:
-        return f": now in the order {', '.join(after)}"
-    parts = []
-    if added:
-        parts.append(f"now with {', '.join(added)}")
-    if removed:
-        parts.append(f"without {', '.join(removed)}")
-    return ": " + ", ".join(parts)
+    changes = {"now with": added, "without": removed}
+    parts = [f"{word} {', '.join(items)}" for word, items in changes.items() if items]
+    in_order = f"now in the order {', '.join(after)}"
+    return f": {', '.join(parts) or in_order}"
 
 
 def _items(value: Any) -> list[str] | None:
@@ -308,25 +288,24 @@ def _items(value: Any) -> list[str] | None:
 
 
 def missing(recipe: Recipe, lock: Lock) -> list[str]:
-    """Return the packages of the environment file that a lock of another tool lacks, with file and
-    line.
-    """
+    """Return the packages of the environment file that are not in a lock, with file and line."""
     packages = lock.for_platform(recipe.platform)
     names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
-    python = next((p.version for p in packages if p.manager == "conda" and p.name == "python"), "")
+    pythons = (p.version for p in packages if (p.manager, p.name) == ("conda", "python"))
+    python = next(pythons, "3.11")
     environment = recipe_environment(recipe)
-    specs = [spec for spec in environment.conda if spec.text != "pip"]  # a pip section implies it
+    # a pip section implies conda's pip
+    specs: list[Spec | SourceSpec] = [spec for spec in environment.conda if spec.text != "pip"]
     specs += [
         spec
         for spec in environment.pip
-        if applies(Requirement(spec.text).marker, recipe.platform, python or "3.11")
-    ]
-    found = [
-        f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names
+        if applies(Requirement(spec.text).marker, recipe.platform, python)
     ]
     # conda-lock locks git repositories and archives, but no folder of the project
-    sources = [spec for spec in environment.sources if spec.kind != "local" and spec.name]
-    return found + [
-        f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names
+    specs += [source for source in environment.sources if source.kind != "local"]
+    return [
+        f"{spec.where}: {spec.name} is not in the lock"
+        for spec in specs
+        if spec.name and spec.name not in names
     ]

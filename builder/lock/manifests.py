@@ -1,7 +1,6 @@
-"""Files of other tools as environment files: ``pyproject.toml``, ``pixi.toml`` and pip's
-requirements.
+"""Files of other tools as environment files: ``pyproject.toml``, ``pixi.toml``, requirements files.
 
-What these files say is put into the words of an environment file, so that all kinds have the same
+Their content is translated into that of an environment file, so that all formats have the same
 rules and messages: conda specs, and lines of a pip section::
 
     pyproject.toml                             conda                 pip
@@ -19,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,12 @@ def read_manifest(
             ``*.in``).
         platform: with conda's name.
         root: the project folder, in which requirements files may be; None: the folder of the file.
-        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` is what has no group.
-            Empty: ``main``.
+        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` stands for
+            the dependencies without a group. Empty: ``main``.
         environment: the environment of a pixi project; None: ``default``.
 
     Raises:
-        ConfigError: the file is not valid, has no such group or environment, or contains what
+        ConfigError: the file is not valid, has no such group or environment, or an entry that
             cannot be locked. The message names file and line.
     """
     reader = _ManifestReader(path, PipSection(path, root or path.parent))
@@ -97,12 +97,13 @@ def _refuse_groups(path: Path, groups: Sequence[str]) -> None:
     if named:
         raise ConfigError(
             f"{path}: the file has no groups, and the recipe names {', '.join(named)}",
-            "remove 'groups:' from the recipe; lock_environment: NAME chooses an environment of pixi",
+            "remove 'groups:' from the recipe; "
+            "lock_environment: NAME chooses an environment of pixi",
         )
 
 
 class _ManifestReader:
-    """Collects what a file asks for."""
+    """Collects the entries of a file."""
 
     def __init__(self, path: Path, section: PipSection) -> None:
         self.path = path
@@ -118,19 +119,18 @@ class _ManifestReader:
         self._section.read(text, where)
 
     def own_code(self, groups: Sequence[str], where: str) -> None:
-        """The project itself with extras: pip's ``.[EXTRA]``."""
+        """Add the project itself with extras: pip's ``.[EXTRA]``."""
         extras = ",".join(group for group in groups if group != MAIN)
         self.pip(f".[{extras}]" if extras else ".", where)
 
     def index(self, url: Any) -> None:
-        text = other_index(url)
-        if text:
-            self._section.add_index(text, f"{self.path}: index")
+        """Add a package index without its last slash. PyPI needs no option."""
+        text = str(url or "").rstrip("/")
+        if text not in ("", PYPI):
+            self._section.extra_indexes.append(plain_value(text, f"{self.path}: index"))
 
     def python(self, specifier: str, where: str) -> None:
-        """The version of Python: ``requires-python``, and the ``.python-version`` beside the
-        file.
-        """
+        """Add the version of Python: ``requires-python``, and that of ``.python-version``."""
         self.conda(f"python {conda_version(specifier)}".strip(), "python", where)
         version = pinned_python(self.path.parent)
         if version:
@@ -148,18 +148,16 @@ class _ManifestReader:
 
 def conda_version(specifier: str) -> str:
     """Return a version specifier of PEP 440 as conda writes it; empty accepts any."""
-    parts = [
-        part.replace(" ", "").replace("===", "==")
-        for part in specifier.split(",")
-        if part.strip(" *")
-    ]
-    return ",".join(part.removeprefix("==") if part.endswith(".*") else part for part in parts)
+    parts = specifier.replace(" ", "").replace("===", "==").split(",")
+    return ",".join(
+        part.removeprefix("==") if part.endswith(".*") else part
+        for part in parts
+        if part.strip("*")
+    )
 
 
 def pinned_python(folder: Path) -> str:
-    """Return the version in ``.python-version`` of a folder, such as ``3.11``; empty if there is
-    none.
-    """
+    """Return the version in ``.python-version`` of a folder (``3.11``); empty if there is none."""
     path = folder / ".python-version"
     if not path.is_file():
         return ""
@@ -180,6 +178,7 @@ class _Project:
         uv = table(file.data, "tool", "uv")
         self._sources = {canonicalize_name(k): v for k, v in table(uv.get("sources")).items()}
         self._indexes = [table(entry) for entry in items(uv.get("index"))]
+        self._urls = {str(one["name"]): one.get("url") for one in self._indexes if one.get("name")}
 
     @property
     def groups(self) -> list[str]:
@@ -205,10 +204,11 @@ class _Project:
         reader.python(text, self._file.where(text) if text else str(self._file.path))
 
     def read_main(self, reader: _ManifestReader) -> None:
-        """The project's dependencies, unless only its build backend knows them."""
+        """Add the project's dependencies, unless only its build backend knows them."""
         if self._is_dynamic("dependencies") and not builds_package(self._file):
             raise ConfigError(
-                f"{self._file.path}: no [project] with dependencies, and no package that a build could ask",
+                f"{self._file.path}: no [project] with dependencies, "
+                "and no package that a build could ask",
                 "name a file that lists them: environment: requirements.txt; poetry writes it: "
                 "poetry export --without-hashes -o requirements.txt",
             )
@@ -226,44 +226,41 @@ class _Project:
         return [group for group in groups if group not in (MAIN, *self.groups)]
 
     def read_group(self, reader: _ManifestReader, group: str) -> None:
-        """The requirements of an extra or a dependency group."""
+        """Add the requirements of an extra or a dependency group."""
         if group not in self.groups:
-            raise ConfigError(
-                f"{self._file.path}: no extra and no dependency group {group!r}",
-                choices(group, [MAIN, *self.groups]),
-            )
-        for text in strings(self._extras.get(group)):
-            self._read(reader, text)
-        for text in group_members(self._groups, group):
+            problem = f"{self._file.path}: no extra and no dependency group {group!r}"
+            raise ConfigError(problem, choices(group, [MAIN, *self.groups]))
+        members = group_members(self._groups, group)
+        for text in (*strings(self._extras.get(group)), *members):
             self._read(reader, text)
 
     def _read(self, reader: _ManifestReader, text: str) -> None:
-        """A requirement, from where ``[tool.uv.sources]`` says."""
+        """Add a requirement, with its source in ``[tool.uv.sources]``."""
         where = self._file.where(text)
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
-            reader.pip(text, where)  # which says what is wrong
+            reader.pip(text, where)  # its error names the problem
             return
-        if canonicalize_name(requirement.name) == canonicalize_name(
-            str(self._project.get("name", ""))
-        ):
+        own = canonicalize_name(str(self._project.get("name", "")))
+        if canonicalize_name(requirement.name) == own:
             for extra in sorted(requirement.extras):  # an extra of the project that names others
                 self.read_group(reader, extra)
             return
-        source = self._sources.get(canonicalize_name(requirement.name))
-        entries = [table(entry) for entry in (source if isinstance(source, list) else [source])]
-        if any(entry.get("workspace") for entry in entries):
-            entries = [{"path": self._member(requirement.name, where), "editable": True}]
-        places = [place for entry in entries if (place := _place(requirement, entry))]
-        for entry in entries:
-            named = [
-                index for index in self._indexes if index.get("name") == entry.get("index", "")
-            ]
-            for index in named:
-                reader.index(index.get("url"))
-        for line in places or [text]:
+        sources = self._sources_of(requirement.name, where)
+        for source in sources:
+            reader.index(self._urls.get(str(source.get("index", ""))))
+        lines = [line for source in sources if (line := _source_line(requirement, source))]
+        for line in lines or [text]:
             reader.pip(line, where)
+
+    def _sources_of(self, name: str, where: str) -> list[dict[str, Any]]:
+        """Return the entries of ``[tool.uv.sources]`` for a package."""
+        value = self._sources.get(canonicalize_name(name))
+        sources = [table(source) for source in (value if isinstance(value, list) else [value])]
+        if any(source.get("workspace") for source in sources):
+            return [{"path": self._member(name, where), "editable": True}]
+        return sources
 
     def _member(self, name: str, where: str) -> str:
         """Return the folder of a member of uv's workspace, relative to the file.
@@ -273,11 +270,10 @@ class _Project:
         """
         folder = self._file.path.absolute().parent
         for root in (folder, *folder.parents):
-            patterns = strings(_workspace(root / "pyproject.toml").get("members"))
-            paths = chain.from_iterable(
-                root.glob(f"./{pattern}/pyproject.toml") for pattern in patterns
-            )
-            for path in paths:
+            pyproject = root / "pyproject.toml"
+            data = load_toml(pyproject).data if pyproject.is_file() else {}
+            patterns = strings(table(data, "tool", "uv", "workspace").get("members"))
+            for path in (p for glob in patterns for p in root.glob(f"./{glob}/pyproject.toml")):
                 project = table(load_toml(path).data, "project")
                 if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
                     return os.path.relpath(path.parent, folder)
@@ -287,36 +283,15 @@ class _Project:
         )
 
 
-def _workspace(pyproject: Path) -> dict[str, Any]:
-    """Return uv's table for the workspace of which a file is the root; empty if it is none."""
-    return (
-        table(load_toml(pyproject).data, "tool", "uv", "workspace") if pyproject.is_file() else {}
-    )
-
-
 def builds_package(file: TomlFile) -> bool:
-    """Return whether a ``pyproject.toml`` describes a package that uv, poetry and pip install
-    too.
-    """
+    """Return whether a ``pyproject.toml`` describes a package that uv, poetry and pip install."""
     tool = table(file.data, "tool")
-    is_left_out = False in (
-        table(tool, "uv").get("package"),
-        table(tool, "poetry").get("package-mode"),
-    )
-    return bool(file.data.get("build-system")) and not is_left_out
-
-
-def other_index(url: Any) -> str:
-    """Return a package index without its last slash; empty for none, and for PyPI, which needs no
-    option.
-    """
-    text = str(url or "").rstrip("/")
-    return "" if text == PYPI else text
+    settings = (table(tool, "uv").get("package"), table(tool, "poetry").get("package-mode"))
+    return bool(file.data.get("build-system")) and False not in settings
 
 
 def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
-    """Return the requirements of a dependency group, with the groups that it includes (PEP 735),
-    each once.
+    """Return the requirements of a dependency group and of those that it includes (PEP 735).
 
     Args:
         groups: the table ``[dependency-groups]``.
@@ -339,20 +314,16 @@ def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
     return found
 
 
-def _place(requirement: Requirement, source: Mapping[str, Any]) -> str:
-    """Return the line of a pip section for an entry of ``[tool.uv.sources]``; empty for one of an
-    index.
+def _source_line(requirement: Requirement, source: Mapping[str, Any]) -> str:
+    """Return the line of a pip section for an entry of ``[tool.uv.sources]``.
+
+    Empty for an entry that names an index only.
     """
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     marker = source.get("marker") or requirement.marker
     tail = f" ; {marker}" if marker else ""
-    if source.get("git"):
-        revision = source.get("rev") or source.get("tag") or source.get("branch")
-        at = f"@{revision}" if revision else ""
-        folder = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
-        return f"{requirement.name}{extras} @ git+{source['git']}{at}{folder}{tail}"
-    if source.get("url"):
-        return f"{requirement.name}{extras} @ {source['url']}{tail}"
+    if url := _git_url(source) if source.get("git") else source.get("url"):
+        return f"{requirement.name}{extras} @ {url}{tail}"
     if source.get("path"):
         path = str(source["path"])
         local = path if path.startswith(("/", ".")) else f"./{path}"
@@ -360,44 +331,48 @@ def _place(requirement: Requirement, source: Mapping[str, Any]) -> str:
     return ""
 
 
+def _git_url(source: Mapping[str, Any]) -> str:
+    """Return the URL of a repository, with revision and folder, as pip has it."""
+    revision = source.get("rev") or source.get("tag") or source.get("branch")
+    at = f"@{revision}" if revision else ""
+    folder = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+    return f"git+{source['git']}{at}{folder}"
+
+
+@dataclass(frozen=True)
 class _Pixi:
     """A pixi project: ``pixi.toml``, or ``[tool.pixi]`` of a ``pyproject.toml``."""
 
-    def __init__(
-        self, file: TomlFile, pixi: Mapping[str, Any], platform: str, project: _Project | None
-    ) -> None:
-        self._file = file
-        self._pixi = pixi
-        self._targets = (*_PIXI_TARGETS, platform)
-        self._project = project
+    file: TomlFile
+    pixi: Mapping[str, Any]
+    platform: str
+    project: _Project | None
 
     def read(self, reader: _ManifestReader, name: str | None) -> None:
-        workspace = table(self._pixi.get("workspace") or self._pixi.get("project"))
+        workspace = table(self.pixi.get("workspace", self.pixi.get("project")))
         features, has_default = self._environment(name or "default")
-        tables = [table(self._pixi.get("feature")).get(feature) for feature in features]
-        for channel in [c for t in tables for c in items(table(t).get("channels"))]:
-            reader.channels.append(_channel(channel))
-        reader.channels += [_channel(channel) for channel in items(workspace.get("channels"))]
+        tables = [table(self.pixi, "feature", feature) for feature in features]
+        for one in (*tables, workspace):
+            reader.channels += map(_channel, items(one.get("channels")))
         if has_default:
-            tables.insert(0, dict(self._pixi))
-        for part in [p for t in tables for p in self._parts(table(t))]:
+            tables.insert(0, dict(self.pixi))
+        for part in chain.from_iterable(map(self._parts, tables)):
             self._read_table(reader, part)
-        if self._project is not None:
-            self._project.read_python(reader)
+        if self.project is not None:
+            self.project.read_python(reader)
             if has_default:
-                self._project.read_main(reader)
-            for feature in features:
-                if feature in self._project.groups:
-                    self._project.read_group(reader, feature)
+                self.project.read_main(reader)
+            for group in (name for name in features if name in self.project.groups):
+                self.project.read_group(reader, group)
 
     def _environment(self, name: str) -> tuple[list[str], bool]:
         """Return the features of an environment, and whether it has the default one too."""
-        environments = table(self._pixi.get("environments"))
+        environments = table(self.pixi.get("environments"))
         if name not in environments:
             if name == "default":
                 return [], True
             known = ["default", *environments]
-            raise ConfigError(f"{self._file.path}: no environment {name!r}", choices(name, known))
+            raise ConfigError(f"{self.file.path}: no environment {name!r}", choices(name, known))
         entry = environments[name]
         features = strings(entry if isinstance(entry, list) else table(entry).get("features"))
         return features, not table(entry).get("no-default-feature", False)
@@ -405,15 +380,15 @@ class _Pixi:
     def _parts(self, one: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Yield a table, and its parts for the platform."""
         yield one
-        for target in self._targets:
-            yield table(table(one.get("target")).get(target))
+        for target in (*_PIXI_TARGETS, self.platform):
+            yield table(one, "target", target)
 
     def _read_table(self, reader: _ManifestReader, part: Mapping[str, Any]) -> None:
         for name, value in table(part.get("dependencies")).items():
-            reader.conda(pixi_spec(str(name), value), str(name), self._file.where(str(name)))
+            reader.conda(pixi_spec(str(name), value), str(name), self.file.where(str(name)))
         for name, value in table(part.get("pypi-dependencies")).items():
             entry = value if isinstance(value, dict) else {"version": value}
-            reader.pip(_pypi_line(str(name), entry), self._file.where(str(name)))
+            reader.pip(_pypi_line(str(name), entry), self.file.where(str(name)))
             reader.index(entry.get("index"))
         for url in strings(table(part.get("pypi-options")).get("extra-index-urls")):
             reader.index(url)
@@ -424,9 +399,7 @@ def _channel(value: Any) -> str:
 
 
 def pixi_spec(name: str, value: Any) -> str:
-    """Return a conda spec from pixi's ``"VERSION"`` or ``{version = ..., build = ..., channel =
-    ...}``.
-    """
+    """Return a conda spec from pixi's ``"VERSION"`` or ``{version, build, channel}``."""
     entry = value if isinstance(value, dict) else {"version": value}
     version, build = (str(entry.get(key, "*")) for key in ("version", "build"))
     channel = f"{entry['channel']}::" if entry.get("channel") else ""
@@ -439,8 +412,8 @@ def _pypi_line(name: str, entry: Mapping[str, Any]) -> str:
     extras = strings(entry.get("extras"))
     bare = name + (f"[{','.join(extras)}]" if extras else "")
     try:
-        place = _place(Requirement(bare), entry)
+        line = _source_line(Requirement(bare), entry)
     except InvalidRequirement:
-        place = ""
+        line = ""
     version = str(entry.get("version", "*"))
-    return place or bare + ("" if version == "*" else version)
+    return line or bare + ("" if version == "*" else version)

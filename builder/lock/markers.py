@@ -11,9 +11,7 @@ ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def marker_environment(platform: str, python: str) -> dict[str, str]:
-    """Return the values of environment markers (PEP 508) for the target's Python; never those of
-    this machine.
-    """
+    """Return the values of environment markers (PEP 508) for the target's Python."""
     numbers = re.findall(r"\d+", python)
     minor = ".".join(numbers[:2])
     full = python if len(numbers) > 2 else f"{minor}.0"

@@ -1,12 +1,13 @@
-"""Which PyPI project a conda package is.
+"""The names on PyPI of conda packages.
 
-The answer comes from the mapping that conda-lock uses too. Where it is not available, a built-in
+They come from the mapping that conda-lock uses too. Where it is not available, a built-in
 table of common packages serves instead.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 
@@ -16,8 +17,13 @@ from builder.settings import Settings
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
-#: Where the mapping is downloaded: the default of conda-lock (``conda_lock.lookup.DEFAULT_MAPPING_URL``).
-MAPPING_URL = "https://raw.githubusercontent.com/regro/cf-graph-countyfair/master/mappings/pypi/grayskull_pypi_mapping.json"
+log = logging.getLogger(__name__)
+
+#: The URL of the mapping, conda-lock's default (``conda_lock.lookup.DEFAULT_MAPPING_URL``).
+MAPPING_URL = (
+    "https://raw.githubusercontent.com/regro/cf-graph-countyfair/master"
+    "/mappings/pypi/grayskull_pypi_mapping.json"
+)
 #: conda name -> PyPI name, where the two are different names and not only spelled differently.
 BUILTIN: Mapping[str, str] = {
     "antlr-python-runtime": "antlr4-python3-runtime",
@@ -61,7 +67,7 @@ def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
 
 
 def conda_mapping(settings: Settings) -> Mapping[str, str]:
-    """Names of conda packages with their PyPI names.
+    """Return the PyPI names of conda packages.
 
     Returns:
         The downloaded mapping (cached for two days), an older one if it cannot be downloaded now,
@@ -82,22 +88,18 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
 
 
 def _download() -> Mapping[str, str] | None:
-    """Return the mapping, or None if it is not available or not as expected: it only improves the
-    result.
-    """
+    """Return the mapping; None if it is not available or not as expected."""
     import httpx
 
     from builder.net.http import tls_context
 
     try:
-        answer = httpx.get(
-            MAPPING_URL,
-            timeout=httpx.Timeout(15, connect=3),
-            verify=tls_context(),
-            follow_redirects=True,
-        )
+        limits = httpx.Timeout(15, connect=3)
+        tls = tls_context()
+        answer = httpx.get(MAPPING_URL, timeout=limits, verify=tls, follow_redirects=True)
         answer.raise_for_status()
         records = json.loads(answer.content)
         return {str(record["conda_name"]): str(record["pypi_name"]) for record in records.values()}
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as e:
+        log.info("names of conda packages on PyPI are not available, using older ones: %r", e)
         return None

@@ -1,6 +1,4 @@
-"""Files of other tools: which format they have, and what to type when one is given in the wrong
-place.
-"""
+"""Files of other tools: their formats, and the hint for one that a recipe names in a wrong key."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Literal
 
 #: The formats of locks, by the name of the tool or standard that they come from.
 Format = Literal["pixi", "pylock", "uv", "requirements", "conda-lock", "explicit"]
-#: What they are, for messages: "FILE is ...".
+#: Their descriptions for messages: "FILE is ...".
 TOOLS: dict[Format, str] = {
     "pixi": "a lock file of pixi",
     "pylock": "a pylock.toml (PEP 751)",
@@ -38,23 +36,17 @@ _CONTENT: tuple[tuple[Format, tuple[str, ...]], ...] = (
     ("conda-lock", (r"^package:", r"^metadata:", r"^version:\s*\d")),
 )
 _REQUIREMENTS = (".txt", ".in", ".pip")
-_PIN = re.compile(
-    r"^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)", re.MULTILINE
-)
-_AS_LOCK = "name it as the lock in the recipe: lock: {name}; then builder lock imports it"
-_AS_ENVIRONMENT = (
-    "name it as the environment, environment: {name}, remove 'lock:', and run builder lock"
-)
+_PIN = re.compile(r"(?m)^[A-Za-z0-9][\w.-]*\s*(\[[\w,. -]+\])?\s*(===?\s*[^\s;]+|@\s*\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """What a file is, and how builder gets at its content."""
+    """The kind of a file of another tool, and the way to its content."""
 
     what: str
     """Continues "FILE is"."""
     hint: str
-    """Where the recipe names such a file."""
+    """The key of the recipe for such a file, or the command that exports it."""
 
 
 def lock_format(path: Path, text: str) -> Format | None:
@@ -70,29 +62,28 @@ def lock_format(path: Path, text: str) -> Format | None:
 
 
 def other_file(path: Path, text: str) -> OtherFile | None:
-    """Return what a file is that is not what it should be; None if that is not known."""
+    """Return the kind of a file that a recipe names in a wrong key; None if it is not known."""
     name = path.name
     if name in _EXPORTS:
         hint = f"export it: {export_command(path)}; then name that file: lock: FILE"
         return OtherFile(f"the lock file of {_EXPORTS[name][0]}, which builder does not read", hint)
-    as_environment = _AS_ENVIRONMENT.format(name=name)
+    as_environment = f"name it as the environment, environment: {name}"
+    as_environment += ", remove 'lock:', and run builder lock"
     if name in ("pyproject.toml", "pixi.toml"):
         return OtherFile("a project file (TOML), not YAML", as_environment)
     if path.suffix in _REQUIREMENTS and "@EXPLICIT" not in text:
         return OtherFile(TOOLS["requirements"], as_environment)
     if found := lock_format(path, text):
-        return OtherFile(TOOLS[found], _AS_LOCK.format(name=name))
-    if re.search(r"^build_dependencies:", text, re.MULTILINE):
-        return OtherFile(
-            "mlflow's python_env.yaml", "name the file beside it: environment: requirements.txt"
-        )
-    if re.search(r"^dependencies:", text, re.MULTILINE):
+        hint = f"name it as the lock in the recipe: lock: {name}; then builder lock imports it"
+        return OtherFile(TOOLS[found], hint)
+    if re.search(r"(?m)^build_dependencies:", text):
+        hint = "name the file beside it: environment: requirements.txt"
+        return OtherFile("mlflow's python_env.yaml", hint)
+    if re.search(r"(?m)^dependencies:", text):
         return OtherFile("an environment file", as_environment)
     return None
 
 
 def export_command(path: Path) -> str:
-    """Return the command that exports a lock of poetry, pdm or pipenv to a format that builder
-    reads.
-    """
+    """Return the command that exports a lock of poetry, pdm or pipenv; empty for other files."""
     return _EXPORTS[path.name][1] if path.name in _EXPORTS else ""

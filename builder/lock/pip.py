@@ -18,6 +18,7 @@ uv then solves for "model" with this numpy, and numpy is left out of the result.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,14 +37,15 @@ from builder.errors import ConfigError, SolveError
 from builder.lock.indexes import Indexes, check_kind, find_indexes
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest, WheelBuilder
-from builder.lock.sourcesolve import SourceSolver
-from builder.lock.stubs import write_stub
+from builder.lock.sourcesolve import SourceSolver, write_stub
 from builder.lock.uv import run_uv
 from builder.lock.wheels import WheelChooser
 from builder.model import LockedPackage
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.temporary import temporary_name
+
+log = logging.getLogger(__name__)
 
 
 def solve_pip(
@@ -52,8 +54,7 @@ def solve_pip(
     installed: Sequence[LockedPackage] = (),
     builder: WheelBuilder | None = None,
 ) -> list[LockedPackage]:
-    """Return the wheels that the environment's pip section needs, without any package that conda
-    provides.
+    """Return the wheels that the pip section needs, without packages that conda provides.
 
     Args:
         request: the environment and the target; ``previous`` and ``update`` are those of pip
@@ -71,16 +72,14 @@ def solve_pip(
     """
     python = next((package for package in conda if package.name == "python"), None)
     if python is None:
-        raise SolveError(
-            f"{request.environment.path}: there is a pip section, but no python among the conda packages",
-            "add 'python=3.11' to dependencies:",
-        )
-    provided: dict[str, str] = {
-        canonicalize_name(package.name): package.version for package in installed
-    }
+        problem = "there is a pip section, but no python among the conda packages"
+        hint = "add 'python=3.11' to dependencies:"
+        raise SolveError(f"{request.environment.path}: {problem}", hint)
+    provided: dict[str, str] = {canonicalize_name(p.name): p.version for p in installed}
     provided |= _provided(conda, request.settings)
     _warn_about_extras(request, provided)
     indexes = find_indexes(request)
+    log.info("pip packages are from %s", ", ".join(map(redact, indexes.urls)) or "no index")
     chooser = WheelChooser(request, python.version, indexes.urls)
     with _temporary_folder(request) as folder:
         sourced = SourceSolver(request, conda, indexes, folder, builder)
@@ -91,13 +90,11 @@ def solve_pip(
             files["overrides.txt"] = sourced.overrides
             solved = _solve(request, python.version, provided, with_built, files)
             taken = [package for package in solved if package["name"] not in provided]
-            check_kind(request, indexes.silent, taken)
+            check_kind(request, indexes.unreachable, taken)
             return taken
 
         def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
-            return [
-                sourced.package(package["name"]) or chooser.locked(package) for package in solved
-            ]
+            return [sourced.package(found["name"]) or chooser.locked(found) for found in solved]
 
         return locked(sourced.solve(solve, locked))
 
@@ -140,8 +137,7 @@ def _solve(
 
 
 def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> None:
-    """Write requirements for uv. uv would take ``-e FOLDER`` too, and replace variables by their
-    values.
+    """Write requirements for uv, which would take ``-e FOLDER`` too, and replace variables.
 
     Raises:
         ConfigError: a line is not one requirement, or has a variable.
@@ -150,14 +146,11 @@ def _write_requirements(path: Path, lines: Sequence[str], named_by: Path) -> Non
         try:
             Requirement(line(text))
             if "$" in text:
-                raise ValueError(
-                    "variables are for URLs of indexes; credentials belong into ~/.netrc"
-                )
+                problem = "variables are for URLs of indexes; credentials belong into ~/.netrc"
+                raise ValueError(problem)
         except (ValueError, RecursionError) as e:
-            raise ConfigError(
-                f"{named_by}: uv cannot take {redact(text)!r}: {str(e).splitlines()[0]}",
-                "write NAME, NAME==VERSION or NAME @ URL",
-            ) from None
+            problem = f"{named_by}: uv cannot take {redact(text)!r}: {str(e).splitlines()[0]}"
+            raise ConfigError(problem, "write NAME, NAME==VERSION or NAME @ URL") from None
     path.write_text("".join(f"{text}\n" for text in lines))
 
 
@@ -165,11 +158,8 @@ def _preferences(previous: Sequence[LockedPackage]) -> str:
     """Return a ``pylock.toml`` with the versions of an earlier lock, which uv prefers."""
     lines = ['lock-version = "1.0"', 'created-by = "builder"']
     for package in previous:
-        lines += [
-            "[[packages]]",
-            f'name = "{canonicalize_name(package.name)}"',
-            f"version = {json.dumps(package.version)}",
-        ]
+        lines += ["[[packages]]", f'name = "{canonicalize_name(package.name)}"']
+        lines.append(f"version = {json.dumps(package.version)}")
     return "\n".join(lines) + "\n"
 
 
@@ -177,7 +167,7 @@ def _preferences(previous: Sequence[LockedPackage]) -> str:
 
 
 def _provided(conda: Sequence[LockedPackage], settings: Settings) -> dict[str, str]:
-    """PyPI names and versions of the conda packages that are Python packages.
+    """Return the PyPI names and versions of the conda packages that are Python packages.
 
     As in conda-lock, these are the ones that depend on python.
     """
@@ -202,7 +192,7 @@ def _pep440(version: str) -> str:
 
 
 def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> None:
-    """A stub has no dependencies, so the extras of a package that conda provides have no effect."""
+    """Warn about extras of a package that conda provides: a stub has no dependencies."""
     for spec in request.environment.pip:
         if spec.name not in provided:
             continue
@@ -215,11 +205,7 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
 
 
 def _stubs(folder: Path, provided: Mapping[str, str]) -> list[str]:
-    """Write the stubs of what conda provides into a new folder; returns the constraints that name
-    them.
-    """
+    """Write the stubs of what conda provides into a new folder; return constraints with them."""
     folder.mkdir()
-    return [
-        f"{name} @ {write_stub(folder, name, version).as_uri()}"
-        for name, version in provided.items()
-    ]
+    stubs = {name: write_stub(folder, name, version) for name, version in provided.items()}
+    return [f"{name} @ {path.as_uri()}" for name, path in stubs.items()]

@@ -1,6 +1,4 @@
-"""Reads the pip section of an environment file, and the files that it names with ``-r`` and
-``-c``.
-"""
+"""Reads the pip section of an environment file, and the files that ``-r`` and ``-c`` name."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from builder.lock.sourcespec import SpecContext, names_source, read_location, re
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.redact import redact
 
-#: Files that one environment file may name with ``-r`` and ``-c``, each counted as often as it is named.
+#: Files that one environment file may name with ``-r`` and ``-c``, repetitions counted.
 MAX_FILES = 100
 #: Levels of requirements files that name each other.
 MAX_NESTED = 10
@@ -42,7 +40,7 @@ _OPTIONS = {
     "--no-binary": "no-binary",
     "--only-binary": "only-binary",
 }
-#: Options without a value that change nothing: builder prefers wheels, and verifies each file by its hash.
+#: Options without a value that change nothing: builder prefers wheels, and verifies their hashes.
 _IGNORED = ("--prefer-binary", "--require-hashes")
 #: The same in a lock, whose requirements have one version each.
 _IGNORED_IN_LOCKS = (
@@ -59,7 +57,9 @@ _OPTION_HINTS = {
     "--pre": "name the version that you want: NAME==2.0rc1",
     "--no-index": "set PIP_NO_INDEX=1 when you lock",
     "--trusted-host": "remove the line; a certificate is named by SSL_CERT_FILE",
-    "--config-settings": "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}",
+    "--config-settings": (
+        "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}"
+    ),
 }
 
 
@@ -101,15 +101,17 @@ class PipSection:
             ConfigError: it cannot be locked, or a requirements file is missing or wrong.
         """
         text = plain_value(text, where)
+        folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
+        context = SpecContext(where, folder, root, chain, limits)
         if text.startswith("-"):
-            self._read_option(text, where, chain, limits)
-            return
-        self._add(self._requirement(text, self._place(where, chain)), where, limits)
+            self._read_option(text, context)
+        else:
+            self._add(_requirement(text, context), context)
 
     def environment(
         self, channels: Sequence[str], conda: Sequence[Spec], name: str = ""
     ) -> Environment:
-        """Return the environment of the section and of the conda packages beside it."""
+        """Return the environment of the section and of the conda packages of its file."""
         return Environment(
             self.path,
             name,
@@ -125,146 +127,129 @@ class PipSection:
             tuple(dict.fromkeys(self.only_binary)),
         )
 
-    def add_index(self, url: str, where: str) -> None:
-        """Add an extra index. Raises ConfigError if it is not one line."""
-        self.extra_indexes.append(plain_value(url, where))
-
-    def _add(self, found: Spec | SourceSpec, where: str, limits: bool) -> None:
-        if limits:
-            self._add_constraint(found, where)
+    def _add(self, found: Spec | SourceSpec, context: SpecContext) -> None:
+        if context.limits:
+            if isinstance(found, SourceSpec) or Requirement(found.text).extras:
+                raise context.error(
+                    f"{redact(found.text)} is not a constraint",
+                    "a constraints file limits versions: NAME<2; "
+                    "move the line into the requirements",
+                )
+            self.constraints.append(found)
         elif isinstance(found, SourceSpec):
             self.sources.append(found)
         else:
             self.specs.append(found)
 
-    def _add_constraint(self, found: Spec | SourceSpec, where: str) -> None:
-        if isinstance(found, SourceSpec) or Requirement(found.text).extras:
-            raise ConfigError(
-                f"{where}: {redact(found.text)} is not a constraint",
-                "a constraints file limits versions: NAME<2; move the line into the requirements",
-            )
-        self.constraints.append(found)
-
-    def _read_option(self, text: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
+    def _read_option(self, text: str, context: SpecContext) -> None:
         option = re.split(r"[\s=]", text)[0]
         if option in _IGNORED or (self.is_lock and option in _IGNORED_IN_LOCKS):
             return
         if editable := _EDITABLE.match(text):
             # not split as the other options: extras and a marker may follow
-            value = text[editable.end() :].strip("'\" ")
-            self._add(self._editable(text, value, self._place(where, chain)), where, limits)
+            self._add(_editable(text, text[editable.end() :].strip("'\" "), context), context)
             return
-        name, value = split_option(text, where)
-        kind = _OPTIONS.get(name)
-        if kind is None or not value:
-            known = f"supported options, each with one value: {', '.join(_OPTIONS)}"
-            raise ConfigError(
-                f"{where}: {name}: not supported here",
-                _OPTION_HINTS.get(name, known) if kind is None else f"write a value: {name} VALUE",
-            )
-        if kind == "index":
-            self.index = value
-        elif kind == "extra":
-            self.extra_indexes.append(value)
-        elif kind == "links":
-            self.links.append(
-                link_from(value, chain[-1].parent, self.path.parent) if chain else value
-            )
-        elif kind == "no-binary":
-            _choose(value, self.no_binary)
-        elif kind == "only-binary":
-            _choose(value, self.only_binary)
-        else:
-            self._read_file(name, value, where, chain, limits or kind == "constraints")
+        name, value = _split_option(text, context)
+        if name in _OPTIONS and value:
+            self._apply_option(name, value, context)
+            return
+        hint = f"supported options, each with one value: {', '.join(_OPTIONS)}"
+        if name in _OPTIONS:
+            hint = f"write a value: {name} VALUE"
+        raise context.error(f"{name}: not supported here", _OPTION_HINTS.get(name, hint))
 
-    def _editable(self, text: str, value: str, place: SpecContext) -> SourceSpec:
-        found = read_location(_plain(value), place, editable=True) if value else None
-        if not isinstance(found, SourceSpec):
-            raise ConfigError(
-                f"{place.where}: {redact(text)} names no folder or repository",
-                "write -e FOLDER, such as -e .",
-            )
-        return replace(found, text=_plain(text))
+    def _apply_option(self, name: str, value: str, context: SpecContext) -> None:
+        match _OPTIONS[name]:
+            case "index":
+                self.index = value
+            case "extra":
+                self.extra_indexes.append(value)
+            case "links":
+                is_relative = "://" not in value and not value.startswith(("/", "~", "$"))
+                if context.chain and is_relative:
+                    value = os.path.relpath(context.chain[-1].parent / value, self.path.parent)
+                self.links.append(value)
+            case "no-binary":
+                _choose(value, self.no_binary)
+            case "only-binary":
+                _choose(value, self.only_binary)
+            case _:
+                self._read_file(name, value, context)
 
-    def _place(self, where: str, chain: tuple[Path, ...]) -> SpecContext:
-        folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
-        return SpecContext(where, folder, root, chain[-1].parent.absolute() if chain else None)
-
-    def _requirement(self, text: str, place: SpecContext) -> Spec | SourceSpec:
-        bare = re.split(r"\s#", text)[0]
-        hashes = tuple(_hash(value, place.where) for value in _HASH.findall(bare))
-        bare = _plain(_HASH.sub(" ", bare))
-        if option := re.search(r"\s(--[a-z-]+)", bare):
-            raise ConfigError(
-                f"{place.where}: {option[1]}: not supported here",
-                _OPTION_HINTS.get(option[1], "remove the option"),
-            )
-        found = self._parsed(bare, place)
-        if isinstance(found, Spec):
-            return replace(found, hashes=hashes)
-        sha256 = [value.removeprefix("sha256:") for value in hashes if value.startswith("sha256:")]
-        if found.kind == "archive" and hashes and not found.sha256:
-            if len(sha256) != 1:
-                raise ConfigError(
-                    f"{place.where}: {redact(bare)}: {len(sha256)} hashes with sha256 for one archive",
-                    "write one --hash=sha256:HASH",
-                )
-            return replace(found, sha256=sha256[0])
-        return found
-
-    def _parsed(self, text: str, place: SpecContext) -> Spec | SourceSpec:
-        if names_source(text):
-            return read_location(text, place)
-        try:
-            requirement = Requirement(text)
-        except (
-            InvalidRequirement,
-            RecursionError,
-        ) as e:  # packaging's parser of markers is recursive
-            problem = redact(str(e).splitlines()[0])
-            raise ConfigError(
-                f"{place.where}: {redact(text)!r} is not a pip requirement: {problem}",
-                _requirement_hint(text),
-            ) from None
-        if requirement.url and not _is_wheel_on_web(requirement.url):
-            return read_named(requirement, text, place)
-        return Spec(text, canonicalize_name(requirement.name), place.where)
-
-    def _read_file(
-        self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool
-    ) -> None:
+    def _read_file(self, option: str, name: str, context: SpecContext) -> None:
         """Read the file that ``-r`` or ``-c`` names."""
+        limits, chain = context.limits or _OPTIONS[option] == "constraints", context.chain
         what = "a constraints file" if limits else "a requirements file"
-        shown = f"{where}: {option} {redact(name)}"
+        shown = f"{option} {redact(name)}"
         if "://" in name:
-            raise ConfigError(
-                f"{shown}: {what} has to be on this machine", _download_hint(option, name)
-            )
+            hint = _download_hint(option, name)
+            raise context.error(f"{shown}: {what} has to be on this machine", hint)
         folder = chain[-1].parent if chain else self.path.parent
         path = Path(os.path.normpath(folder / name))
         if path in chain:
-            raise ConfigError(f"{shown}: {path} names itself", "remove one of the -r lines")
+            raise context.error(f"{shown}: {path} names itself", "remove one of the -r lines")
         self.files += 1
         if len(chain) >= MAX_NESTED or self.files > MAX_FILES:
-            raise ConfigError(
+            raise context.error(
                 f"{shown}: more than {MAX_NESTED} levels or {MAX_FILES} requirements files",
                 "put the requirements into one file",
             )
         if not path.exists():
-            raise ConfigError(
-                f"{shown}: {path} does not exist",
-                f"correct the name; it is relative to {folder}",
-            )
-        check_inside(path, (self.root, self.path.parent), shown)
+            hint = f"correct the name; it is relative to {folder}"
+            raise context.error(f"{shown}: {path} does not exist", hint)
+        check_inside(path, (self.root, self.path.parent), f"{context.where}: {shown}")
         for number, text in requirement_lines(read_text(path, what.removeprefix("a "))):
             self.read(text, f"{path}:{number}", (*chain, path), limits=limits)
+
+
+def _editable(text: str, location: str, context: SpecContext) -> SourceSpec:
+    found = read_location(_plain(location), context, editable=True) if location else None
+    if not isinstance(found, SourceSpec):
+        problem = f"{redact(text)} names no folder or repository"
+        raise context.error(problem, "write -e FOLDER, such as -e .")
+    return replace(found, text=_plain(text))
+
+
+def _requirement(text: str, context: SpecContext) -> Spec | SourceSpec:
+    bare = re.split(r"\s#", text)[0]
+    hashes = tuple(_hash(value, context) for value in _HASH.findall(bare))
+    bare = _plain(_HASH.sub(" ", bare))
+    if option := re.search(r"\s(--[a-z-]+)", bare):
+        hint = _OPTION_HINTS.get(option[1], "remove the option")
+        raise context.error(f"{option[1]}: not supported here", hint)
+    found = _without_hashes(bare, context)
+    if isinstance(found, Spec):
+        return replace(found, hashes=hashes)
+    if found.kind != "archive" or not hashes or found.sha256:
+        return found
+    sha256 = [value.removeprefix("sha256:") for value in hashes if value.startswith("sha256:")]
+    if len(sha256) != 1:
+        problem = f"{redact(bare)}: {len(sha256)} hashes with sha256 for one archive"
+        raise context.error(problem, "write one --hash=sha256:HASH")
+    return replace(found, sha256=sha256[0])
+
+
+def _without_hashes(text: str, context: SpecContext) -> Spec | SourceSpec:
+    if names_source(text):
+        return read_location(text, context)
+    try:
+        requirement = Requirement(text)
+    except (InvalidRequirement, RecursionError) as e:  # its parser of markers is recursive
+        problem = f"{redact(text)!r} is not a pip requirement: {redact(str(e).splitlines()[0])}"
+        raise context.error(problem, _requirement_hint(text)) from None
+    url = requirement.url or ""
+    # a wheel on the web is locked as it is; others are built first
+    if url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl"):
+        url = ""
+    if url:
+        return read_named(requirement, text, context)
+    return Spec(text, canonicalize_name(requirement.name), context.where)
 
 
 def plain_value(text: str, where: str) -> str:
     """Return a value of an environment file without blanks around it, and with blanks for tabs.
 
-    YAML and TOML have line breaks in texts, and other programs read what is behind one as a line of
-    its own.
+    YAML and TOML have line breaks in texts, and other programs read the rest as a new line.
 
     Args:
         text: the value.
@@ -280,17 +265,8 @@ def plain_value(text: str, where: str) -> str:
         raise ConfigError(f"{where}: {redact(text)!r} {e}", "write one value on one line") from None
 
 
-def link_from(link: str, folder: Path, base: Path) -> str:
-    """Return a link of ``--find-links`` in a file of ``folder``, as a file of the folder ``base``
-    writes it.
-    """
-    is_relative = "://" not in link and not link.startswith(("/", "~", "$"))
-    return os.path.relpath(folder / link, base) if is_relative else link
-
-
 def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the entries of a requirements file, without comments, and the lines at which they
-    start.
+    """Yield the entries of a requirements file, without comments, each after its first line.
 
     A ``\\`` at the end of a line continues it, but not at the end of a comment.
     """
@@ -310,38 +286,33 @@ def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, entry.strip()
 
 
-def split_option(text: str, where: str) -> tuple[str, str]:
+def _split_option(text: str, context: SpecContext) -> tuple[str, str]:
     """Return the name of an option and its value (empty: there is none).
 
     Args:
         text: the option as written: ``-r FILE``, ``-rFILE``, ``--name VALUE`` or ``--name=VALUE``.
-        where: ``FILE:LINE``.
+        context: where it is written.
 
     Raises:
         ConfigError: the option has several values, or a quotation mark that is not closed.
     """
     if glued := _GLUED.fullmatch(text):
         text = f"{glued[1]} {glued[2]}"
+    bare = text.replace("=", " ", 1) if text.startswith("--") else text
     try:
-        words = shlex.split(
-            text.replace("=", " ", 1) if text.startswith("--") else text, comments=True
-        )
+        words = shlex.split(bare, comments=True)
     except ValueError as e:
-        raise ConfigError(f"{where}: {redact(text)!r}: {e}", "check the quotation marks") from None
+        raise context.error(f"{redact(text)!r}: {e}", "check the quotation marks") from None
     if len(words) > 2:
         hints = [_OPTION_HINTS.get(words[2], "write one option with one value per line")]
         if _OPTIONS.get(words[0]) in ("file", "constraints") and "://" in words[1]:
             hints.append(_download_hint(words[0], words[1]))
-        raise ConfigError(
-            f"{where}: {redact(text)}: {words[2]} is not supported here", "; ".join(hints)
-        )
+        raise context.error(f"{redact(text)}: {words[2]} is not supported here", "; ".join(hints))
     return words[0], words[1] if len(words) == 2 else ""
 
 
 def _download_hint(option: str, url: str) -> str:
-    """Return what to write instead of the URL of a requirements file, which may change at any
-    time.
-    """
+    """Return the hint for the URL of a requirements file, which may change at any time."""
     name = url.partition("?")[0].rpartition("/")[2] or "requirements.txt"
     return f"download the file beside the one that names it, commit it, and write {option} {name}"
 
@@ -353,38 +324,26 @@ def _plain(text: str) -> str:
 
 def _choose(value: str, names: list[str]) -> None:
     """Add the names of ``--no-binary`` or ``--only-binary``; ``:none:`` removes those before it."""
-    for word in value.split(","):
-        if word.strip() == ":none:":
+    for word in filter(None, map(str.strip, value.split(","))):
+        if word == ":none:":
             names.clear()
-        elif word.strip():
-            names.append(
-                word.strip() if word.strip() == ":all:" else canonicalize_name(word.strip())
-            )
+        else:
+            names.append(word if word == ":all:" else canonicalize_name(word))
 
 
-def _hash(value: str, where: str) -> str:
+def _hash(value: str, context: SpecContext) -> str:
     text = value.strip("'\"").lower()
     if not _ANY_HASH.fullmatch(text):
-        raise ConfigError(
-            f"{where}: --hash={value} is not a hash", "write --hash=sha256: and 64 hex digits"
-        )
+        hint = "write --hash=sha256: and 64 hex digits"
+        raise context.error(f"--hash={value} is not a hash", hint)
     return text
 
 
 def _requirement_hint(text: str) -> str:
-    """Return what to write instead of a text that is not a requirement."""
-    single = re.fullmatch(r"([A-Za-z][\w.-]*)\s*=\s*([\w.*+!-]+)", text)
-    if single:  # conda's form
-        version = single[2]
-        is_part = version.count(".") < 2 and not version.endswith("*")
-        return (
-            f"pip compares with two equals signs: {single[1]}=={version}{'.*' if is_part else ''}"
-        )
+    """Return the hint for a text that is not a requirement."""
+    if single := re.fullmatch(r"([A-Za-z][\w.-]*)\s*=\s*([\w.*+!-]+)", text):  # conda's form
+        name, version = single.groups()
+        if version.count(".") < 2 and not version.endswith("*"):
+            version += ".*"
+        return f"pip compares with two equals signs: {name}=={version}"
     return "write NAME, NAME==VERSION, NAME @ URL, git+https://HOST/REPOSITORY@REVISION or ./FOLDER"
-
-
-def _is_wheel_on_web(url: str) -> bool:
-    """Return whether a URL is that of a wheel on the web, which is locked as it is; others are
-    built first.
-    """
-    return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

@@ -11,9 +11,7 @@ PROBE_TIMEOUT = 5.0
 
 
 def probe(url: str, refused: int = 400) -> str:
-    """Return why a URL cannot be used now; empty if it can: its HTTP status is below
-    ``refused``.
-    """
+    """Return the reason why a URL cannot be used now; empty if its HTTP status is acceptable."""
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:

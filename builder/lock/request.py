@@ -83,8 +83,7 @@ class WheelBuilder(Protocol):
     """
 
     def name_of(self, source: SourceSpec) -> str | None:
-        """Return the normalised name that a folder of the project declares; None if it declares
-        none.
+        """Return the normalised name that a folder of the project declares; None if none.
 
         None also for a source that is not on this machine. Raises nothing.
         """

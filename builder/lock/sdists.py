@@ -1,6 +1,4 @@
-"""The source distributions of a package on the indexes of a target, where it has no usable
-wheel.
-"""
+"""The source distributions of a package on the indexes of a target, if it has no usable wheel."""
 
 from __future__ import annotations
 
@@ -47,8 +45,9 @@ class Sdist:
 
 
 def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes) -> list[Sdist]:
-    """Return the source distributions of a package for a Python version, the newest first, one for
-    each version.
+    """Return the source distributions of a package for a Python version, the newest first.
+
+    There is one for each version.
 
     Args:
         name: the package, normalised.
@@ -70,23 +69,17 @@ def find_sdists(name: str, request: SolveRequest, python: str, indexes: Indexes)
 
 
 def find_wheels(name: str, request: SolveRequest, python: str, indexes: Indexes) -> set[Version]:
-    """Return the versions of a package that have a wheel for the target. For arguments and errors
-    see
-    :func:`find_sdists`.
-    """
+    """Return the versions of a package with a wheel for the target, as :func:`find_sdists`."""
     ranks = tag_ranks(request.recipe, python)
     files = () if request.settings.offline else _all_files(name, request, indexes)
     names = [str(file.get("filename")) for file in files if _is_offered(file, python)]
-    wheels = [
-        parse_wheel_filename(name)
-        for name in names
-        if best_wheel([{"name": name}], ranks) is not None
-    ]
+    usable = [file for file in names if best_wheel([{"name": file}], ranks) is not None]
+    wheels = map(parse_wheel_filename, usable)
     return {version for project, version, *_ in wheels if project == name}
 
 
 def _all_files(name: str, request: SolveRequest, indexes: Indexes) -> Iterator[dict[str, Any]]:
-    """Yield the files of a package on all indexes, and those of the find-links places."""
+    """Yield the files of a package on all indexes, and those of the find-links."""
     with make_client(1) as client:
         for page in (*(f"{url.rstrip('/')}/{name}/" for url in indexes.pages), *indexes.find_links):
             yield from _files(page, request, client)
@@ -97,9 +90,8 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
     folder = as_path(page)
     if folder is not None:
         paths = sorted(folder.iterdir()) if folder.is_dir() else ()
-        yield from (
-            {"filename": path.name, "url": path.as_uri()} for path in paths if path.is_file()
-        )
+        for path in filter(Path.is_file, paths):
+            yield {"filename": path.name, "url": path.as_uri()}
         return
     address = expanded(page, str(request.environment.path))
     try:
@@ -114,9 +106,8 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
                     raise FetchError(f"{redact(page)} has more than {MAX_PAGE} bytes")
             base = str(answer.url)
     except (httpx.HTTPError, httpx.InvalidURL) as e:
-        raise FetchError(
-            f"{redact(page)} does not answer ({why_silent(e)})", "check the network and the indexes"
-        ) from None
+        problem = f"{redact(page)} does not answer ({why_silent(e)})"
+        raise FetchError(problem, "check the network and the indexes") from None
     is_json = data.lstrip().startswith(b"{")
     for file in _of_json(bytes(data)) if is_json else _of_html(data.decode(errors="replace")):
         yield {**file, "url": urljoin(base, str(file.get("url", "")))}
@@ -164,20 +155,19 @@ class _Links(HTMLParser):
 def _sdist(
     file: dict[str, Any], name: str, request: SolveRequest, python: str, sources: Sequence[str]
 ) -> Sdist | None:
-    """Return a file as a source distribution of the package; None if it is another, or may not be
-    used.
-    """
+    """Return a file as a source distribution of the package; None if it may not be used."""
     try:
         found, version = parse_sdist_filename(str(file.get("filename", "")))
     except InvalidSdistFilename:
         return None
     if found != name or not _is_offered(file, python):
         return None
-    place = as_path(file["url"])
-    url = (
-        _in_project(place, request.recipe.root) if place else _public(file["url"], request, sources)
-    )
-    if not url or (place is None and _is_too_new(file.get("upload-time"), request.newest)):
+    path = as_path(file["url"])
+    if path:
+        url = _in_project(path, request.recipe.root)
+    else:
+        url = public(public_url(request.settings, unexpanded(file["url"], sources)))
+    if not url or (path is None and _is_too_new(file.get("upload-time"), request.newest)):
         return None
     hashes = file.get("hashes")
     sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else ""
@@ -204,13 +194,7 @@ def _is_too_new(uploaded: Any, newest: datetime | None) -> bool:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)) > newest
 
 
-def _public(url: str, request: SolveRequest, sources: Sequence[str]) -> str:
-    return public(public_url(request.settings, unexpanded(url, sources)))
-
-
 def _in_project(path: Path, root: Path) -> str:
-    """Return the path of a file of the project as a lock has it; empty for other files, which no
-    lock can name.
-    """
+    """Return the path of a file of the project as a lock has it; empty for any other file."""
     relative = os.path.relpath(path.resolve(), root.resolve())
     return "" if relative.startswith("..") else Path(relative).as_posix()

@@ -5,7 +5,7 @@ top.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,13 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
 from builder.lock.basepython import has_base_python, take_base_python
-from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
+from builder.lock.record import TIME
 from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.sourcerecords import pinned_repositories
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.lock.spec import Environment
+from builder.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.progress import working
 from builder.redact import redact
 
@@ -36,13 +37,8 @@ class Cutoffs:
 
     @property
     def text(self) -> str:
-        """The date of the conda packages as the lock's metadata has it."""
+        """The date of the conda packages as the lock records it."""
         return self.conda.strftime(TIME) if self.conda else ""
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What the lock records of the dates."""
-        return {SOLVED_BEFORE: self.text} if self.conda else {}
 
     @classmethod
     def of(cls, recipe: Recipe, exclude_newer: str | None) -> Cutoffs:
@@ -54,10 +50,8 @@ class Cutoffs:
         override = cutoff(exclude_newer, "--exclude-newer")
         if override:
             return cls(override, override)
-        return cls(
-            cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
-            cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),
-        )
+        conda = cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda")
+        return cls(conda, cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"))
 
 
 def lock_target(request: LockRequest) -> Lock:
@@ -76,12 +70,9 @@ def lock_target(request: LockRequest) -> Lock:
     cutoffs = Cutoffs.of(recipe, request.exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(recipe, request.update, old_conda, old_pip)
-    to_solve = SolveRequest(
-        recipe, environment, request.settings, reporter=request.reporter, base=request.base
-    )
-    custom = inputs(recipe, environment)
-
-    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text, request.base):
+    to_solve = solve_request(request, environment)
+    record = LockRecord(inputs(recipe, environment), cutoffs.text)
+    if previous and not update_conda and _is_solved(previous, record, request.base):
         conda, found_in = old_conda, previous.channels
         request.reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
@@ -91,8 +82,13 @@ def lock_target(request: LockRequest) -> Lock:
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
+    return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, record)
 
-    return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, cutoffs.metadata)
+
+def solve_request(request: LockRequest, environment: Environment) -> SolveRequest:
+    """Return the request to solve an environment of the target, without dates and earlier lock."""
+    settings, reporter = request.settings, request.reporter
+    return SolveRequest(request.recipe, environment, settings, reporter=reporter, base=request.base)
 
 
 def finish_lock(
@@ -100,35 +96,32 @@ def finish_lock(
     packages: Iterable[LockedPackage],
     found_in: Iterable[str],
     source: Path,
-    metadata: Mapping[str, str],
+    record: LockRecord,
 ) -> Lock:
-    """Return the lock of solved or imported packages, with a record of what it was made from.
+    """Return the lock of solved or imported packages, in the order of all locks.
 
     Args:
         request: the target and its base.
         packages: of the lock.
         found_in: the conda channels.
         source: the file that names the packages.
-        metadata: what the lock records in addition to its inputs.
+        record: with the inputs.
     """
     recipe = request.recipe
-    custom = inputs(recipe, recipe_environment(recipe))
     return Lock(
         packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
         channels=tuple(redact(channel) for channel in found_in),
         sources=(os.path.relpath(source, recipe.lock_path.parent),),
-        content_hash={recipe.platform: content_hash(custom)},
-        custom={**custom, **metadata},
+        content_hash={recipe.platform: content_hash(record.inputs)},
+        record=record,
         base=request.base,
     )
 
 
 def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
-    """Return the request with repositories at the commits of an earlier lock, except for packages
-    to update.
-    """
-    asked = previous.custom.get("builder.sources-asked", "[]") if previous else "[]"
+    """Return the request with repositories at earlier commits, except for packages to update."""
+    asked = previous.record.inputs.get("sources-asked", "[]") if previous else "[]"
     environment = request.environment
     sources = pinned_repositories(environment.sources, asked, request.previous, request.update)
     return replace(request, environment=replace(environment, sources=sources))
@@ -144,8 +137,7 @@ def _of_managers(
 
 
 def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
-    """Check an environment file, its conda specs and the dates of a target, without network and
-    solver.
+    """Check environment file, conda specs and dates of a target, without network and solver.
 
     Raises:
         ConfigError: the file or a date is wrong, or the file names no channels.
@@ -161,27 +153,23 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
-        raise ConfigError(
-            f"{environment.path}: names no channels", "add the line channels: [conda-forge]"
-        )
+        hint = "add the line channels: [conda-forge]"
+        raise ConfigError(f"{environment.path}: names no channels", hint)
     from builder.lock.conda import check_specs
 
     check_specs(environment)
 
 
-def _is_solved(
-    previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None
-) -> bool:
-    """Return whether an earlier lock has the conda packages for the same sources and the same
-    date.
-    """
-    if previous.custom.get(SOLVED_BEFORE, "") != date or not has_base_python(previous, base):
+def _is_solved(previous: Lock, now: LockRecord, base: LockedBase | None) -> bool:
+    """Return whether an earlier lock has the conda packages for the same sources and date."""
+    before = previous.record
+    if before.solved_before != now.solved_before or not has_base_python(previous, base):
         return False
-    return all(custom.get(key) == previous.custom.get(key) for key in CONDA_INPUTS)
+    return all(now.inputs.get(name) == before.inputs.get(name) for name in CONDA_INPUTS)
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """:func:`builder.lock.conda.solve_conda`, with progress and a note on the result."""
+    """Return the conda packages of an environment and their channels, with a note."""
     if request.base is not None and request.base.python is not None:
         return [take_base_python(request, request.base.python)], ()
     from builder.lock.conda import solve_conda
@@ -195,7 +183,7 @@ def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tu
 def solve_pip_packages(
     request: SolveRequest, conda: Sequence[LockedPackage], builder: WheelBuilder | None = None
 ) -> list[LockedPackage]:
-    """:func:`builder.lock.pip.solve_pip` if the environment asks for pip packages, with a note."""
+    """Return the pip packages if the environment asks for any, with a note."""
     if not request.environment.pip and not request.environment.sources:
         return []
     from builder.lock.pip import solve_pip
@@ -203,9 +191,7 @@ def solve_pip_packages(
     with working(request.reporter, "solving pip packages"):
         packages = solve_pip(request, conda, builder=builder)
     request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved")
-    own = [
-        package.name for package in packages if package.source and package.source.kind == "local"
-    ]
+    own = [p.name for p in packages if p.source and p.source.kind == "local"]
     if own and len(own) == len(packages) and not request.environment.lists_packages:
         request.reporter.warn(
             f"{', '.join(own)} names no dependencies: the image has its own code only. If it imports other "
@@ -221,9 +207,7 @@ def _split_update(
     conda: Sequence[LockedPackage],
     pip: Sequence[LockedPackage],
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names to update in the lock's own spelling: those of conda packages, and those of
-    pip packages.
-    """
+    """Return the conda packages and the pip packages to update, in the lock's spelling."""
     conda_names = {canonicalize_name(package.name): package.name for package in conda}
     pip_names = {canonicalize_name(package.name): package.name for package in pip}
     update_conda, update_pip = set(), set()

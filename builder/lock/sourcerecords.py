@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -17,10 +17,8 @@ from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource, canonical_json
 from builder.redact import redact, userinfo
 
-#: Key of the metadata: ``{normalised name: source}`` as JSON.
-SOURCES = "builder.sources"
 _SOURCES = TypeAdapter(dict[str, LockedSource])
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 #: A commit or tree: SHA-1, or SHA-256 in repositories of that format.
 GIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: A text without blanks, control characters and changes of direction.
@@ -30,24 +28,18 @@ GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
 
 
 def rendered_sources(packages: Iterable[LockedPackage]) -> str:
-    """Return the sources of packages as canonical JSON, without credentials; empty if there are
-    none.
-    """
+    """Return the sources of packages as canonical JSON, without credentials; empty if none."""
     found = {}
     for package in packages:
         if package.source is not None:
-            values = {key: value for key, value in asdict(package.source).items() if value}
-            found[canonicalize_name(package.name)] = {
-                **values,
-                "url": locked_url(package.source.url),
-            }
+            source = replace(package.source, url=locked_url(package.source.url))
+            values = {key: value for key, value in asdict(source).items() if value}
+            found[canonicalize_name(package.name)] = values
     return canonical_json(found).decode() if found else ""
 
 
 def locked_url(url: str) -> str:
-    """Return the URL of a source as a lock stores it: without credentials. ssh needs the user's
-    name (``git``).
-    """
+    """Return a source's URL without credentials; ssh needs the user's name (``git``)."""
     user = userinfo(url).removesuffix("@").partition(":")[0]
     if not url.startswith("ssh://") or not user:
         return redact(url)
@@ -60,8 +52,7 @@ def pinned_repositories(
     packages: Iterable[LockedPackage],
     update: Collection[str],
 ) -> tuple[SourceSpec, ...]:
-    """Return the sources with repositories at the commits of an earlier lock, except for packages
-    to update.
+    """Return the sources, with repositories at earlier commits except for packages to update.
 
     Args:
         sources: those of the environment file.
@@ -70,13 +61,8 @@ def pinned_repositories(
         update: names of packages that move.
     """
     before = set(json.loads(asked))
-    locked = {
-        (package.source.url, package.source.subdirectory): package.source.commit
-        for package in packages
-        if package.source is not None
-        and package.source.kind == "git"
-        and package.name not in update
-    }
+    stay = (package.source for package in packages if package.name not in update)
+    locked = {(s.url, s.subdirectory): s.commit for s in stay if s is not None and s.kind == "git"}
 
     def pinned(spec: SourceSpec) -> SourceSpec:
         commit = locked.get((locked_url(spec.url), spec.subdirectory), "")
@@ -92,12 +78,13 @@ def with_sources(
     """Return the packages, those that builder built with their sources."""
     if not sources:
         return tuple(packages)
-    return tuple(
-        replace(package, source=sources.get(canonicalize_name(package.name)))
-        if package.url.startswith(WHEELS)
-        else package
-        for package in packages
-    )
+
+    def with_source(package: LockedPackage) -> LockedPackage:
+        if not package.url.startswith(WHEELS):
+            return package
+        return replace(package, source=sources.get(canonicalize_name(package.name)))
+
+    return tuple(map(with_source, packages))
 
 
 def parse_sources(text: str) -> dict[str, LockedSource]:
@@ -119,7 +106,7 @@ def parse_sources(text: str) -> dict[str, LockedSource]:
 
 
 def _problem(source: LockedSource) -> str:
-    """Return what is wrong with a source; empty if nothing is."""
+    """Return the first problem of a source; empty if it has none."""
     if not TEXT.fullmatch(source.url):
         return "url is missing, or has a blank or a control character"
     try:
@@ -130,24 +117,27 @@ def _problem(source: LockedSource) -> str:
         return "subdirectory leads out of the source"
     if not TEXT.fullmatch(source.build + source.describe or "none"):
         return "build or describe has a blank or a control character"
-    if source.kind == "git":
-        if not source.url.startswith(GIT_URLS):
-            return "url is not that of a git repository"
-        both = GIT_HASH.fullmatch(source.commit) and GIT_HASH.fullmatch(source.tree)
-        return "" if both else "commit or tree is not a hash of git"
-    if source.kind == "local":
-        if not is_inside(source.url):
-            return "url is not a path inside the project"
-        return "" if _SHA256.fullmatch(source.tree) else "tree is not 64 hex digits"
-    if not source.url.startswith(_WEB) and ("://" in source.url or not is_inside(source.url)):
-        return "url is neither on the web nor a path inside the project"
-    return "" if _SHA256.fullmatch(source.sha256) else "sha256 is not 64 hex digits"
+    return next((text for is_wrong, text in _checks(source) if is_wrong), "")
+
+
+def _checks(source: LockedSource) -> Iterator[tuple[bool, str]]:
+    """Yield, for each rule of a source's kind, whether it is broken and the problem."""
+    url, tree = source.url, source.tree
+    match source.kind:
+        case "git":
+            yield not url.startswith(GIT_URLS), "url is not that of a git repository"
+            is_git = GIT_HASH.fullmatch(source.commit) and GIT_HASH.fullmatch(tree)
+            yield not is_git, "commit or tree is not a hash of git"
+        case "local":
+            yield not is_inside(url), "url is not a path inside the project"
+            yield not SHA256.fullmatch(tree), "tree is not 64 hex digits"
+        case _:
+            is_known = url.startswith(_WEB) or ("://" not in url and is_inside(url))
+            yield not is_known, "url is neither on the web nor a path inside the project"
+            yield not SHA256.fullmatch(source.sha256), "sha256 is not 64 hex digits"
 
 
 def is_inside(path: str) -> bool:
     """Return whether a path with ``/`` is relative and stays in its folder."""
-    return (
-        not path.startswith(("/", "~", "-"))
-        and "\\" not in path
-        and ".." not in PurePosixPath(path).parts
-    )
+    leads_out = "\\" in path or ".." in PurePosixPath(path).parts
+    return not leads_out and not path.startswith(("/", "~", "-"))

@@ -19,6 +19,7 @@ which is built too. If they have no wheels themselves, they become stubs first.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import zipfile
@@ -42,20 +43,23 @@ from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists, find_wheels
 from builder.lock.sourcespec import SpecContext, read_named
 from builder.lock.spec import SourceSpec
-from builder.lock.stubs import write_stub
 from builder.lock.uv import NoWheels
+from builder.lock.wheels import PUBLISHED_AGAIN
 from builder.model import WHEELS, LockedPackage
 from builder.redact import redact
+
+log = logging.getLogger(__name__)
 
 #: How often uv solves. Each package without a wheel takes two rounds.
 MAX_ROUNDS = 50
 
-#: uv's words on a package that another one requires by a URL: it is in git, or the environment has another.
+#: uv's words on a package that another one requires by a URL: it is in git, or the environment has
+#: another.
 _OTHER_URL = re.compile(r"(?:conflicting URLs for package|Failed to download and build) `([\w.-]+)")
 #: The packages of uv's solution, as its pylock.toml has them.
 Solved = list[dict[str, Any]]
-#: Runs uv with further requirements and constraints, and with the solver's links and overrides. Raises
-#: NoWheels for packages that have no wheel, else SolveError.
+#: Runs uv with further requirements and constraints, and with the solver's links and overrides.
+#: Raises NoWheels for packages that have no wheel, else SolveError.
 Solve = Callable[[Sequence[str], Sequence[str]], Solved]
 
 
@@ -149,32 +153,27 @@ class SourceSolver:
             return self._direct[name]
         own = [wheel.path for wheel in self.wheels.values() if wheel.locked.kind == "local"]
         for text in chain.from_iterable(map(_requirements, own)):
-            if (
-                "git+" in text
-                and canonicalize_name((requirement := Requirement(text)).name) == name
-            ):
-                root = self.request.recipe.root
-                spec = read_named(
-                    requirement, text, SpecContext(str(self.request.environment.path), root, root)
-                )
+            if "git+" not in text:
+                continue
+            requirement, root = Requirement(text), self.request.recipe.root
+            if canonicalize_name(requirement.name) == name:
+                context = SpecContext(str(self.request.environment.path), root, root)
+                spec = read_named(requirement, text, context)
                 assert isinstance(spec, SourceSpec)
-                # without the place: the URL gets no values of variables
+                # without FILE:LINE, so that the URL gets no values of variables
                 self._add_direct(replace(spec, where=""), self.conda)
                 break
         return self._direct.get(name)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
-        """Add stubs that uv did not ask for; returns whether there are new ones.
+        """Add stubs that uv did not ask for, and return whether there are new ones.
 
         A package that is built although it has wheels gets stubs of all its versions. If a built
         wheel needs another package that has no wheel, uv takes the stub of an older version
         instead, which needs nothing. So uv has to solve with the built version.
         """
-        chosen = [
-            canonicalize_name(package["name"])
-            for package in solved
-            if self._has_to_be_built(package)
-        ]
+        to_build = filter(self._has_to_be_built, solved)
+        chosen = [canonicalize_name(package["name"]) for package in to_build]
         if self._add_stubs([name for name in chosen if name not in self._sdists]):
             return True
         for name in chosen:
@@ -209,14 +208,11 @@ class SourceSolver:
     def _add_direct(self, spec: SourceSpec, packages: Sequence[LockedPackage]) -> None:
         wheel = self._built(spec, packages)
         if wheel.name in self._direct:
-            raise ConfigError(
-                f"{spec.where}: {wheel.name} is named twice, by two sources",
-                "remove one of the lines",
-            )
+            problem = f"{spec.where}: {wheel.name} is named twice, by two sources"
+            raise ConfigError(problem, "remove one of the lines")
         extras = f"[{','.join(spec.extras)}]" if spec.extras else ""
-        self._direct[wheel.name] = (
-            f"{wheel.name}{extras} @ {self._place(wheel, self.folder / 'direct')}"
-        )
+        url = self._place(wheel, self.folder / "direct")
+        self._direct[wheel.name] = f"{wheel.name}{extras} @ {url}"
 
     @property
     def _python(self) -> str:
@@ -226,12 +222,13 @@ class SourceSolver:
     # packages of an index
 
     def _add_stubs(self, names: Sequence[str]) -> bool:
-        """Add the stubs of packages without a wheel; returns whether there are new ones."""
+        """Add the stubs of packages without a wheel, and return whether there are new ones."""
         never = self.request.environment.only_binary
         if self.builder is None or ":all:" in never:
             return False
         before = len(self._stubs)
         for name in set(names).difference(never):
+            log.info("%s is built from one of its source distributions", name)
             for version in self._known_sdists(name):
                 write_stub(self.links, name, str(version))
                 self._stubs.add((name, version))
@@ -247,21 +244,15 @@ class SourceSolver:
     def _build_chosen(
         self, solved: Solved, locked: Callable[[Solved], list[LockedPackage]]
     ) -> bool:
-        """Build what a solution still lacks: isolated builds first; returns whether something was
-        built.
-        """
-        chosen = [package for package in solved if self._has_to_be_built(package)]
-        isolated = [
-            package for package in chosen if not self._settings(package["name"]).no_isolation
-        ]
+        """Build the packages of a solution, isolated ones first; return whether there were any."""
+        chosen = list(filter(self._has_to_be_built, solved))
+        isolated = [found for found in chosen if not self._settings(found["name"]).no_isolation]
         for package in isolated:
             self._build_sdist(package, self.conda)
         if isolated:
             return True
         missing = {canonicalize_name(package["name"]) for package in chosen}
-        others = [
-            package for package in solved if canonicalize_name(package["name"]) not in missing
-        ]
+        others = [found for found in solved if canonicalize_name(found["name"]) not in missing]
         image = [*self.conda, *locked(others)]
         for package in chosen:
             self._build_sdist(package, image)
@@ -271,8 +262,7 @@ class SourceSolver:
         return bool(chosen or deferred)
 
     def _build_again(self, solved: Sequence[LockedPackage]) -> bool:
-        """Repeat builds that saw packages of the image which the solution has in other versions
-        now.
+        """Repeat builds that saw packages of which the solution has other versions now.
 
         Returns whether there is a new wheel. Packages that came later, such as those that the wheel
         itself needs, do not matter.
@@ -322,35 +312,26 @@ class SourceSolver:
             e.hint = "; ".join(filter(None, (self._newer_wheel(name, version), e.hint)))
             raise
         if Version(wheel.version) != version:
-            raise WheelError(
-                f"the source distribution {sdist.filename} builds version {wheel.version}",
-                f"exclude it: {name}!={version}",
-            )
+            problem = f"the source distribution {sdist.filename} builds version {wheel.version}"
+            raise WheelError(problem, f"exclude it: {name}!={version}")
         self._put(wheel, version)
 
     def _newer_wheel(self, name: str, version: Version) -> str:
-        """Return the hint for a version that only older Pythons have wheels of; empty if that is
-        not so.
-        """
-        found = find_wheels(name, self.request, self._python, self.indexes)
+        """Return the hint for a version with wheels for older Pythons only; empty otherwise."""
+        python = self._python
+        found = find_wheels(name, self.request, python, self.indexes)
         newer = [v for v in found if v > version and not v.is_prerelease]
         if version in found or not newer:
             return ""
-        return (
-            f"{name} {version} has no wheel for Python {self._python}: write {name}>={min(newer)}"
-        )
+        return f"{name} {version} has no wheel for Python {python}: write {name}>={min(newer)}"
 
     def _check_hash(self, name: str, sdist: Sdist) -> None:
-        """Raise SolveError if the requirement names hashes (``--hash``), and not that of its
-        source.
-        """
+        """Raise SolveError if the requirement names hashes (``--hash``), and not the source's."""
         spec = next((s for s in self.request.environment.pip if s.name == name and s.hashes), None)
         if spec is not None and f"sha256:{sdist.sha256}" not in spec.hashes:
             found = f"sha256:{sdist.sha256}" if sdist.sha256 else "no sha256 on its index"
-            raise SolveError(
-                f"{spec.where}: {sdist.filename} has {found}, and the requirement names others",
-                "check where the file comes from; if it was published again, update the hashes",
-            )
+            problem = f"{sdist.filename} has {found}, and the requirement names others"
+            raise SolveError(f"{spec.where}: {problem}", PUBLISHED_AGAIN)
 
     def _put(self, wheel: BuiltWheel, version: Version) -> None:
         """Put a wheel where uv finds it, in place of its stub."""
@@ -367,21 +348,17 @@ class SourceSolver:
 
     def _built(self, spec: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
         if self.builder is None:
-            raise SolveError(
-                f"{spec.where}: {redact(spec.text)} has to be built from its source",
-                "lock with builder lock, which builds wheels",
-            )
-        previous = next(
-            (p for p in self.request.previous if p.name == spec.name and p.source), None
-        )
-        wheel = self.builder.build(spec, packages, previous)
+            problem = f"{spec.where}: {redact(spec.text)} has to be built from its source"
+            raise SolveError(problem, "lock with builder lock, which builds wheels")
+        before = (p for p in self.request.previous if p.name == spec.name and p.source)
+        wheel = self.builder.build(spec, packages, next(before, None))
         self.wheels[wheel.name] = wheel
         if self._settings(wheel.name).no_isolation:
             self._images[wheel.name] = (spec, packages)
         return wheel
 
     def _place(self, wheel: BuiltWheel, folder: Path) -> str:
-        """Put a wheel into a folder, under its own name; returns the URL of the file."""
+        """Put a wheel into a folder, under its own name, and return the URL of the file."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / wheel.filename
         shutil.copyfile(wheel.path, target)
@@ -391,27 +368,38 @@ class SourceSolver:
         return self.request.recipe.pip.build.get(canonicalize_name(name), WheelBuild())
 
     def _check_settings(self) -> None:
-        unknown = sorted(set(self.request.recipe.pip.build) - set(self.wheels))
+        recipe = self.request.recipe
+        unknown = ", ".join(sorted(set(recipe.pip.build) - set(self.wheels)))
         if unknown:
             raise ConfigError(
-                f"{self.request.recipe.source}: pip.build: {', '.join(unknown)}: no package of this name is "
-                "installed by pip",
+                f"{recipe.source}: pip.build: {unknown}: no package of this name is installed by pip",
                 f"packages that were built: {', '.join(sorted(self.wheels)) or 'none'}",
             )
 
 
 def _requirements(wheel: Path) -> list[str]:
-    """Return what the metadata of a wheel requires."""
+    """Return the requirements in the metadata of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
-        folder = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return (
-            PathDistribution(zipfile.Path(archive, folder.removesuffix("METADATA"))).requires or []
-        )
+        file = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        folder = zipfile.Path(archive, file.removesuffix("METADATA"))
+        return PathDistribution(folder).requires or []
 
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
     """Return a wheel that was built, as a package of a lock."""
     url = WHEELS + quote(wheel.filename, safe="+!")
-    return LockedPackage(
-        wheel.name, wheel.version, "pip", platform, url, wheel.sha256, source=wheel.locked
-    )
+    name, version, sha256 = wheel.name, wheel.version, wheel.sha256
+    return LockedPackage(name, version, "pip", platform, url, sha256, source=wheel.locked)
+
+
+def write_stub(folder: Path, name: str, version: str) -> Path:
+    """Write a wheel with metadata only and without dependencies, and return its path."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-py3-none-any.whl"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    tags = "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", metadata)
+        wheel.writestr(f"{stem}.dist-info/WHEEL", tags)
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return path

@@ -1,11 +1,10 @@
-"""Reads requirements of pip that name a source: git repositories, archives, and folders of the
-project.
-"""
+"""Reads requirements of pip that name a source: a git repository, an archive or a folder."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -31,12 +30,16 @@ ARCHIVES = (".tar.gz", ".tgz", ".zip")
 #: A folder with one of these is a Python project.
 PROJECT_FILES = ("pyproject.toml", "setup.py")
 _TRANSPORTS = ("https", "http", "ssh", "git", "file")
-#: What names no package of an index: a path, or a URL.
+#: The beginning of a requirement that names no package of an index, but a path or a URL.
 _LOCATION = re.compile(r"\.{1,2}([/\[\s;#]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")
 _EXTRAS = re.compile(r"(.*?[^\s\[\]])\s*\[([\w.,\s-]*)\]")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(r"([0-9a-f]{64})?")
 #: Git takes a revision that begins with a hyphen for an option.
 _REVISION = re.compile(r"[A-Za-z0-9_.@{][^\s\x00-\x1f\x7f~^:?*\[\\]*")
+
+_OUTSIDE_HINT = (
+    "copy it into the project, or name its repository: git+https://... or git+file://..."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,16 @@ class SpecContext:
     folder: Path
     """The folder of the environment file, to which paths are relative, as for pip run by conda."""
     root: Path
-    """The project folder: what is outside of it is not locked."""
-    file_folder: Path | None = None
-    """The folder of the requirements file, where a path starts that leads to nothing from
-    ``folder``.
-    """
+    """The project folder: nothing outside of it is locked."""
+    chain: tuple[Path, ...] = ()
+    """The requirements files that lead to it, the outermost first. A path that leads to nothing
+    from ``folder`` starts at the folder of the last one."""
+    limits: bool = False
+    """Whether it is in a constraints file."""
+
+    def error(self, problem: str, hint: str) -> ConfigError:
+        """Return the error for the requirement, with file and line."""
+        return ConfigError(f"{self.where}: {problem}", hint)
 
 
 def names_source(text: str) -> bool:
@@ -60,12 +68,12 @@ def names_source(text: str) -> bool:
     return _LOCATION.match(text) is not None
 
 
-def read_location(text: str, place: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
+def read_location(text: str, context: SpecContext, *, editable: bool = False) -> SourceSpec | Spec:
     """Read a requirement without a name, such as ``./pkg[extra]`` or ``git+https://...``.
 
     Args:
         text: without comment and options.
-        place: where it is written.
+        context: where it is written.
         editable: whether it follows ``-e``.
 
     Returns:
@@ -78,11 +86,9 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
     location, _, marker = (part.strip() for part in re.sub(r"\s+;", " ;", text).partition(" ;"))
     extras: tuple[str, ...] = ()
     if found := _EXTRAS.fullmatch(location):
-        location = found[1]
-        extras = tuple(
-            sorted({canonicalize_name(w.strip()) for w in found[2].split(",") if w.strip()})
-        )
-    written = _Written(None, location, extras, marker, editable, text, place)
+        location, names = found.groups()
+        extras = _sorted_names(filter(None, map(str.strip, names.split(","))))
+    written = _Written(None, location, extras, marker, editable, text, context)
     if " " in location:
         raise written.error("has a blank", "write %20 for a blank in a URL or path")
     try:
@@ -92,12 +98,12 @@ def read_location(text: str, place: SpecContext, *, editable: bool = False) -> S
     return written.read()
 
 
-def read_named(requirement: Requirement, text: str, place: SpecContext) -> SourceSpec | Spec:
+def read_named(requirement: Requirement, text: str, context: SpecContext) -> SourceSpec | Spec:
     """Read ``NAME[EXTRA] @ URL; MARKER``. Returns and raises as :func:`read_location`."""
     name = canonicalize_name(requirement.name)
     extras = tuple(sorted(requirement.extras))
     marker = str(requirement.marker or "")
-    return _Written(name, requirement.url or "", extras, marker, False, text, place).read()
+    return _Written(name, requirement.url or "", extras, marker, False, text, context).read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,10 @@ class _Written:
     marker: str
     editable: bool
     text: str
-    place: SpecContext
+    context: SpecContext
 
     def error(self, problem: str, hint: str) -> ConfigError:
-        return ConfigError(f"{self.place.where}: {redact(self.text)} {problem}", hint)
+        return self.context.error(f"{redact(self.text)} {problem}", hint)
 
     def read(self) -> SourceSpec | Spec:
         location, _, fragment = self.location.partition("#")
@@ -122,43 +128,33 @@ class _Written:
                 return self._git(location.removeprefix("git+"), fragment)
             if location.startswith(("http://", "https://")):
                 return self._archive(location, fragment)
-            if location.startswith("git@") or (
-                "://" in location and not location.startswith("file:")
-            ):
+            is_url = "://" in location and not location.startswith("file:")
+            if is_url or location.startswith("git@"):
                 hint = "write git+https://HOST/PATH, git+ssh://git@HOST/PATH or https://"
                 raise self.error("is a URL that pip does not know", hint)
             return self._local(location, fragment)
-        except (
-            ValueError
-        ) as e:  # of urllib: brackets that are no IPv6 address; of the system: a null character
-            raise self.error(
-                f"is not a valid URL or path: {redact(str(e))}", "correct it"
-            ) from None
+        # of urllib: brackets that are no IPv6 address; of the system: a null character
+        except ValueError as e:
+            problem = f"is not a valid URL or path: {redact(str(e))}"
+            raise self.error(problem, "correct it") from None
 
     def _git(self, url: str, fragment: str) -> SourceSpec:
         transport, sep, rest = url.partition("://")
         if not sep or transport not in _TRANSPORTS:
             known = ", ".join(f"git+{name}://" for name in _TRANSPORTS)
             raise self.error("is no URL of git that pip knows", f"write one of {known}")
-        at = rest.rfind("@")  # before the path it belongs to the user and password
-        slash = rest.find("/", at if at > 0 and "/" not in rest[:at] else 0)
-        host, path = (rest[:slash], rest[slash:]) if slash >= 0 else (rest, "")
+        host, _, path = rest.partition("/")  # an @ before the path belongs to user and password
         revision = ""
         if "@" in path:
             path, _, revision = path.rpartition("@")
             revision = unquote(revision)
             if not _REVISION.fullmatch(revision) or ".." in revision:
-                raise self.error(
-                    "names no branch, tag or commit after @", "write @BRANCH, @TAG or @COMMIT"
-                )
+                hint = "write @BRANCH, @TAG or @COMMIT"
+                raise self.error("names no branch, tag or commit after @", hint)
         urlsplit(f"{transport}://{host}")  # raises ValueError
-        if (
-            not path.strip("/")
-            or path.startswith("-")
-            or (transport != "file" and host.startswith("-"))
-        ):
+        if not path.strip("/") or (transport != "file" and host.startswith("-")):
             raise self.error("names no repository", "write git+https://HOST/OWNER/NAME.git@TAG")
-        return self._source("git", f"{transport}://{host}{path}", fragment, revision)
+        return self._source("git", f"{transport}://{host}/{path}", fragment, revision)
 
     def _archive(self, url: str, fragment: str) -> SourceSpec | Spec:
         filename = unquote(urlsplit(url).path).rpartition("/")[2]
@@ -168,21 +164,21 @@ class _Written:
             return self._source("archive", url, fragment)
         raise self.error(
             "is not the URL of a wheel or an archive",
-            f"a git repository is written as git+{redact(url)}; archives end with {', '.join(ARCHIVES)}",
+            f"a git repository is written as git+{redact(url)}; "
+            f"archives end with {', '.join(ARCHIVES)}",
         )
 
     def _local(self, location: str, fragment: str) -> SourceSpec:
         """Return a folder or archive of the project."""
-        path, place = self._path(location), self.place
-        if not (path.is_relative_to(place.root) and is_inside(path, place.root)):
+        path, root = self._path(location), self.context.root
+        if not (path.is_relative_to(root) and is_inside(path, root)):
             raise self.error(
-                f"is outside of the project {place.root}, and a lock names no folder of one machine",
-                wider_project(place.root, path, place.where)
-                or "copy it into the project, or name its repository: git+https://... or git+file://...",
+                f"is outside of the project {root}, and a lock names no folder of one machine",
+                wider_project(root, path, self.context.where) or _OUTSIDE_HINT,
             )
-        relative = path.relative_to(place.root).as_posix()
+        relative = path.relative_to(root).as_posix()
         if path.name.endswith(".whl"):
-            folder = os.path.relpath(path.parent, place.folder)
+            folder = os.path.relpath(path.parent, self.context.folder)
             hint = f"write NAME==VERSION, and above it the folder: --find-links {folder}"
             raise self.error("is a wheel on this machine", hint)
         if path.name.endswith(ARCHIVES) and path.is_file():
@@ -199,68 +195,78 @@ class _Written:
             raise self.error(f"names no wheel: {filename}", hint) from None
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         marker = f" ; {self.marker}" if self.marker else ""
-        return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.place.where)
+        return Spec(f"{name}{extras} @ {self.location}{marker}", name, self.context.where)
 
     def _source(self, kind: SourceKind, url: str, fragment: str, revision: str = "") -> SourceSpec:
-        """Return the source. The requirement's own name and extras win over those in the fragment
-        of its URL.
-        """
+        """Return the source. Its name and extras win over those in the fragment of its URL."""
         values = {key: value[-1] for key, value in parse_qs(fragment).items()}
-        egg = Requirement(values["egg"]) if "egg" in values else None
-        subdirectory = values.get("subdirectory", "").strip("/")
-        if ".." in PurePosixPath(subdirectory).parts or "\\" in subdirectory:
+        folder = values.get("subdirectory", "").strip("/")
+        subdirectory = PurePosixPath(folder).parts
+        if ".." in subdirectory or "\\" in folder:
             raise self.error("has a subdirectory with ..", "write #subdirectory=FOLDER")
         sha256 = values.get("sha256", "").lower()
-        if sha256 and not _SHA256.fullmatch(sha256):
+        if not _SHA256.fullmatch(sha256):
             raise self.error("has a sha256 that is not 64 hex digits", "write #sha256=HASH")
-        name = self.name or (canonicalize_name(egg.name) if egg else None)
+        name, extras = _egg(values.get("egg", ""))
         if kind == "archive":
             name = name or _sdist_name(unquote(urlsplit(url).path).rpartition("/")[2])
         return SourceSpec(
             kind,
-            name,
+            self.name or name,
             url,
             revision,
-            str(PurePosixPath(subdirectory)) if subdirectory else "",
-            self.extras or tuple(sorted(map(canonicalize_name, egg.extras if egg else ()))),
+            "/".join(subdirectory),
+            self.extras or extras,
             self.marker,
             self.editable,
             "" if kind == "git" else sha256,  # a repository is pinned by its commit
-            self.place.where,
+            self.context.where,
             self.text,
         )
 
     def _path(self, text: str) -> Path:
         """Return the path of a local requirement, absolute and without ``..``."""
-        place = self.place
         if text.startswith("file:"):
             split = urlsplit(text)
             if split.netloc not in ("", "localhost"):
                 hint = "write a path: ./NAME, or file:///PATH with 3 slashes"
                 raise self.error("names another host", hint)
             text = unquote(split.path)
-        folders = [place.folder, place.file_folder] if place.file_folder else [place.folder]
-        found = [
-            Path(os.path.normpath(folder.absolute() / expand_home(text))) for folder in folders
-        ]
+        path = expand_home(text)
+        folders = [self.context.folder, *(file.parent for file in self.context.chain[-1:])]
+        found = [Path(os.path.normpath(folder.absolute() / path)) for folder in folders]
         return next((path for path in found if path.is_file() or is_project(path)), found[0])
 
     def _check_project(self, path: Path) -> None:
-        place = self.place
+        folder, root = self.context.folder, self.context.root
         if not path.exists():
-            raise self.error(
-                f"does not exist: {path}", f"correct the path; it is relative to {place.folder}"
-            )
+            hint = f"correct the path; it is relative to {folder}"
+            raise self.error(f"does not exist: {path}", hint)
         if not path.is_dir():
             hint = f"name a folder, a wheel or an archive ({', '.join(ARCHIVES)})"
             raise self.error(f"is neither: {path}", hint)
         if is_project(path):
             return
-        hint = "name the folder with pyproject.toml; code without one is copied by files: in the recipe"
-        if is_project(place.root):
-            upward = os.path.relpath(place.root, place.folder)
-            hint = f"paths are relative to {place.folder}: for the project write '- {upward}'"
+        hint = (
+            "name the folder with pyproject.toml; "
+            "code without one is copied by files: in the recipe"
+        )
+        if is_project(root):
+            upward = os.path.relpath(root, folder)
+            hint = f"paths are relative to {folder}: for the project write '- {upward}'"
         raise self.error(f"has neither pyproject.toml nor setup.py: {path}", hint)
+
+
+def _sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({canonicalize_name(name) for name in names}))
+
+
+def _egg(text: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return name and extras of ``NAME[EXTRA]``."""
+    if not text:
+        return None, ()
+    egg = Requirement(text)
+    return canonicalize_name(egg.name), _sorted_names(egg.extras)
 
 
 def _sdist_name(filename: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What an environment file asks for, whatever the format of the file."""
+"""The content of an environment file, the same for all formats of the file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ class Spec:
     text: str
     """As written, with single spaces and without comment."""
     name: str
-    """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
+    """The package's name: conda's in lower case, pip's normalised (PEP 503)."""
     where: str
     """``FILE:LINE``."""
     hashes: tuple[str, ...] = ()
-    """``ALGORITHM:HEX`` of each ``--hash``: the file that is locked has to have one of them. Empty:
-    any.
-    """
+    """``ALGORITHM:HEX`` of each ``--hash``: the locked file has one of them. Empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class SourceSpec:
 
     kind: SourceKind
     name: str | None
-    """Normalised as PEP 503 says; None: not known before the wheel is built (``-e .``)."""
+    """Normalised (PEP 503); None: not known before the wheel is built (``-e .``)."""
     url: str
     """Without ``git+`` and revision; as written otherwise, so it may contain credentials and
     ``$VARIABLES``. That of a folder or file of the project is its path, as in
@@ -60,36 +58,23 @@ class SourceSpec:
             revision.
         """
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
-        name = f"{self.name}{extras} @ " if self.name else ""
-        url = self.url if self.kind != "git" else f"git+{self.url}"
-        if "://" not in url:
-            url = url if url == "." else f"./{url}"
-        fragment = [f"subdirectory={self.subdirectory}"] if self.subdirectory else []
-        fragment += [f"sha256={self.sha256}"] if self.sha256 else []
-        return "".join(
-            (
-                name,
-                redact(url),
-                f"@{self.revision}" if self.revision else "",
-                f"#{'&'.join(fragment)}" if fragment else "",
-                extras if not name else "",
-                f" ; {self.marker}" if self.marker else "",
-            )
-        )
+        url = f"git+{self.url}" if self.kind == "git" else self.url
+        if "://" not in url and url != ".":
+            url = f"./{url}"
+        values = {"subdirectory": self.subdirectory, "sha256": self.sha256}
+        fragment = "&".join(f"{key}={value}" for key, value in values.items() if value)
+        text = redact(url)
+        text += f"@{self.revision}" if self.revision else ""
+        text += f"#{fragment}" if fragment else ""
+        text = f"{self.name}{extras} @ {text}" if self.name else text + extras
+        return f"{text} ; {self.marker}" if self.marker else text
 
 
 def spec_of(name: str, locked: LockedSource) -> SourceSpec:
-    """Return the requirement that :func:`builder.sources.open_source` opens for a source of a
-    lock.
-    """
+    """Return the requirement that :func:`builder.sources.open_source` opens for a locked source."""
+    origin = (locked.url, locked.commit, locked.subdirectory)
     return SourceSpec(
-        locked.kind,
-        name,
-        locked.url,
-        locked.commit,
-        locked.subdirectory,
-        sha256=locked.sha256,
-        text=f"{name} @ {locked.url}",
+        locked.kind, name, *origin, sha256=locked.sha256, text=f"{name} @ {locked.url}"
     )
 
 
@@ -110,13 +95,11 @@ class Environment:
     find_links: tuple[str, ...] = ()
     """URLs, or folders as written, relative to the folder of the environment file."""
     sources: tuple[SourceSpec, ...] = ()
-    """What of the pip section has to be built first; not in ``pip``."""
+    """The entries of the pip section that have to be built first; not in ``pip``."""
     constraints: tuple[Spec, ...] = ()
     """The entries of files that the pip section names with ``-c``."""
     no_binary: tuple[str, ...] = ()
-    """Normalised names of packages whose wheels are built from their sdists; ``:all:`` means every
-    one.
-    """
+    """Normalised names of packages whose wheels are built from their sdists; or ``:all:``."""
     only_binary: tuple[str, ...] = ()
     """Names of packages that are never built, or ``:all:``."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -124,7 +107,7 @@ class Environment:
 
     @property
     def lists_packages(self) -> bool:
-        """Whether the file lists a package besides Python, pip and sources."""
+        """True if the file lists a package besides Python, pip and sources."""
         return bool(self.pip) or any(spec.name not in ("python", "pip") for spec in self.conda)
 
     @property

@@ -1,4 +1,4 @@
-"""TOML files of other tools. Their values may have any type; what has the wrong one is ignored."""
+"""TOML files of other tools. Values of a wrong type are ignored."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class TomlFile:
     data: dict[str, Any]
 
     def where(self, value: str) -> str:
-        """Return ``FILE:LINE`` of the first line with a text in quotation marks; without it the
-        file.
-        """
+        """Return ``FILE:LINE`` of the first line with a quoted text or key; else the file."""
         quoted = (json.dumps(value), f"'{value}'", f"{value} =", f"[{value}]")
         for number, line in enumerate(self.text.splitlines(), 1):
             if any(text in line for text in quoted):

@@ -17,8 +17,7 @@ from builder.redact import redact
 
 
 def url_variables(recipe: Recipe) -> UrlVariables:
-    """Return the variables that URLs of the target's lock may contain: those of recipe, environment
-    file and pip's configuration.
+    """Return the variables that URLs of the lock may contain, from recipe, environment and pip.
 
     Raises:
         ConfigError: the environment file is wrong.
@@ -50,8 +49,7 @@ def public(url: str) -> str:
 
 
 def unexpanded(text: str, urls: Iterable[str]) -> str:
-    """Return the reverse of :func:`builder.net.urlvariables.expanded` for a text that a solver
-    returned or printed.
+    """Return a solver's text with the names of variables in place of their values.
 
     Replaces the values of the variables in ``urls`` with ``${NAME}``, where a value is a user name,
     a password or a part of a path: values may be secret, and must not be in a lock or a message.

@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 #: The minor versions of glibc 2 for which uv has a manylinux platform.
 _UV_GLIBC = (17, 28, *range(31, 41))
-#: uv's settings for network access. All others are ignored: pip's configuration and the recipe decide what to
-#: install.
+#: uv's settings for network access. All others are ignored: pip's configuration and the recipe
+#: decide what to install.
 _UV_SETTINGS = re.compile(
     r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
 )
-_TIME_LIMIT_S = 900
+_LIMIT_S = 900
 #: Words of uv's messages, by the kind of problem.
 _NETWORK_ERROR = re.compile(
     r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
@@ -65,21 +65,20 @@ def run_uv(
         FetchError: an index cannot be read, or uv takes longer than 15 minutes.
     """
     path = request.environment.path
+    command, env = _command(request, python), _environment(work / "bin")
     try:
         done = subprocess.run(
-            _command(request, python),
+            command,
             cwd=work,
-            env=_environment(work / "bin"),
+            env=env,
             capture_output=True,
             text=True,
-            timeout=_TIME_LIMIT_S,
+            timeout=_LIMIT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise FetchError(
-            f"{path}: uv found no solution within {_TIME_LIMIT_S} s",
-            "check the network and the indexes, then run again",
-        ) from None
+        problem = f"{path}: uv found no solution within {_LIMIT_S} s"
+        raise FetchError(problem, "check the network and the indexes, then run again") from None
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
         text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{work}/", "")
@@ -87,25 +86,12 @@ def run_uv(
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
-    command = [
-        uv_program(),
-        "pip",
-        "compile",
-        "requirements.in",
-        "--constraints",
-        "constraints.txt",
-    ]
-    command += ["--overrides", "overrides.txt"]
+    command = [uv_program(), "pip", "compile", "requirements.in"]
+    command += ["--constraints", "constraints.txt", "--overrides", "overrides.txt"]
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
     # besides uv.toml uv reads no configuration: neither the user's, nor one of a folder above
-    command += [
-        "--no-config",
-        "--config-file",
-        "uv.toml",
-        "--no-header",
-        "--no-annotate",
-        "--quiet",
-    ]
+    command += ["--no-config", "--config-file", "uv.toml"]
+    command += ["--no-header", "--no-annotate", "--quiet"]
     command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
     command += ["--python", sys.executable, "--no-python-downloads"]
     command += ["--python-version", python, "--python-platform", _platform(request)]
@@ -120,24 +106,23 @@ def _command(request: SolveRequest, python: str) -> list[str]:
 
 
 def _environment(programs: Path) -> dict[str, str]:
-    """This process's environment without uv's and builder's own settings, and with pip's
-    certificates.
+    """Return the environment without settings of uv and builder, and with pip's certificates.
 
     A program that fails stands for git: builder fetches repositories itself, and locks their
-        commits.
+    commits.
     """
     programs.mkdir()
     (programs / "git").symlink_to(shutil.which("false") or os.devnull)
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if (not name.startswith("UV_") or _UV_SETTINGS.match(name)) and not is_own(name)
-    }
-    cert = pip_configuration().cert
-    if cert:
+    env = {name: value for name, value in os.environ.items() if not _is_setting(name)}
+    if cert := pip_configuration().cert:
         env.setdefault("SSL_CERT_FILE", cert)
     env |= {"NO_COLOR": "1", "UV_NO_WRAP": "1", "PATH": f"{programs}:{env.get('PATH', os.defpath)}"}
     return env
+
+
+def _is_setting(name: str) -> bool:
+    """Return whether a variable may decide what uv does, or is builder's own."""
+    return is_own(name) or (name.startswith("UV_") and not _UV_SETTINGS.match(name))
 
 
 def uv_program() -> str:
@@ -151,15 +136,12 @@ def uv_program() -> str:
 
         return uv.find_uv_bin()
     except (ImportError, FileNotFoundError):
-        raise SolveError(
-            "uv is not installed", "install it beside builder: pip install 'uv>=0.7'"
-        ) from None
+        hint = "install it beside builder: pip install 'uv>=0.7'"
+        raise SolveError("uv is not installed", hint) from None
 
 
 def _platform(request: SolveRequest) -> str:
-    """uv's platform for the target: the newest manylinux of uv that is not newer than the target's
-    glibc.
-    """
+    """Return uv's platform for the target: its newest manylinux for the target's glibc."""
     glibc = max(glibc_minor(request.recipe), _UV_GLIBC[0])
     minor = max(minor for minor in _UV_GLIBC if minor <= glibc)
     return f"{ARCHITECTURES[request.recipe.platform]}-manylinux_2_{minor}"
@@ -168,14 +150,12 @@ def _platform(request: SolveRequest) -> str:
 def _explained(
     raw: str, request: SolveRequest, provided: Mapping[str, str], indexes: Indexes
 ) -> BuilderError:
-    """uv's error as one of builder's, with what the user can change."""
+    """Return uv's error as one of builder's, with what the user can change."""
     path, specs = request.environment.path, request.environment.pip
     text = re.sub(r"(?m)^\s*(error|cause):\s*", "", raw).strip()
     if _NETWORK_ERROR.search(text):
-        return FetchError(
-            f"{path}: pip packages: {text}",
-            "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only",
-        )
+        hint = "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only"
+        return FetchError(f"{path}: pip packages: {text}", hint)
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
     hint = pip_hint(text, provided, indexes, request.recipe)
@@ -185,15 +165,10 @@ def _explained(
 
 
 def names_without_wheel(text: str) -> list[str]:
-    """Return the normalised names of the packages of which uv found source distributions only, from
-    its message.
-    """
+    """Return the names of the packages of which uv found source distributions only."""
     sentences = _WHEELS_REQUIRED.findall(text)
-    found = [
-        *_UNUSABLE.findall(text),
-        *(name for part in sentences for name in re.findall(r"`(.+?)`", part)),
-    ]
-    return list(dict.fromkeys(canonicalize_name(name) for name in found))
+    found = [*_UNUSABLE.findall(text), *re.findall(r"`(.+?)`", " ".join(sentences))]
+    return list(dict.fromkeys(map(canonicalize_name, found)))
 
 
 class NoWheels(SolveError):

@@ -19,6 +19,10 @@ from builder.lock.urls import public, unexpanded
 from builder.model import FIND_LINKS, LockedPackage
 from builder.net.mirrors import public_url
 
+#: A wheel of a ``pylock.toml`` or ``uv.lock``.
+WheelFile = Mapping[str, Any]
+#: The hint for a file with another hash than its requirement.
+PUBLISHED_AGAIN = "check where the file comes from; if it was published again, update the hashes"
 #: Minor versions of glibc 2 with an older name of their manylinux platform.
 _LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
@@ -33,7 +37,7 @@ class WheelChooser:
         self._sources = sources
         self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
 
-    def locked(self, package: Mapping[str, Any]) -> LockedPackage:
+    def locked(self, package: WheelFile) -> LockedPackage:
         """Return the package with its best wheel: the one whose tag the target's Python prefers.
 
         Raises:
@@ -43,53 +47,40 @@ class WheelChooser:
         filename = _filename(wheel)
         sha256 = (wheel.get("hashes") or {}).get("sha256")
         if not sha256:
-            raise SolveError(
-                f"{filename}: its index has no sha256 for it",
-                "use another index, or a find-links folder",
-            )
+            hint = "use another index, or a find-links folder"
+            raise SolveError(f"{filename}: its index has no sha256 for it", hint)
         version = package.get("version") or str(parse_wheel_filename(filename)[1])
         url = self._public_url(wheel, filename)
         return LockedPackage(package["name"], version, "pip", self._recipe.platform, url, sha256)
 
-    def _best(self, package: Mapping[str, Any]) -> Mapping[str, Any]:
-        wheels: list[Mapping[str, Any]] = list(package.get("wheels") or ())
+    def _best(self, package: WheelFile) -> WheelFile:
+        wheels: list[WheelFile] = list(package.get("wheels") or ())
         if package.get("archive") is not None:
             wheels.append(package["archive"])
         wheels = self._with_named_hash(package["name"], wheels)
         best = best_wheel(wheels, self._ranks)
         if best is None:
+            name = f"{package['name']} {package.get('version', '')}"
             raise SolveError(
-                f"{package['name']} {package.get('version', '')}: no wheel for {self._recipe.platform}",
+                f"{name}: no wheel for {self._recipe.platform}",
                 "use another version, or build its wheel: add the package to pip: {build: ...} in the recipe",
             )
         return best
 
-    def _with_named_hash(
-        self, name: str, wheels: list[Mapping[str, Any]]
-    ) -> list[Mapping[str, Any]]:
-        """Return the wheels that have one of the hashes of the requirement (``--hash``); all if it
-        names none.
-        """
+    def _with_named_hash(self, name: str, wheels: list[WheelFile]) -> list[WheelFile]:
+        """Return the wheels with a hash of the requirement (``--hash``); all if it names none."""
         spec = self._hashes.get(name)
         if spec is None:
             return wheels
-        named = [value.split(":") for value in spec.hashes]
-        found = [
-            wheel
-            for wheel in wheels
-            if any((wheel.get("hashes") or {}).get(a) == h for a, h in named)
-        ]
+        named = {tuple(value.split(":")) for value in spec.hashes}
+        found = [wheel for wheel in wheels if named & (wheel.get("hashes") or {}).items()]
         if wheels and not found:
-            raise SolveError(
-                f"{spec.where}: no wheel of {name} has a hash that the requirement names",
-                "check where the file comes from; if it was published again, update the hashes",
-            )
+            problem = f"{spec.where}: no wheel of {name} has a hash that the requirement names"
+            raise SolveError(problem, PUBLISHED_AGAIN)
         return found
 
-    def _public_url(self, wheel: Mapping[str, Any], filename: str) -> str:
-        """Return the URL for the lock: public, without credentials and fragment; for a local file
-        one by name.
-        """
+    def _public_url(self, wheel: WheelFile, filename: str) -> str:
+        """Return the URL for the lock: public, without credentials; for a local file a name."""
         url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
         if not url.startswith(("http://", "https://")):
             url = FIND_LINKS + quote(filename, safe="+!")
@@ -97,9 +88,7 @@ class WheelChooser:
 
 
 def tag_ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
-    """Return the tags of wheels that the target's Python installs, each with its rank (0 is the
-    best).
-    """
+    """Return the ranks of the tags of wheels that the target's Python installs, 0 for the best."""
     return ranks_of(wheel_tags(recipe.platform, glibc_minor(recipe), python))
 
 
@@ -108,30 +97,23 @@ def ranks_of(tags: Sequence[Tag]) -> dict[Tag, int]:
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
 
 
-def best_wheel(
-    wheels: Sequence[Mapping[str, Any]], ranks: Mapping[Tag, int]
-) -> Mapping[str, Any] | None:
-    """Return the wheel that the target prefers, of a ``pylock.toml`` or ``uv.lock``; None if none
-    fits.
-    """
-    ranked = [
-        (rank, wheel) for wheel in wheels if (rank := _rank_of(_filename(wheel), ranks)) is not None
-    ]
-    return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
+def best_wheel(wheels: Sequence[WheelFile], ranks: Mapping[Tag, int]) -> WheelFile | None:
+    """Return the wheel that the target prefers; None if none fits."""
+    best = min(wheels, key=lambda wheel: _rank_of(wheel, ranks), default=None)
+    return None if best is None or _rank_of(best, ranks) == len(ranks) else best
 
 
-def _rank_of(filename: str, ranks: Mapping[Tag, int]) -> int | None:
+def _rank_of(wheel: WheelFile, ranks: Mapping[Tag, int]) -> int:
+    """Return the best rank of a wheel's tags; the number of ranks if the target accepts none."""
     try:
-        tags = parse_wheel_filename(filename)[3]
+        tags = parse_wheel_filename(_filename(wheel))[3]
     except InvalidWheelFilename:
-        return None
-    return min((ranks[tag] for tag in tags if tag in ranks), default=None)
+        return len(ranks)
+    return min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
 
 
 def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:
-    """Return the tags of wheels that a Python with glibc 2.``glibc`` installs on a platform, the
-    best first.
-    """
+    """Return the tags of wheels that a Python with glibc 2.``glibc`` installs, the best first."""
     major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
     platforms = list(_manylinux(glibc, ARCHITECTURES[platform]))
     interpreter = f"cp{major}{minor}"
@@ -159,15 +141,14 @@ def glibc_minor(recipe: Recipe) -> int:
     text = virtual_packages(recipe)["__glibc"]
     match = re.match(r"2\.(\d+)", text)
     if match is None:
-        raise ConfigError(
-            f"{recipe.source}: virtual_packages.__glibc: {text!r} is not a version of glibc 2",
-            'write it as "2.31"',
-        )
+        problem = f"virtual_packages.__glibc: {text!r} is not a version of glibc 2"
+        raise ConfigError(f"{recipe.source}: {problem}", 'write it as "2.31"')
     return int(match[1])
 
 
-def _filename(wheel: Mapping[str, Any]) -> str:
+def _filename(wheel: WheelFile) -> str:
     keys = ("name", "url", "path", "filename")
-    place = next((str(wheel[key]) for key in keys if wheel.get(key)), "")
-    path = place.partition("#")[0].partition("?")[0] if "://" in place else place
+    path = next((str(wheel[key]) for key in keys if wheel.get(key)), "")
+    if "://" in path:
+        path = path.partition("#")[0].partition("?")[0]
     return unquote(path).rsplit("/", 1)[-1]

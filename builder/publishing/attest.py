@@ -13,8 +13,14 @@ from urllib.parse import quote, urlsplit
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.lock.ospackages import OsPackage, os_packages
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource, canonical_json
+from builder.model import (
+    Lock,
+    LockedBase,
+    LockedPackage,
+    LockedSource,
+    OsPackage,
+    canonical_json,
+)
 from builder.redact import redact
 from builder.version import __version__
 
@@ -45,7 +51,7 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
     root = f"builder:{recipe.name}"
     serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
     components = [_component(p) for p in packages]
-    components += [_os_component(package) for package in os_packages(lock) or ()]
+    components += [_os_component(package) for package in lock.record.os_packages or ()]
     if base is not None:
         components.append(_base(base))
     value = {

@@ -1,1 +1,1 @@
-"""The start of a project: what a folder contains, and the recipe for it (``builder init``)."""
+"""The start of a project: the files of a folder, and a recipe for them (``builder init``)."""

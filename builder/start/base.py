@@ -18,12 +18,10 @@ _HUB = "https://registry-1.docker.io/v2/"
 
 
 def usual_base(settings: Settings) -> tuple[str, str]:
-    """Return a base for this machine, and why it is this one (for a message; empty for the usual
-    one).
+    """Return a base for this machine, and the reason for it (for a message; empty if usual).
 
     It is :data:`DOCKER_BASE`, because a recipe is shared, and that image needs no tool and no root.
-    :data:`DEBIAN_BASE` takes its place when the registry does not answer, and this machine can make
-    it.
+    It is :data:`DEBIAN_BASE` if the registry does not answer and this machine can make that base.
     """
     problem = ""
     if settings.offline:
@@ -44,5 +42,5 @@ def can_make_debian() -> bool:
 
 
 def this_platform() -> str:
-    """Return the platform of this machine, where it is not the usual one; else empty."""
+    """Return the platform of this machine if it is not the usual one; else empty."""
     return "linux-aarch64" if platform.machine() in ("aarch64", "arm64") else ""

@@ -19,9 +19,7 @@ _USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
 
 @dataclass(frozen=True)
 class Draft:
-    """The facts of a new recipe. What is empty is left out, so that defaults and the site
-    decide.
-    """
+    """The facts of a new recipe. Empty ones are not written: defaults and the site decide."""
 
     name: str
     environment: str
@@ -29,7 +27,7 @@ class Draft:
     lock: str = ""
     """A lock file of another tool, relative to the project folder."""
     groups: tuple[str, ...] = ()
-    """Groups of the lock for the image; empty: those without a group."""
+    """Groups for the image; empty: the packages without a group."""
     site: str = ""
     base: str = ""
     platform: str = ""
@@ -84,8 +82,9 @@ def target_name(text: str) -> str:
 
 
 def only_script(files: Sequence[tuple[str, str]]) -> str:
-    """Return the Python file that the image runs, relative to :data:`APP`: the only one, or the
-    only usual name.
+    """Return the Python file that the image runs, the only one or the only usual name.
+
+    It is relative to :data:`APP`; empty if there are several.
     """
     scripts = [target.removeprefix(f"{APP}/") for _, target in files if target.endswith(".py")]
     usual = [name for name in scripts if name in _USUAL_SCRIPTS]

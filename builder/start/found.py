@@ -1,7 +1,8 @@
-"""What a folder contains: files that name packages, and the project's own code."""
+"""The content of a folder: files that name packages, and the project's own code."""
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +19,12 @@ from builder.start.base import this_platform
 from builder.start.draft import APP
 from builder.start.imports import imported_modules, imported_packages
 
+log = logging.getLogger(__name__)
+
+_WITH_CONDA = ("conda-lock.yml", "environment.yml", "environment.yaml", "pixi.lock", "pixi.toml")
+_PIP_ONLY = ("pylock.toml", "uv.lock", "pyproject.toml", "requirements.txt")
 #: Names of files, in the order of precedence.
-_NAMES = (
-    "conda-lock.yml",
-    "environment.yml",
-    "environment.yaml",
-    "pixi.lock",
-    "pixi.toml",
-    "pylock.toml",
-    "uv.lock",
-    "pyproject.toml",
-    "requirements.txt",
-    "conda.yaml",
-    "setup.py",
-)
+_NAMES = (*_WITH_CONDA, *_PIP_ONLY, "conda.yaml", "setup.py")
 #: How the names of other files end.
 _SUFFIXES = (".yml", ".yaml", ".txt", ".in")
 #: Python files at the top that are not the project's program.
@@ -53,10 +46,8 @@ class Candidate:
 
 def candidates(folder: Path) -> list[Candidate]:
     """Return the files of a folder that name packages, the best one first."""
-    paths = (folder / name for name in _NAMES)
-    return [
-        Candidate(path, _format(path)) for path in paths if path.is_file() and _names_packages(path)
-    ]
+    paths = [path for name in _NAMES if (path := folder / name).is_file()]
+    return [Candidate(path, _format(path)) for path in paths if _names_packages(path)]
 
 
 def _names_packages(path: Path) -> bool:
@@ -65,11 +56,13 @@ def _names_packages(path: Path) -> bool:
         return True
     file = load_toml(path)
     listed = table(file.data, "project").get("dependencies") or table(file.data, "tool", "pixi")
-    return builds_package(file) or bool(listed)
+    if not (names_some := builds_package(file) or bool(listed)):
+        log.info("%s is ignored: it names no packages", path)
+    return names_some
 
 
 def candidate(path: Path) -> Candidate:
-    """Return the kind of the file that ``--from`` names.
+    """Return the candidate that ``--from`` names.
 
     Raises:
         UsageError: the file does not exist, or builder cannot read such files.
@@ -78,18 +71,14 @@ def candidate(path: Path) -> Candidate:
         problem = f"--from {path}: no such file"
         others = candidates(path.parent) if path.name != "requirements.txt" else []
         if others:
-            raise UsageError(
-                problem, f"there is {others[0].path}: builder init --from {others[0].path}"
-            )
+            hint = f"there is {others[0].path}: builder init --from {others[0].path}"
+            raise UsageError(problem, hint)
         raise no_packages(problem, path.parent)
     if path.name not in _NAMES and path.suffix not in _SUFFIXES and not PYLOCK.fullmatch(path.name):
-        export = export_command(path)
-        raise UsageError(
-            f"{path}: builder init cannot read this file",
-            f"{export} && builder init --from {export.split()[-1]}"
-            if export
-            else f"it reads {', '.join(_NAMES)} and other *.yml, *.txt",
-        )
+        hint = f"it reads {', '.join(_NAMES)} and other *.yml, *.txt"
+        if export := export_command(path):
+            hint = f"{export} && builder init --from {export.split()[-1]}"
+        raise UsageError(f"{path}: builder init cannot read this file", hint)
     return Candidate(path, _format(path))
 
 
@@ -101,7 +90,7 @@ def _format(path: Path) -> Format | None:
 
 
 def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Environment | None:
-    """Return what a file asks for; None for a lock, which the command that locks reads.
+    """Return the content of a file; None for a lock, which the command that locks reads.
 
     Args:
         found: the file.
@@ -109,7 +98,7 @@ def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Enviro
         groups: of a ``pyproject.toml``, as in a recipe.
 
     Raises:
-        UsageError: it asks for nothing, and is no environment file of conda.
+        UsageError: it names no packages, and is no environment file of conda.
         ConfigError: the file is not valid.
     """
     if found.lock:
@@ -123,27 +112,19 @@ def asks_for(found: Candidate, root: Path, groups: Sequence[str] = ()) -> Enviro
 def no_packages(problem: str, root: Path) -> UsageError:
     """Return the error for a project in which no file names packages.
 
-    The hint is what the code imports, or a folder with such a file.
+    The hint names the packages that the code imports, or a folder with such a file.
     """
-    code = [name for name, _ in own_code(root)]
-    if names := imported_packages(root, code):
+    hint = "list the packages in requirements.txt, and run: builder init --from requirements.txt"
+    if names := imported_packages(root, [name for name, _ in own_code(root)]):
         write = f"printf '%s\\n' {shlex.join(names)} >> requirements.txt"
-        return UsageError(
-            problem, f"the code imports these: {write} && builder init --from requirements.txt"
-        )
-    paths = sorted(
-        path for pattern in ("*", "*/*") for path in root.glob(pattern) if not path.is_symlink()
-    )
-    if below := [path for path in paths if candidates(path)]:
-        shown = ", ".join(str(path.relative_to(root)) for path in below[:_MOST_NAMES])
-        return UsageError(
-            problem,
-            f"folders below name some ({shown}): cd {shlex.quote(str(below[0]))} && builder init",
-        )
-    return UsageError(
-        problem,
-        "list the packages in requirements.txt, and run: builder init --from requirements.txt",
-    )
+        hint = f"the code imports these: {write} && builder init --from requirements.txt"
+    else:
+        paths = sorted(path for pattern in ("*", "*/*") for path in root.glob(pattern))
+        if below := [path for path in paths if not path.is_symlink() and candidates(path)]:
+            shown = ", ".join(str(path.relative_to(root)) for path in below[:_MOST_NAMES])
+            command = f"cd {shlex.quote(str(below[0]))} && builder init"
+            hint = f"folders below name some ({shown}): {command}"
+    return UsageError(problem, hint)
 
 
 def installs_project(found: Candidate, environment: Environment | None) -> bool:
@@ -153,7 +134,7 @@ def installs_project(found: Candidate, environment: Environment | None) -> bool:
 
     Args:
         found: the file.
-        environment: what it asks for; None for a lock.
+        environment: its content; None for a lock.
 
     Raises:
         ConfigError: the file is not valid.
@@ -171,22 +152,15 @@ def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str],
     of these files imports it), and ``src``; if the project is ``installed`` as a package, only the
     Python files at the top.
     """
-    scripts = [
-        path.name
-        for path in sorted(folder.glob("*.py"))
-        if path.name not in _NOT_PROGRAMS and not path.name.startswith("test_")
-    ]
+    names = sorted({path.name for path in folder.glob("*.py")}.difference(_NOT_PROGRAMS))
+    scripts = [name for name in names if not name.startswith("test_")]
     source = ["src"] if any((folder / "src").rglob("*.py")) else []
-    found = dict.fromkeys(
-        scripts if installed else [*scripts, *_packages(folder, scripts), *source]
-    )
-    return tuple((name, f"{APP}/{name}") for name in found)
+    found = scripts if installed else [*scripts, *_packages(folder, scripts), *source]
+    return tuple((name, f"{APP}/{name}") for name in dict.fromkeys(found))
 
 
 def _packages(folder: Path, scripts: Sequence[str]) -> list[str]:
-    """Return the folders at the top that are packages, or that the Python files at the top
-    import.
-    """
+    """Return the folders at the top that are packages, or that files at the top import."""
     imported = {module for name in scripts for module in imported_modules(folder / name)}
     names = {path.parent.name for path in folder.glob("*/__init__.py")}
     names |= imported & {path.parent.name for path in folder.glob("*/*.py")}

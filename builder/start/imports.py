@@ -1,8 +1,9 @@
-"""The packages that a project without a list of them needs, as far as its code says."""
+"""The packages that the code of a project imports, for a project without a list of them."""
 
 from __future__ import annotations
 
 import ast
+import stat
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -16,20 +17,18 @@ _MOST_BYTES = 1 << 20
 
 
 def imported_packages(root: Path, code: list[str]) -> list[str]:
-    """Return the names on PyPI of what code imports, without the standard library and its own
-    modules.
+    """Return the names on PyPI of the packages that code imports.
 
     Nothing is run: the files are parsed. Most packages have the name of their module;
-    :data:`PIP_NAMES` has others. Files that are no Python of this version are left out.
+    :data:`PIP_NAMES` has others. Files that are no Python of this version are skipped.
 
     Args:
         root: the project folder.
         code: the project's Python files and packages, relative to it.
     """
     own = {Path(name).stem for name in code} | {path.name for path in root.glob("*/")}
-    names = {
-        name for path in islice(_files(root, code), _MOST_FILES) for name in imported_modules(path)
-    }
+    files = islice(_files(root, code), _MOST_FILES)
+    names = {name for path in files for name in imported_modules(path)}
     foreign = names - own - sys.stdlib_module_names
     return sorted({PIP_NAMES.get(name.lower(), name) for name in foreign})
 
@@ -41,8 +40,9 @@ def _files(root: Path, code: list[str]) -> Iterator[Path]:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Yield the topmost module of each import of a Python file; nothing for what is none."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+    """Yield the topmost module of each import of a Python file; nothing for other files."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
         return
     try:
         tree = ast.parse(path.read_bytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from builder.config.inside import check_inside, is_inside
 from builder.config.recipe import load_recipe, recipe_files
 from builder.config.sites import load_site
 from builder.errors import UsageError
-from builder.lock.channels import describe_silent, probe_channels
+from builder.lock.channels import describe_unreachable, probe_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
 from builder.lock.formats import foreign_python
@@ -27,22 +27,26 @@ from builder.start.found import Candidate, asks_for, installs_project, own_code
 from builder.start.text import recipe_text
 from builder.store.files import write_atomic
 
-#: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
+log = logging.getLogger(__name__)
+
+#: Not for git: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """The options that describe a target. builder finds the values of empty ones."""
+class InitOptions:
+    """The options of a new target. builder finds the values of empty ones."""
 
     site: str = ""
     base: str = ""
     name: str = ""
+    groups: tuple[str, ...] = ()
+    """Extras and dependency groups of a ``pyproject.toml`` or a lock to add."""
 
 
 @dataclass
 class Written:
-    """What :func:`new_project` did."""
+    """The result of :func:`new_project`."""
 
     draft: Draft
     files: list[Path] = field(default_factory=list)
@@ -50,43 +54,40 @@ class Written:
     warnings: list[str] = field(default_factory=list)
 
 
-def new_project(
-    root: Path, found: Candidate, wishes: Wishes, settings: Settings, groups: Sequence[str] = ()
-) -> Written:
-    """Write ``recipes/NAME.yaml`` and what it needs. Overwrites nothing.
+def new_project(root: Path, found: Candidate, options: InitOptions, settings: Settings) -> Written:
+    """Write ``recipes/NAME.yaml`` and ``.gitignore`` of a new target. Overwrites nothing.
 
     Args:
         root: the project folder.
         found: the file that names the packages.
-        wishes: name, site and base.
-        settings: for the requests that find out what answers.
-        groups: extras and dependency groups of a ``pyproject.toml`` or a lock to add.
+        options: name, site, base and groups.
+        settings: for requests to channels, indexes and registries.
 
     Raises:
         UsageError: the recipe exists, a file lies outside of the project folder, or it names no
             packages.
         ConfigError: a file is not valid, or the site does not exist.
     """
-    name = wishes.name or target_name(root.resolve().name)
+    name, groups = options.name or target_name(root.resolve().name), options.groups
     if (path := recipe_files(root).get(name)) is not None:
         raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
     if groups and not (found.lock or found.path.name in ("pyproject.toml", "setup.py")):
-        raise UsageError(
-            "--with takes groups of a pyproject.toml or a lock", "add: --from pyproject.toml"
-        )
+        problem = "--with takes groups of a pyproject.toml or a lock"
+        raise UsageError(problem, "add: --from pyproject.toml")
     check_inside(found.path.absolute(), (root,), "--from")
+    log.info("target %s: the packages are those of %s", name, found.path)
     chosen = (MAIN, *groups) if groups else ()
     asked = asks_for(found, root, chosen)
     files = own_code(root, installed=installs_project(found, asked))
     environment, lock = _named_files(found, root)
-    draft = Draft(name, environment, lock, chosen, wishes.site, wishes.base, files=files)
+    draft = Draft(name, environment, lock, chosen, options.site, options.base, files=files)
     draft, note = _with_base(replace(draft, env=asked.variables if asked else ()), root, settings)
     written = Written(draft, notes=[note] if note else [])
-    _probe(written, root, settings)
+    _adapt(written, root, settings)
     recipe = root / "recipes" / f"{name}.yaml"
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
-    written.files.insert(0, recipe)
+    written.files.append(recipe)
     _add_to_gitignore(written, root)
     return written
 
@@ -110,30 +111,26 @@ def _locked_environment(lock: Path, root: Path) -> str:
 
 
 def _with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:
-    """Return the draft with a base and a platform, and why it is this base (or "").
+    """Return the draft with a base and a platform, and a note about the base (or "").
 
-    A base that the user names comes first, then the site's, and the one that is usual for this
-    machine.
+    A base that the user names comes first, then the site's, then the usual one of this machine.
 
     Raises:
         ConfigError: the site does not exist.
     """
-    if draft.site:
-        site, _ = load_site(draft.site, root)
-        if draft.base or site.get("base"):
-            return draft, ""
-    else:
+    if draft.site and (load_site(draft.site, root)[0].get("base") or draft.base):
+        return draft, ""
+    if not draft.site:
         draft = replace(draft, platform=this_platform())
     if draft.base:
         return draft, ""
     base, why = usual_base(settings)
+    log.info("no site and no --base: the base is %s", base)
     return replace(draft, base=base), f"{why}: the base is {base}" if why else ""
 
 
-def _probe(written: Written, root: Path, settings: Settings) -> None:
-    """Look whether channels and indexes answer, and set the keys of the draft for those that do
-    not.
-    """
+def _adapt(written: Written, root: Path, settings: Settings) -> None:
+    """Set the keys of the draft that its packages need: channels, and a fallback of indexes."""
     draft = written.draft
     recipe = draft.recipe(root)
     if recipe.uses_lock_unchanged:
@@ -148,22 +145,26 @@ def _probe(written: Written, root: Path, settings: Settings) -> None:
     if not environment.channels:
         environment = replace(environment, channels=(CHANNEL,))
         written.draft = replace(draft, channels=(CHANNEL,))
-        written.notes.append(
-            f"{environment.path.name} names no channels: the recipe names {CHANNEL}"
-        )
-    if draft.site:
-        return
-    request = SolveRequest(recipe, environment, settings)
-    answering, silent = probe_channels(request)
-    if silent and not answering:
-        _without_channels(written, environment, describe_silent(silent))
+        name = environment.path.name
+        written.notes.append(f"{name} names no channels: the recipe names {CHANNEL}")
+    if not draft.site:
+        _probe(written, SolveRequest(recipe, environment, settings))
+
+
+def _probe(written: Written, request: SolveRequest) -> None:
+    """Adapt the draft to channels and indexes that do not answer."""
+    environment = request.environment
+    answering, unreachable = probe_channels(request)
+    if unreachable and not answering:
+        _without_channels(written, environment, describe_unreachable(unreachable))
     urls = [url for url in (environment.index_url, *environment.extra_index_urls) if url]
-    if problems := probe_indexes(request, urls):
-        why = "; ".join(
-            f"package index {redact(u)} does not answer ({r})" for u, r in problems.items()
-        )
+    if found := probe_indexes(request, urls):
+        lines = [
+            f"package index {redact(url)} does not answer ({why})" for url, why in found.items()
+        ]
         written.draft = replace(written.draft, pip_fallback=True)
-        written.notes.append(f"{why}: the recipe allows pip's own configuration instead")
+        note = "the recipe allows pip's own configuration instead"
+        written.notes.append(f"{'; '.join(lines)}: {note}")
 
 
 def _without_channels(written: Written, environment: Environment, why: str) -> None:
@@ -174,14 +175,14 @@ def _without_channels(written: Written, environment: Environment, why: str) -> N
         written.draft = replace(written.draft, base=DEBIAN_BASE, base_python=True, channels=())
         written.notes.append(f"{why}: Python is that of the base {DEBIAN_BASE}")
     else:
-        written.warnings.append(
-            f"{why}: builder lock needs it, or a copy: export BUILDER_MIRRORS='FROM=TO' (docs/offline.md)"
-        )
+        copy = "export BUILDER_MIRRORS='FROM=TO' (docs/offline.md)"
+        written.warnings.append(f"{why}: builder lock needs it, or a copy: {copy}")
 
 
 def _add_to_gitignore(written: Written, root: Path) -> None:
-    """Add what is missing to ``.gitignore``. The file behind a link may hold a secret: it is not
-    read.
+    """Add missing lines to ``.gitignore``.
+
+    The file behind a link may hold a secret: it is not read.
     """
     path = root / ".gitignore"
     if path.is_symlink():
@@ -193,7 +194,6 @@ def _add_to_gitignore(written: Written, root: Path) -> None:
     if not missing:
         return
     separator = "" if not text or text.endswith("\n") else "\n"
-    write_atomic(
-        path, (text + separator + "\n".join(missing) + "\n").encode(errors="surrogateescape")
-    )
+    text += separator + "".join(f"{line}\n" for line in missing)
+    write_atomic(path, text.encode(errors="surrogateescape"))
     written.files.append(path)

@@ -17,6 +17,8 @@ _COMMENTS = {
     "pip": "if a package index does not answer: the indexes of pip's own configuration",
     "files": "the project's own code",
     "cmd": "what builder run runs",
+    "debian": "made by mmdebstrap from the packages of Debian's mirror",
+    "imported": "the packages and their versions; after a change of this file: builder lock",
 }
 
 
@@ -26,8 +28,9 @@ def recipe_text(draft: Draft) -> str:
 
 
 def _examples(draft: Draft) -> Iterator[str]:
-    """Keys that many recipes get later."""
-    yield f"# registry: {{host: ghcr.io, repository: OWNER/{draft.name}}}  # where builder publish sends it"
+    """Yield keys that many recipes get later."""
+    registry = f"# registry: {{host: ghcr.io, repository: OWNER/{draft.name}}}"
+    yield f"{registry}  # where builder publish sends it"
     if not draft.site:
         yield "# gpu: {vendor: nvidia, architectures: [sm_80]}  # or amd; the smoke test uses it"
         yield '# virtual_packages: {__cuda: "12.4"}  # what the driver of the machine supports'
@@ -37,13 +40,12 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield f"# Target {draft.name}. All keys with their values: builder targets {draft.name}"
     yield f"version: {FORMAT_VERSION}  # of the recipe's format"
     for key, value in draft.data().items():
-        comment = f"  # {_COMMENTS[key]}" if key in _COMMENTS else ""
+        topic = key
         if key == "base" and value.startswith("debian:"):
-            comment = "  # made by mmdebstrap from the packages of Debian's mirror"
+            topic = "debian"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
-            comment = (
-                "  # the packages and their versions; after a change of this file: builder lock"
-            )
+            topic = "imported"
+        comment = f"  # {_COMMENTS[topic]}" if topic in _COMMENTS else ""
         if key == "files":
             yield f"{key}:{comment}"
             yield from (f"  - {yaml_line(item)}" for item in value)

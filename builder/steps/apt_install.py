@@ -21,8 +21,7 @@ from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
 from builder.layers.cache import cached_layer, read_layer
 from builder.layers.entry import Entry
-from builder.lock.ospackages import OsPackage
-from builder.model import Fetched, Layer, canonical_json
+from builder.model import Fetched, Layer, OsPackage, canonical_json
 from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
 from builder.progress import QUIET, Reporter
 from builder.run.base import Mount

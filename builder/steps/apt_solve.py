@@ -15,8 +15,8 @@ from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
-from builder.lock.ospackages import OsPackage, package_of
-from builder.model import SifImage
+from builder.lock.record import package_of
+from builder.model import OsPackage, SifImage
 from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
 from builder.run.base import RunOptions

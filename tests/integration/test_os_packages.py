@@ -15,7 +15,6 @@ import pytest
 from builder.bases.image import stored_base
 from builder.bases.resolve import resolve_base
 from builder.lock.file import read_lock
-from builder.lock.ospackages import os_packages
 from builder.model import OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.oci.layout import read_layout, write_layout
 from builder.run.base import RunOptions
@@ -80,7 +79,7 @@ def digest(machine: Machine) -> str:
 
 def test_lock(machine: Machine) -> None:
     """The lock has each package, with dependencies, at its public address, and no lists of apt are left."""
-    packages = {p.name: p for p in os_packages(read_lock(machine.project.lock)) or ()}
+    packages = {p.name: p for p in read_lock(machine.project.lock).record.os_packages or ()}
     assert {"hello", "dbus", "dbus-daemon", "libmpich12"} <= packages.keys()
     assert packages["hello"].url.startswith("http://deb.debian.org/debian/pool/main/h/hello/hello_")
     assert len(packages["hello"].sha256) == 64 and packages["hello"].size > 10_000

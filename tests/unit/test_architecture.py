@@ -33,6 +33,7 @@ FLOORS = (
     ("bytecode",),
     ("engines", "site", "start"),
     ("smoke", "wheels"),
+    ("locking",),
     ("project",),
     ("publishing",),
     ("cli",),

@@ -7,27 +7,38 @@ Each module reads one format and is pure: it reads the file, asks no network, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from builder.config.merge import choices
 from builder.errors import LockError
-from builder.lock.formats.common import read_text, read_toml
+from builder.lock.formats.common import read_text, read_toml, refuse_groups
 from builder.lock.formats.explicit import read_explicit
-from builder.lock.formats.foreign import ForeignLock
+from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.formats.pixi import read_pixi
-from builder.lock.formats.pylock import parsed as parsed_pylock
-from builder.lock.formats.pylock import read_pylock
+from builder.lock.formats.pylock import parse_pylock, read_pylock
 from builder.lock.formats.requirements import read_requirements
 from builder.lock.formats.uvlock import read_uv
 from builder.lock.markers import ARCHITECTURES
-from builder.lock.othertools import TOOLS, export_command, lock_format
-from builder.model import MAIN
+from builder.lock.othertools import TOOLS, Format, export_command, lock_format
 
-__all__ = ["ForeignLock", "foreign_python", "read_foreign"]
+__all__ = ["ForeignLock", "LockTarget", "foreign_python", "read_foreign"]
 
-#: Formats without a Python of their own: they lock wheels only.
-_PIP_ONLY = frozenset({"pylock", "uv", "requirements"})
+log = logging.getLogger(__name__)
+
+_READERS: dict[Format, Callable[[Path, LockTarget], ForeignLock]] = {
+    "pixi": read_pixi,
+    "explicit": read_explicit,
+    "pylock": read_pylock,
+    "uv": read_uv,
+    "requirements": read_requirements,
+}
+#: Formats that lock conda packages, so that they have a Python; the others lock wheels only.
+_WITH_PYTHON = ("pixi", "explicit")
+_GROUPS_HINT = (
+    "remove 'groups:' from the recipe; pixi's environments are chosen with 'lock_environment:'"
+)
 
 
 def foreign_python(path: Path) -> str | None:
@@ -39,36 +50,18 @@ def foreign_python(path: Path) -> str | None:
         LockError: as :func:`read_foreign`.
     """
     found = lock_format(path, read_text(path))
-    if found not in _PIP_ONLY:
+    log.info("%s is %s", path, TOOLS[found] if found else "no lock file that builder knows")
+    if found not in _READERS or found in _WITH_PYTHON:
         return None
     if found == "uv":
         return str(read_toml(path).get("requires-python") or "")
     if found == "pylock":
-        return str(parsed_pylock(path).requires_python or "")
+        return str(parse_pylock(path).requires_python or "")
     return ""
 
 
-def read_foreign(
-    path: Path,
-    platform: str,
-    *,
-    python_version: str | None,
-    groups: Sequence[str] = (),
-    environment: str | None = None,
-    virtual: Mapping[str, str],
-    root: Path | None = None,
-) -> ForeignLock:
+def read_foreign(path: Path, target: LockTarget) -> ForeignLock:
     """Read the packages of a foreign lock for one target.
-
-    Args:
-        path: the lock file.
-        platform: conda's name of the target's platform, ``linux-64``.
-        python_version: the target's Python (``3.11``, ``3.11.9``); required for locks of wheels,
-            ignored for the others, which lock a Python themselves.
-        groups: the groups, extras or categories to take; empty: ``main``.
-        environment: the environment of a ``pixi.lock``; None: ``default``.
-        virtual: the target's virtual packages (``__glibc``: ``2.28``): which wheels fit.
-        root: the project folder: a requirements file names no file outside of it; None: any.
 
     Raises:
         LockError: the file is missing or damaged, is of an unknown or too new format, or has
@@ -76,39 +69,18 @@ def read_foreign(
             where known, line and key.
     """
     found = lock_format(path, read_text(path))
-    if found is None or found == "conda-lock":
-        command = export_command(path)
-        hint = (
-            f"export it: {command}"
-            if command
-            else f"known formats: {', '.join(sorted(TOOLS.values()))}"
-        )
+    if found not in _READERS:
+        hint = f"known formats: {', '.join(sorted(TOOLS.values()))}"
+        if command := export_command(path):
+            hint = f"export it: {command}"
         if found is not None:
             hint = "name it NAME.yml: a lock of conda-lock is used as it is"
         raise LockError(f"{path}: not a lock file that builder reads under this name", hint)
-    if platform not in ARCHITECTURES:
-        raise LockError(
-            f"{path}: builder does not build for {platform}", choices(platform, list(ARCHITECTURES))
-        )
-    if found == "pixi":
-        _only_main(path, groups)
-        return read_pixi(path, platform, environment)
-    if found == "explicit":
-        _only_main(path, groups)
-        return read_explicit(path, platform)
-    if python_version is None:
+    if target.platform not in ARCHITECTURES:
+        hint = choices(target.platform, list(ARCHITECTURES))
+        raise LockError(f"{path}: builder does not build for {target.platform}", hint)
+    if found in _WITH_PYTHON:
+        refuse_groups(path, target.groups, "this format", _GROUPS_HINT)
+    elif not target.python:
         raise ValueError(f"{found} needs a version of Python")
-    if found == "pylock":
-        return read_pylock(path, platform, python_version, groups, virtual)
-    if found == "uv":
-        return read_uv(path, platform, python_version, groups, virtual, root)
-    return read_requirements(path, platform, python_version, groups, root)
-
-
-def _only_main(path: Path, groups: Sequence[str]) -> None:
-    for group in groups:
-        if group != MAIN:
-            raise LockError(
-                f"{path}: this format has no group {group!r}",
-                "remove 'groups:' from the recipe; pixi's environments are chosen with 'lock_environment:'",
-            )
+    return _READERS[found](path, target)

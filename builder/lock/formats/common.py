@@ -1,9 +1,8 @@
-"""What the readers of all formats share: reading within limits, errors, and checked packages."""
+"""Common parts of the readers: reading within limits, errors, and checked packages."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
 from builder.config.explain import first_problem
+from builder.config.merge import choices
 from builder.config.safetoml import loads
 from builder.config.safeyaml import MAX_BYTES, load, read_bytes
 from builder.errors import LockError, SolveError
 from builder.lock.file import LockEntry
 from builder.lock.urls import public
-from builder.model import FIND_LINKS, LockedPackage, Manager
+from builder.model import FIND_LINKS, MAIN, LockedPackage, Manager
 
 RESTORE = "restore the file from version control, or lock again with the tool that wrote it"
 
@@ -54,8 +54,10 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file. Raises as :func:`read_text`, and for what is no TOML or too
-    deep.
+    """Return the tables of a TOML file.
+
+    Raises:
+        LockError: as :func:`read_text`; or the text is no TOML, or its tables are too deep.
     """
     try:
         return loads(read_text(path))
@@ -64,8 +66,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the data of a YAML file. Raises as :func:`read_text`, and for what is not YAML or
-    beyond its limits.
+    """Return the data of a YAML file.
+
+    Raises:
+        LockError: as :func:`read_text`; or the text is not YAML, or beyond its limits.
     """
     text = read_text(path)
     try:
@@ -76,6 +80,21 @@ def read_yaml(path: Path) -> Any:
         raise LockError(
             f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE
         ) from None
+
+
+def check_groups(path: Path, groups: Sequence[str], known: Sequence[str]) -> None:
+    """Raise LockError unless a lock has all of these groups and extras."""
+    for group in groups:
+        if group not in known:
+            hint = choices(group, known)
+            raise LockError(f"{path}: there is no group or extra {group!r}", hint)
+
+
+def refuse_groups(path: Path, groups: Sequence[str], what: str, hint: str) -> None:
+    """Raise LockError if a recipe names groups for a lock without groups."""
+    for group in groups:
+        if group != MAIN:
+            raise LockError(f"{path}: {what} has no group {group!r}", hint)
 
 
 class PackageMaker:
@@ -91,14 +110,13 @@ class PackageMaker:
         name: str,
         version: str,
         url: str,
-        *,
-        sha256: str | None,
-        md5: str | None = None,
+        hashes: Mapping[str, str],
         dependencies: Mapping[str, str] | None = None,
     ) -> LockedPackage:
         """Return a package whose URL has no credentials and whose fields may become file names.
 
-        A wheel without a web address gets one in find-links folders.
+        A wheel without a web address gets one in find-links folders. ``hashes`` are the hex digits
+        by ``sha256`` and, for conda packages, ``md5``.
 
         Raises:
             LockError: a name, version, URL or hash is missing or is not one.
@@ -112,7 +130,7 @@ class PackageMaker:
             "version": version,
             "platform": self._platform,
             "url": url,
-            "hash": {"sha256": sha256 or None, "md5": md5 if is_conda and md5 else None},
+            "hash": hashes,
             "dependencies": dependencies,
         }
         try:
@@ -127,8 +145,9 @@ class PackageMaker:
         """Return the error for a package without a hash."""
         return self.error(
             f"package {name}: {_last(url)} has no sha256",
-            "without a hash a download cannot be verified: lock with an index that has hashes (simple API, "
-            "PEP 691), or put the wheel into a find-links folder and lock with builder",
+            "without a hash a download cannot be verified: lock with an index that has hashes "
+            "(simple API, PEP 691), or put the wheel into a find-links folder and lock with "
+            "builder",
         )
 
     def error(self, message: str, hint: str = RESTORE) -> LockError:
@@ -138,13 +157,7 @@ class PackageMaker:
 
 def _last(url: str) -> str:
     """Return the file name at the end of a URL or path."""
-    place = url.partition("#")[0]
+    path = url.partition("#")[0]
     if "://" in url:
-        place = place.partition("?")[0]
-    return unquote(place).rsplit("/", 1)[-1]
-
-
-def glibc_of(virtual: Mapping[str, str]) -> int:
-    """Return the x of the target's glibc 2.x, from its virtual packages; 28 if they do not say."""
-    match = re.match(r"2\.(\d+)", virtual.get("__glibc", ""))
-    return int(match[1]) if match else 28
+        path = path.partition("?")[0]
+    return unquote(path).rsplit("/", 1)[-1]

@@ -1,6 +1,4 @@
-"""Explicit lists of conda packages: ``conda list --explicit --md5``, ``conda-lock render``, pixi's
-export.
-"""
+"""Explicit lists of conda packages, as conda, ``conda-lock render`` and pixi write them."""
 
 from __future__ import annotations
 
@@ -10,16 +8,19 @@ from urllib.parse import unquote, urlsplit
 
 from builder.errors import LockError
 from builder.lock.formats.common import PackageMaker, read_text
-from builder.lock.formats.foreign import ForeignLock
+from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.model import LockedPackage
 
 MARK = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
-_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
-_MD5 = re.compile(r"(?:md5:)?([0-9a-f]{32})", re.IGNORECASE)
+#: The end of a line, behind ``#``.
+_HASHES = {
+    "sha256": re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE),
+    "md5": re.compile(r"(?:md5:)?([0-9a-f]{32})", re.IGNORECASE),
+}
 _ARCHIVE = re.compile(r"(.+)-([^-]+)-([^-]+?)(?:\.conda|\.tar\.bz2)")
 
 
-def read_explicit(path: Path, platform: str) -> ForeignLock:
+def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
     """Return the packages of an ``@EXPLICIT`` list, in its order: conda links in this order.
 
     Raises:
@@ -34,13 +35,13 @@ def read_explicit(path: Path, platform: str) -> ForeignLock:
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if line and not line.startswith(("#", "@")):
-            package = _package(line, f"{path}:{number}", platform)
+            package = _package(line, f"{path}:{number}", target.platform)
             packages[package.name] = package
     subdirs = {package.subdir for package in packages.values()} - {"noarch"}
-    if subdirs and platform not in subdirs:
+    if subdirs and target.platform not in subdirs:
         raise LockError(
-            f"{path}: the list is for {', '.join(sorted(subdirs))}, not {platform}",
-            f"write one for this platform: conda-lock render -k explicit -p {platform}",
+            f"{path}: the list is for {', '.join(sorted(subdirs))}, not {target.platform}",
+            f"write one for this platform: conda-lock render -k explicit -p {target.platform}",
         )
     channels = dict.fromkeys(package.url.rsplit("/", 2)[0] for package in packages.values())
     return ForeignLock("explicit", path, tuple(packages.values()), channels=tuple(channels))
@@ -56,22 +57,15 @@ def _package(line: str, here: str, platform: str) -> LockedPackage:
     filename = unquote(urlsplit(url).path).rsplit("/", 1)[-1] if "://" in url else url
     match = _ARCHIVE.fullmatch(filename)
     if match is None or "://" not in url:
-        raise LockError(
-            f"{here}: not the URL of a conda package: {line[:200]!r}", "write the list again"
-        )
-    sha256, md5 = _SHA256.fullmatch(fragment), _MD5.fullmatch(fragment)
+        problem = f"{here}: not the URL of a conda package: {line[:200]!r}"
+        raise LockError(problem, "write the list again")
+    found = {name: pattern.fullmatch(fragment) for name, pattern in _HASHES.items()}
+    hashes = {name: digits[1] for name, digits in found.items() if digits}
     maker = PackageMaker(Path(here), platform)
-    if not sha256 and not md5:
+    if not hashes:
         raise maker.error(
             f"package {match[1]}: no hash",
             "without a hash a download cannot be verified: write the list with hashes: "
             "conda list --explicit --sha256 (or --md5)",
         )
-    return maker.make(
-        "conda",
-        match[1],
-        match[2],
-        url,
-        sha256=sha256[1].lower() if sha256 else None,
-        md5=md5[1].lower() if md5 else None,
-    )
+    return maker.make("conda", match[1], match[2], url, hashes)

@@ -1,18 +1,52 @@
-"""What builder reads from the lock file of another tool, whatever its format."""
+"""The content of a foreign lock, the lock file of another tool, and the target of a reading."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.tags import Tag
+
 from builder.lock.othertools import TOOLS, Format
 from builder.lock.spec import SourceSpec, Spec
+from builder.lock.wheels import wheel_tags
 from builder.model import LockedPackage
 
-#: One package of a lock file. A package with URL and hash: a conda package or a wheel. A source that must be
-#: built: the path of a local one is relative to the lock's folder, or absolute. A requirement, with a
-#: version or a URL: its file has no hash or no URL in the lock, so an index names it.
+#: One package of a lock file: a conda package or a wheel, with URL and hash; a source that must be
+#: built, whose path is relative to the lock's folder, or absolute; or a requirement with a version
+#: or a URL, whose file has no hash or no URL in the lock, so an index names it.
 Found = LockedPackage | SourceSpec | Spec
+
+
+@dataclass(frozen=True, slots=True)
+class LockTarget:
+    """The target for which a foreign lock is read, and the part of the lock that it takes."""
+
+    platform: str
+    """With conda's name, ``linux-64``."""
+    python: str
+    """The target's Python (``3.11``, ``3.11.9``). Empty: the lock has a Python itself."""
+    virtual: Mapping[str, str]
+    """The target's virtual packages (``__glibc``: ``2.28``): which wheels fit."""
+    groups: Sequence[str] = ()
+    """The groups, extras or categories to take; empty: ``main``."""
+    environment: str | None = None
+    """The environment of a ``pixi.lock``; None: ``default``."""
+    root: Path | None = None
+    """The project folder: requirements name no file outside of it. None: the lock's folder."""
+
+    @property
+    def glibc(self) -> int:
+        """The x of the target's glibc 2.x; 28 if its virtual packages do not name one."""
+        match = re.match(r"2\.(\d+)", self.virtual.get("__glibc", ""))
+        return int(match[1]) if match else 28
+
+    @property
+    def tags(self) -> list[Tag]:
+        """The tags of wheels that the target installs, the best first."""
+        return wheel_tags(self.platform, self.glibc, self.python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +60,7 @@ class ForeignLock:
     """``--index-url URL`` and the like, in the file's order (requirements files only)."""
     channels: tuple[str, ...] = ()
     """Conda channels, highest priority first."""
-    left_out: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
     """The groups and extras of the file that were not chosen."""
 
     @property
@@ -46,5 +80,5 @@ class ForeignLock:
 
     @property
     def tool(self) -> str:
-        """What wrote the file, for messages."""
+        """The kind of the file, for messages."""
         return TOOLS[self.format]

@@ -14,7 +14,7 @@ from builder.config.merge import choices
 from builder.errors import LockError
 from builder.lock.conda import conda_dependencies
 from builder.lock.formats.common import RESTORE, PackageMaker, read_yaml
-from builder.lock.formats.foreign import ForeignLock, Found
+from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.sourcerecords import GIT_HASH
 from builder.lock.spec import SourceSpec, Spec
 from builder.model import LockedPackage
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 
 
-def read_pixi(path: Path, platform: str, environment: str | None) -> ForeignLock:
-    """Return the packages of one environment of a ``pixi.lock`` for one platform.
+def read_pixi(path: Path, target: LockTarget) -> ForeignLock:
+    """Return the packages of one environment of a ``pixi.lock`` for the target's platform.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`; also if the environment has a conda
@@ -37,19 +37,19 @@ def read_pixi(path: Path, platform: str, environment: str | None) -> ForeignLock
     """
     lock = _parsed(path)
     found = dict(lock.environments())
-    name = environment or DEFAULT
+    name = target.environment or DEFAULT
     if name not in found:
         raise LockError(
             f"{path}: there is no environment {name!r}",
             f"choose one with 'lock_environment:' in the recipe; {choices(name, sorted(found))}",
         )
     chosen = found[name]
-    place = _platform(path, name, chosen, platform)
-    reader = _PixiReader(path, platform, name)
+    platform = _platform(path, name, chosen, target.platform)
+    reader = _PixiReader(path, target.platform, name)
     return ForeignLock(
         "pixi",
         path,
-        tuple(map(reader.read, chosen.packages(place) or [])),
+        tuple(map(reader.read, chosen.packages(platform) or [])),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
     )
 
@@ -66,22 +66,22 @@ def _parsed(path: Path) -> Any:
 
 
 def _platform(path: Path, environment: str, chosen: Environment, platform: str) -> LockPlatform:
-    """Return the platform of the file that the target is.
+    """Return the target's platform as rattler has it.
 
     Since version 7 a file may have several with one subdir, each for other machines.
     """
-    places = chosen.platforms()
-    same = [place for place in places if str(place.subdir) == platform]
-    named = [place for place in same if place.name == platform]
+    offered = chosen.platforms()
+    same = [one for one in offered if str(one.subdir) == platform]
+    named = [one for one in same if one.name == platform]
     if found := named or same[:2]:
         if len(found) == 1:
             return found[0]
         raise LockError(
             f"{path}: environment {environment} has several platforms for {platform}: "
-            f"{', '.join(sorted(place.name for place in same))}",
+            f"{', '.join(sorted(one.name for one in same))}",
             f"name one of them {platform} in pixi.toml, and lock again",
         )
-    names = ", ".join(sorted(place.name for place in places)) or "no platform"
+    names = ", ".join(sorted(one.name for one in offered)) or "no platform"
     raise LockError(
         f"{path}: environment {environment} is for {names}, not {platform}",
         f"add the platform and lock again: pixi workspace platform add {platform}",
@@ -102,45 +102,36 @@ class _PixiReader:
 
         if isinstance(package, CondaLockedSourcePackage):
             raise LockError(
-                f"{self._path}: environment {self._environment}: {package.name} is a conda package that pixi "
-                f"builds from source ({package.location})",
-                "choose an environment without it: lock_environment: NAME; or let builder lock: remove the "
-                "recipe, and run: builder init --from pyproject.toml",
+                f"{self._path}: environment {self._environment}: {package.name} is a conda package "
+                f"that pixi builds from source ({package.location})",
+                "choose an environment without it: lock_environment: NAME; or let builder lock: "
+                "remove the recipe, and run: builder init --from pyproject.toml",
             )
         if isinstance(package, PypiLockedPackage):
             return self._wheel(package) if _is_wheel(package.location) else self._source(package)
-        sha256, md5 = _hashes(package)
-        record = package.package_record  # type: ignore[attr-defined]  # a binary package always has one
-        if not sha256 and not md5:
+        hashes = _hashes(package)
+        record = package.package_record  # type: ignore[attr-defined]  # a binary has one
+        if not hashes:
             raise self._maker.no_hash(package.name, package.location)
-        return self._maker.make(
-            "conda",
-            package.name,
-            str(record.version),
-            package.location,
-            sha256=sha256,
-            md5=md5,
-            dependencies=conda_dependencies(record.depends),
-        )
+        version, needs = str(record.version), conda_dependencies(record.depends)
+        return self._maker.make("conda", package.name, version, package.location, hashes, needs)
 
     def _wheel(self, package: PypiLockedPackage) -> LockedPackage | Spec:
         """Return a wheel. One with a URL may have no hash: ``pixi add NAME @ URL`` locks it so."""
+        name = canonicalize_name(package.name)
         url, _, fragment = package.location.removeprefix("direct+").partition("#")
-        sha256 = _hashes(package)[0] or fragment.partition("sha256=")[2]
+        sha256 = _hashes(package).get("sha256") or fragment.partition("sha256=")[2]
         if sha256:
             needs = _requirements(package.requires_dist)
-            return self._maker.make(
-                "pip", package.name, package.version, url, sha256=sha256, dependencies=needs
-            )
+            return self._maker.make("pip", name, package.version, url, {"sha256": sha256}, needs)
         if "://" not in url:
             raise self._maker.no_hash(package.name, url)
-        name = canonicalize_name(package.name)
         return Spec(f"{name} @ {url}", name, str(self._path))
 
     def _source(self, package: PypiLockedPackage) -> SourceSpec:
         """Return a PyPI package that must be built."""
         url, name, here = package.location.removeprefix("direct+"), package.name, str(self._path)
-        sha256 = _hashes(package)[0] or ""
+        sha256 = _hashes(package).get("sha256", "")
         if url.startswith("git+"):
             return _git(name, url.removeprefix("git+"), here, self._maker)
         if "://" in url:
@@ -149,16 +140,14 @@ class _PixiReader:
 
 
 def _git(name: str, url: str, here: str, maker: PackageMaker) -> SourceSpec:
-    """``https://host/repository?subdirectory=x&rev=y#COMMIT``, as pixi and uv write it."""
+    """Read ``https://host/repository?subdirectory=x&rev=y#COMMIT``, as pixi and uv write it."""
     parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    fragment = parse_qs(parts.fragment)
-    commit = (
-        parts.fragment if GIT_HASH.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
-    )
+    values = {key: texts[-1] for key, texts in parse_qs(parts.query).items()}
+    commit = parts.fragment if GIT_HASH.fullmatch(parts.fragment) else values.get("rev", "")
     if not GIT_HASH.fullmatch(commit):
         raise maker.error(f"package {name}: its git URL has no commit: {url[:200]!r}")
-    subdirectory = (query.get("subdirectory") or fragment.get("subdirectory") or [""])[-1]
+    in_fragment = parse_qs(parts.fragment).get("subdirectory", [""])[-1]
+    subdirectory = values.get("subdirectory", in_fragment)
     plain = parts._replace(query="", fragment="").geturl()
     return SourceSpec("git", name, plain, commit, subdirectory, where=here)
 
@@ -167,19 +156,17 @@ def _is_wheel(location: str) -> bool:
     return location.partition("#")[0].endswith(".whl")
 
 
-def _hashes(package: PixiPackage) -> tuple[str | None, str | None]:
-    """SHA-256 and MD5 in hex; None where the file has none."""
-    hashes = package.hashes
-    try:
-        sha256, md5 = (hashes.sha256, hashes.md5) if hashes else (None, None)
-    except AttributeError:  # py-rattler 0.28 wraps a missing value
-        return None, None
-    return sha256.hex() if sha256 else None, md5.hex() if md5 else None
+def _hashes(package: PixiPackage) -> dict[str, str]:
+    """Return the hashes of the file in hex, by ``sha256`` and ``md5``."""
+    # py-rattler 0.28 wraps a missing value, which has no such attributes
+    found = {name: getattr(package.hashes, name, None) for name in ("sha256", "md5")}
+    return {name: value.hex() for name, value in found.items() if value}
 
 
 def _requirements(requires_dist: Sequence[str]) -> dict[str, str]:
-    """Return the names that a wheel needs without its extras: pip installs these first. Other
-    markers stay open.
+    """Return the names that a wheel needs without its extras, with any other marker.
+
+    pip installs these first.
     """
     names: dict[str, str] = {}
     for text in requires_dist:

@@ -1,10 +1,9 @@
-"""``pylock.toml`` (PEP 751). The package ``packaging`` reads it and selects what a target
-installs.
-"""
+"""``pylock.toml`` (PEP 751). ``packaging`` reads it, and selects what a target installs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.pylock import (
@@ -19,26 +18,17 @@ from packaging.pylock import (
     PylockValidationError,
 )
 
-from builder.config.merge import choices
 from builder.errors import LockError
-from builder.lock.formats.common import (
-    RESTORE,
-    PackageMaker,
-    glibc_of,
-    read_toml,
-)
-from builder.lock.formats.foreign import ForeignLock
+from builder.lock.formats.common import RESTORE, PackageMaker, check_groups, read_toml
+from builder.lock.formats.foreign import ForeignLock, LockTarget
 from builder.lock.markers import marker_environment
 from builder.lock.spec import SourceSpec
-from builder.lock.wheels import wheel_tags
 from builder.model import MAIN, LockedPackage
 
-_Selected = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
+_Origin = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 
 
-def read_pylock(
-    path: Path, platform: str, python: str, groups: Sequence[str], virtual: Mapping[str, str]
-) -> ForeignLock:
+def read_pylock(path: Path, target: LockTarget) -> ForeignLock:
     """Return the packages of a ``pylock.toml`` for one target.
 
     ``main`` stands for the file's default groups. Any other group is a dependency group or an
@@ -47,23 +37,33 @@ def read_pylock(
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`.
     """
-    lock = parsed(path)
+    lock = parse_pylock(path)
     defaults, named = list(lock.default_groups or []), list(lock.dependency_groups or [])
     extras = list(lock.extras or [])
-    offered = sorted({MAIN, *named, *extras})
-    for group in groups:
-        if group not in offered and group not in defaults:
-            raise LockError(
-                f"{path}: there is no group or extra {group!r}", choices(group, offered)
-            )
-    chosen = [group for group in groups if group != MAIN]
-    if not groups or MAIN in groups:
-        chosen += defaults
+    other = {*named, *extras}
+    groups = target.groups or (MAIN,)
+    check_groups(path, [name for name in groups if name not in defaults], sorted({MAIN, *other}))
+    chosen = [name for name in groups if name != MAIN] + (defaults if MAIN in groups else [])
+    reader = _PylockReader(path, target.platform)
+    return ForeignLock(
+        "pylock",
+        path,
+        tuple(reader.read(*pair) for pair in _selected(path, lock, target, chosen)),
+        omitted=tuple(sorted(other.difference(chosen))),
+    )
+
+
+def _selected(
+    path: Path, lock: Pylock, target: LockTarget, chosen: Sequence[str]
+) -> list[tuple[Package, _Origin]]:
+    """Return the packages of the chosen groups and extras, with the file that the target takes."""
+    extras, named = lock.extras or [], lock.dependency_groups or []
+    environment = marker_environment(target.platform, target.python)
     try:
-        selected = list(
+        return list(
             lock.select(
-                environment=marker_environment(platform, python),  # type: ignore[arg-type]
-                tags=wheel_tags(platform, glibc_of(virtual), python),
+                environment=environment,  # type: ignore[arg-type]
+                tags=target.tags,
                 extras=[name for name in chosen if name in extras],
                 dependency_groups=[name for name in chosen if name not in extras or name in named],
             )
@@ -71,21 +71,14 @@ def read_pylock(
     except PylockSelectError as e:
         raise LockError(
             f"{path}: {e}",
-            f"builder selects for Python {python} on {platform} with glibc 2.{glibc_of(virtual)}: choose "
-            "another Python or base, or lock again for this target",
+            f"builder selects for Python {target.python} on {target.platform} with glibc "
+            f"2.{target.glibc}: choose another Python or base, or lock again for this target",
         ) from None
     except (ValueError, KeyError, RecursionError) as e:  # a marker that cannot be evaluated
         raise LockError(f"{path}: a marker cannot be evaluated: {e}", RESTORE) from None
-    reader = _PylockReader(path, platform)
-    return ForeignLock(
-        "pylock",
-        path,
-        tuple(reader.read(*pair) for pair in selected),
-        left_out=tuple(sorted({*named, *extras} - set(chosen))),
-    )
 
 
-def parsed(path: Path) -> Pylock:
+def parse_pylock(path: Path) -> Pylock:
     """Return the file as ``packaging`` reads it.
 
     Raises:
@@ -105,50 +98,45 @@ class _PylockReader:
         self._path = path
         self._maker = PackageMaker(path, platform)
 
-    def read(self, package: Package, selected: _Selected) -> LockedPackage | SourceSpec:
+    def read(self, package: Package, origin: _Origin) -> LockedPackage | SourceSpec:
         """Return a package of the file: a wheel, or a source that must be built."""
-        if isinstance(selected, PackageWheel | PackageArchive) and _file_name(selected).endswith(
-            ".whl"
-        ):
-            return self._wheel(package, selected)
+        if isinstance(origin, PackageWheel):
+            return self._wheel(package, origin, origin.filename)
         name, where = package.name, str(self._path)
-        if isinstance(selected, PackageSdist):
-            url = selected.url or selected.path or ""
-            return SourceSpec(
-                "sdist", name, url, sha256=selected.hashes.get("sha256", ""), where=where
-            )
-        folder = selected.subdirectory or ""  # type: ignore[union-attr]  # a wheel is none of these
-        if isinstance(selected, PackageDirectory):
-            is_editable = bool(selected.editable)
-            return SourceSpec(
-                "local", name, selected.path, subdirectory=folder, editable=is_editable, where=where
-            )
-        url = selected.url or selected.path or ""
-        if isinstance(selected, PackageVcs):
-            if selected.type == "git":
-                return SourceSpec("git", name, url, selected.commit_id, folder, where=where)
+        if isinstance(origin, PackageSdist):
+            sha256 = origin.hashes.get("sha256", "")
+            return SourceSpec("sdist", name, _url(origin), sha256=sha256, where=where)
+        folder = origin.subdirectory or ""
+        if isinstance(origin, PackageDirectory):
+            source = SourceSpec("local", name, origin.path, subdirectory=folder, where=where)
+            return replace(source, editable=bool(origin.editable))
+        url = _url(origin)
+        if isinstance(origin, PackageArchive):
+            filename = url.partition("#")[0].rsplit("/", 1)[-1]
+            if filename.endswith(".whl"):
+                return self._wheel(package, origin, filename)
+            sha256 = origin.hashes.get("sha256", "")
+            return SourceSpec("archive", name, url, "", folder, sha256=sha256, where=where)
+        if origin.type != "git":
             raise LockError(
-                f"{where}: package {name} is of {selected.type}, not git",
+                f"{where}: package {name} is of {origin.type}, not git",
                 "lock a release of the package, or an archive of the revision",
             )
-        sha256 = selected.hashes.get("sha256", "")
-        return SourceSpec("archive", name, url, subdirectory=folder, sha256=sha256, where=where)
+        return SourceSpec("git", name, url, origin.commit_id, folder, where=where)
 
-    def _wheel(self, package: Package, selected: PackageWheel | PackageArchive) -> LockedPackage:
-        name = _file_name(selected)
-        url = (selected.url or selected.path or name).partition("#")[0]
-        sha256 = selected.hashes.get("sha256")
+    def _wheel(
+        self, package: Package, origin: PackageWheel | PackageArchive, filename: str
+    ) -> LockedPackage:
+        url = (_url(origin) or filename).partition("#")[0]
+        sha256 = origin.hashes.get("sha256")
         if not sha256:
             raise self._maker.no_hash(package.name, url)
-        version = str(package.version or name.split("-")[1])
+        version = str(package.version or filename.split("-")[1])
         names = (item.get("name") for item in package.dependencies or ())
         needs = {name: "" for name in names if isinstance(name, str)}
-        return self._maker.make(
-            "pip", package.name, version, url, sha256=sha256, dependencies=needs
-        )
+        return self._maker.make("pip", package.name, version, url, {"sha256": sha256}, needs)
 
 
-def _file_name(selected: PackageWheel | PackageArchive) -> str:
-    if isinstance(selected, PackageWheel):
-        return selected.filename
-    return (selected.url or selected.path or "").partition("#")[0].rsplit("/", 1)[-1]
+def _url(origin: PackageWheel | PackageArchive | PackageSdist | PackageVcs) -> str:
+    """Return the URL of a file or repository, or its path."""
+    return origin.url or origin.path or ""

@@ -117,7 +117,7 @@ def test_date(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> No
     """Locking again returns the same bytes. The image is as old as its lock; SOURCE_DATE_EPOCH wins."""
     before, text = read_layout(copy.root / "dist", "tiny"), copy.lock.read_bytes()
     assert do("lock", "tiny").code == 0 and copy.lock.read_bytes() == text
-    assert created(copy) == read_lock(copy.lock).custom["builder.created"]
+    assert created(copy) == read_lock(copy.lock).record.created
     assert do("build", "tiny", "--json").json["digest"] == before.digest
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
     do("build", "tiny")
@@ -133,7 +133,7 @@ def test_months(do: Cli, copy: TinyProject) -> None:
     assert do("build", "tiny").code == 4
     before = datetime.now(UTC)
     assert do("lock", "tiny").code == 0
-    solved = read_lock(copy.lock).custom["builder.solved-before"]
+    solved = read_lock(copy.lock).record.solved_before
     assert solved in [f"{now:%Y-%m}-01T00:00:00Z" for now in (before, datetime.now(UTC))]
     copy.lock.write_text(copy.lock.read_text().replace(solved, "2025-02-01T00:00:00Z"))
     assert do("lock", "tiny", "--check").code == 0, "a lock of an earlier month"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from builder import project
+from builder import locking
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
-from builder.lock import unfinished as unfinished_module
+from builder.lock import packages
+from builder.lock.packages import Solver
 from builder.lock.request import LockRequest
-from builder.lock.solvers import Solver
 from builder.model import Lock, LockedBase
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -22,7 +22,7 @@ from tests.support.project import TinyProject, edit
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The targets that were solved."""
     names: list[str] = []
-    choose = unfinished_module.choose_solver
+    choose = packages.choose_solver
 
     def counted(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
         def solve(request: LockRequest) -> Lock:
@@ -31,7 +31,7 @@ def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return solve
 
-    monkeypatch.setattr(unfinished_module, "choose_solver", counted)
+    monkeypatch.setattr(packages, "choose_solver", counted)
     return names
 
 
@@ -42,7 +42,7 @@ def unfinished(copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*args: object) -> LockedBase:
         raise ImageError("debian:bookworm: mmdebstrap failed", "repair it")
 
-    monkeypatch.setattr(project, "resolve_recipe_base", refuse)
+    monkeypatch.setattr(locking, "resolve_recipe_base", refuse)
     edit(copy.recipe, base="debian:bookworm")
     copy.lock.unlink()
     return copy.lock.with_name(f"{copy.lock.name}.unfinished")
@@ -66,7 +66,7 @@ def test_continued(
         assert f"repair it; {unfinished} has the solved packages" in " ".join(result.err.split())
     assert not copy.lock.exists() and do("lock", "--check").code == 4, "nobody takes it for a lock"
 
-    monkeypatch.setattr(project, "resolve_recipe_base", works)
+    monkeypatch.setattr(locking, "resolve_recipe_base", works)
     result = do("lock", "tiny")
     assert result.code == 0 and solves == ["tiny"] and not unfinished.exists()
     assert f"continuing from {unfinished}" in " ".join(result.err.split())

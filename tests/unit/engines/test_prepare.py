@@ -13,8 +13,7 @@ from builder.engines import prepare
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import open_locked_base
 from builder.errors import LockError
-from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
-from builder.model import Layer, LockedBase
+from builder.model import Layer, LockedBase, LockRecord, OsPackage
 from builder.steps import apt_install, apt_solve
 from builder.steps.apt_install import OsInstall
 from builder.store.blobs import Store
@@ -45,11 +44,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return calls
 
 
-def os_request(tmp_path: Path, text: str | None) -> BuildRequest:
+def os_request(tmp_path: Path, packages: tuple[OsPackage, ...]) -> BuildRequest:
     made = request(tmp_path, base="docker://host.example/os:1", base_packages=["hello"])
-    custom = {} if text is None else {OS_PACKAGES: text}
     base = LockedBase("docker://host.example/os:1", f"sha256:{HASH}")
-    return replace(made, lock=replace(made.lock, base=base, custom=custom))
+    return replace(made, lock=replace(made.lock, base=base, record=LockRecord(os_packages=packages)))
 
 
 def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]) -> None:
@@ -64,7 +62,7 @@ def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: li
 
     monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: None)
     monkeypatch.setattr(apt_install, "os_layer", os_layer)
-    wanted = replace(os_request(tmp_path, os_packages_text([HELLO])), download_base=False)
+    wanted = replace(os_request(tmp_path, (HELLO,)), download_base=False)
     assert open_locked_base(wanted).layers[-1] == layer
     assert opened == [False, True] and made[0].packages == (HELLO,)
 
@@ -87,7 +85,7 @@ def test_packages_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op
     for base, packages in (("debian:bookworm", ["gcc"]), ("docker://host.example/os:1", ["hello", "gcc"])):
         values = {"base_packages": ["hello"], "pip": {"build": {"demo": {"base_packages": ["gcc"]}}}}
         made = request(tmp_path, base=base, **values)
-        lock = replace(made.lock, base=LockedBase(base, f"sha256:{HASH}"), custom={})
+        lock = replace(made.lock, base=LockedBase(base, f"sha256:{HASH}"), record=LockRecord())
         assert open_locked_base(replace(made, lock=lock, wheel_of="demo")).layers[-1] == layer
         assert asked.pop() == (*packages, "pip", "build", "demo", "base_packages")
     assert opened == [True, True]

@@ -65,7 +65,7 @@ def test_locked(tmp_path: Path, settings: Settings) -> None:
     check_environment(made)
     lock = lock_target(LockRequest(made, settings, base=BASE))
     assert lock.packages == (PYTHON,) and lock.channels == ()
-    assert lock.custom["builder.python"] == '["base"]'
+    assert lock.record.inputs["python"] == '["base"]'
     assert stale_reasons(made, lock, settings) == []
     other = recipe(tmp_path, python="base-with-packages")
     assert stale_reasons(other, lock, settings) == [

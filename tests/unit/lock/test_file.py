@@ -11,7 +11,7 @@ import yaml
 
 from builder.errors import LockError
 from builder.lock.file import read_lock, write_lock
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 synapse = pytest.mark.skipif(
@@ -36,7 +36,7 @@ LOCK = Lock(
     channels=("conda-forge", "https://host.example/t/$TOKEN/chan"),
     sources=("environment.yml",),
     content_hash={"linux-64": "d" * 64},
-    custom={"builder.conda": '["python"]', "builder.channels": '["conda-forge"]'},
+    record=LockRecord({"conda": '["python"]', "channels": '["conda-forge"]'}, others={"tool": "x"}),
     base=LockedBase("debian:bookworm", "sha256:" + "e" * 64),
 )
 
@@ -45,7 +45,7 @@ def test_round_trip_and_order(tmp_path):
     written = write_lock(LOCK, tmp_path / "a.lock.yml")
     assert written == read_lock(tmp_path / "a.lock.yml")
     assert [p.name for p in written.packages] == ["libzlib", "python", "zlib", "torch"]
-    assert written.base == LOCK.base and written.custom == LOCK.custom and written.channels == LOCK.channels
+    assert written.base == LOCK.base and written.record == LOCK.record and written.channels == LOCK.channels
     assert sorted(written.packages, key=str) == sorted(LOCK.packages, key=str)
     assert written.packages[1].dependencies["python_abi"] == "3.11.* *_cp311"
     assert written.digest.startswith("sha256:")
@@ -74,7 +74,7 @@ def test_sources(tmp_path):
     path = tmp_path / "conda-lock.yml"
     written = write_lock(replace(LOCK, packages=(*LOCK.packages, tool)), path)
     assert next(p for p in written.packages if p.name == "tool") == tool
-    assert written.custom == LOCK.custom and write_lock(written, path).digest == written.digest
+    assert written.record == LOCK.record and write_lock(written, path).digest == written.digest
     assert {p.name for p in parse_conda_lock_file(path).package} >= {"tool", "torch"}
     path.write_text(path.read_text().replace("dddd", "dd"))
     with pytest.raises(LockError, match=r"conda-lock.yml:\d+: builder.sources: tool: commit or tree"):

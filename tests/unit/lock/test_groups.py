@@ -8,8 +8,8 @@ import pytest
 
 from builder.config.recipe import Recipe
 from builder.errors import LockError
-from builder.lock.groups import chosen_groups, left_out
-from builder.model import Lock, LockedPackage, Manager
+from builder.lock.groups import chosen_groups
+from builder.model import Lock, LockedPackage, LockRecord, Manager
 
 
 def recipe(**values) -> Recipe:
@@ -61,15 +61,14 @@ def test_groups() -> None:
 
 def test_left_out() -> None:
     expected = "left out: dev, docs; to include all: groups: [main, dev, docs]"
-    assert left_out(recipe(), LOCK) == expected
-    assert left_out(recipe(groups=["main", "dev", "docs"]), LOCK) == ""
+    assert chosen_groups(recipe(), LOCK).record.left_out == expected
+    assert chosen_groups(recipe(groups=["main", "dev", "docs"]), LOCK).record.left_out == ""
 
 
 def test_own_lock() -> None:
     """builder's own lock has only what was chosen."""
-    own = Lock((package("flask"),), ("linux-64",), custom={"builder.conda": "[]", "builder.left-out": "said"})
+    own = Lock((package("flask"),), ("linux-64",), record=LockRecord({"conda": "[]"}, left_out="said"))
     assert chosen_groups(recipe(groups=["dev"]), own) is own
-    assert left_out(recipe(), own) == "said"
 
 
 @pytest.mark.parametrize(
@@ -96,5 +95,6 @@ def test_similar_names() -> None:
     """conda has packages whose names differ in a dash; PyPI's names are normalised."""
     conda = [package("typing-extensions", needs="typing_extensions"), package("typing_extensions")]
     lock = Lock((*conda, package("Jinja2", manager="pip"), package("jinja2", manager="pip")), ("linux-64",))
-    assert names(chosen_groups(recipe(), lock)) == ["typing-extensions", "typing_extensions", "jinja2"]
-    assert left_out(recipe(), lock) == ""
+    chosen = chosen_groups(recipe(), lock)
+    assert names(chosen) == ["typing-extensions", "typing_extensions", "jinja2"]
+    assert chosen.record.left_out == ""

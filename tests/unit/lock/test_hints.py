@@ -162,7 +162,7 @@ def test_index_that_is_named_already(tmp_path: Path) -> None:
     recipe = request(tmp_path, "six").recipe
     assert f"--extra-index-url {CU}" in pip_hint(text, {}, Indexes(), recipe)
     assert "--extra-index-url" not in pip_hint(text, {}, Indexes(extra=(CU,)), recipe)
-    hint = pip_hint(text, {}, Indexes(silent=(CU,)), recipe)
+    hint = pip_hint(text, {}, Indexes(unreachable=(CU,)), recipe)
     assert hint == f"package index {CU} does not answer: name a copy: " + (
         f"export BUILDER_MIRRORS='{CU}=URL-OR-FOLDER'"
     )

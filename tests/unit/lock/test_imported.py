@@ -124,8 +124,8 @@ def test_uv(folder: Path, settings: Settings, solved: list[SolveRequest]) -> Non
     assert lock.packages[1].sha256 == "a" * 64
     assert lock.base == BASE
     assert lock.sources == ("uv.lock",)
-    assert json.loads(lock.custom["builder.imported"])["file"] == "uv.lock"
-    assert lock.custom["builder.imported-tool"] == "a lock file of uv"
+    assert json.loads(lock.record.inputs["imported"])["file"] == "uv.lock"
+    assert lock.record.imported_tool == "a lock file of uv"
     (request,) = solved
     assert [spec.text for spec in request.environment.conda] == ["python 3.11.*|3.12.*"]
     assert request.environment.channels == ("conda-forge",)
@@ -133,11 +133,9 @@ def test_uv(folder: Path, settings: Settings, solved: list[SolveRequest]) -> Non
 
 def test_left_out(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
     """Credentials are not stored."""
-    assert run(folder, settings).custom["builder.left-out"] == (
-        "left out: dev; to include all: groups: [main, dev]"
-    )
+    assert run(folder, settings).record.left_out == ("left out: dev; to include all: groups: [main, dev]")
     lock = run(folder, settings, groups=["main", "dev"])
-    assert "builder.left-out" not in lock.custom
+    assert lock.record.left_out == ""
     assert [p.url for p in lock.packages if p.name == "pytest"] == [
         "https://files.example/pytest-9.0-py3-none-any.whl"
     ]

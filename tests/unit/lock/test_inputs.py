@@ -21,7 +21,7 @@ from builder.lock.inputs import (
     virtual_packages,
     without_sha256,
 )
-from builder.model import WHEELS, Lock, LockedBase, LockedPackage, LockedSource
+from builder.model import WHEELS, Lock, LockedBase, LockedPackage, LockedSource, LockRecord
 from builder.settings import Settings
 from builder.trees.project import project_tree
 
@@ -65,12 +65,12 @@ def settings(tmp_path):
 def locked(tmp_path) -> Lock:
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
     r = recipe(tmp_path)
-    custom = inputs(r, read_environment(r.environment_path, r.platform))
+    values = inputs(r, read_environment(r.environment_path, r.platform))
     lock = Lock(
         packages=tuple(package(n) for n in ("python", "zlib", "pip")),
         platforms=("linux-64",),
-        content_hash={"linux-64": content_hash(custom)},
-        custom=custom,
+        content_hash={"linux-64": content_hash(values)},
+        record=LockRecord(values),
         base=LockedBase("debian:bookworm", "sha256:" + "0" * 64),
     )
     return write_lock(lock, tmp_path / "t.lock.yml")
@@ -140,7 +140,7 @@ def test_recipe_changes(tmp_path, locked, settings, change, reason):
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1]}'])
 def test_records_that_are_damaged(tmp_path, locked, settings, text):
     """What a lock says about its inputs may be anything."""
-    old = replace(locked, custom={key: text for key in locked.custom})
+    old = replace(locked, record=LockRecord(dict.fromkeys(locked.record.inputs, text)))
     reasons = stale_reasons(recipe(tmp_path), old, settings)
     assert reasons and all("changed from" in reason and len(reason) < 2000 for reason in reasons)
 
@@ -231,7 +231,7 @@ def with_pip(root: Path, *lines: str) -> Recipe:
 
 def test_sources(tmp_path, locked, settings):
     """Each has a reason of its own; without sources a lock has no key for them."""
-    assert not [key for key in locked.custom if "sources" in key or "constraints" in key]
+    assert not [key for key in locked.record.inputs if "sources" in key or "constraints" in key]
     (tmp_path / "c.txt").write_text("scipy<2\n")
     changed = with_pip(tmp_path, "git+https://me:hunter2@h.example/t@v1", "-c c.txt", "--no-binary numpy")
     assert stale_reasons(changed, locked, settings) == [
@@ -239,8 +239,8 @@ def test_sources(tmp_path, locked, settings):
         "source packages changed: now with git+https://h.example/t@v1",
         "constraints changed: now with scipy<2",
     ]
-    custom = inputs(changed, read_environment(changed.environment_path, "linux-64"))
-    lock = replace(locked, custom=custom)
+    values = inputs(changed, read_environment(changed.environment_path, "linux-64"))
+    lock = replace(locked, record=LockRecord(values))
     assert stale_reasons(changed, lock, settings) == []
     assert stale_reasons(with_pip(tmp_path), lock, settings)[1:] == [
         "source packages changed: without git+https://h.example/t@v1",
@@ -255,8 +255,8 @@ def test_local_source(tmp_path, locked, settings):
     asking = with_pip(tmp_path, "-e .")
     source = LockedSource("local", ".", tree=project_tree(tmp_path, tmp_path).digest)
     tool = LockedPackage("tool", "1", "pip", "linux-64", f"{WHEELS}tool-1.whl", "a" * 64, source=source)
-    custom = inputs(asking, read_environment(asking.environment_path, "linux-64"))
-    lock = replace(locked, custom=custom, packages=(*locked.packages, tool))
+    values = inputs(asking, read_environment(asking.environment_path, "linux-64"))
+    lock = replace(locked, record=LockRecord(values), packages=(*locked.packages, tool))
     for name in ("a.cpu.lock.yml", "wheels/tool-1-py3-none-any.whl", "reports/x.json", "recipes/t.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")

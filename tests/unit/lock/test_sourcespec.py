@@ -35,6 +35,7 @@ def project(tmp_path: Path) -> Path:
         ("git+https://h.example/o/t.git@v1.0", {"url": "https://h.example/o/t.git", "revision": "v1.0"}),
         ("git+https://me:p%40w@h.example/t", {"url": "https://me:p%40w@h.example/t", "revision": ""}),
         ("git+ssh://git@h.example:22/o/t@r", {"url": "ssh://git@h.example:22/o/t", "revision": "r"}),
+        ("git+https://h.example/@o/t@v1", {"url": "https://h.example/@o/t", "revision": "v1"}),
         (
             "git+https://h.example/t@v1#egg=My.Tool[x]&subdirectory=libs/one/",
             {"name": "my-tool", "extras": ("x",), "subdirectory": "libs/one", "revision": "v1"},

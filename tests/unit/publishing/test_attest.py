@@ -13,7 +13,6 @@ from packageurl import PackageURL
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
 from builder.model import (
     Descriptor,
     Image,
@@ -21,6 +20,8 @@ from builder.model import (
     LockedBase,
     LockedPackage,
     LockedSource,
+    LockRecord,
+    OsPackage,
     SifImage,
     canonical_json,
 )
@@ -201,7 +202,7 @@ def test_sources() -> None:
 def test_sbom_os_packages() -> None:
     """The OS packages of a lock are components with a purl of type deb."""
     hello = OsPackage("hello", "1:2-1", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", A, 5)
-    lock = Lock((), ("linux-64",), custom={OS_PACKAGES: os_packages_text([hello])}, digest="sha256:x")
+    lock = Lock((), ("linux-64",), record=LockRecord(os_packages=(hello,)), digest="sha256:x")
     recipe = Recipe(name="t", base="oci:base", environment="e.yml")
     text = sbom(recipe, lock, None)
     JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.decode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from builder.lock.environment import recipe_environment
 from builder.settings import Settings
 from builder.start import new
 from builder.start.found import candidate, candidates
-from builder.start.new import Wishes, Written, new_project
+from builder.start.new import InitOptions, Written, new_project
 
 FORGE = SolverChannel("conda-forge", "https://c/", "https://c/")
 ENVIRONMENT = "channels: [conda-forge]\ndependencies:\n  - python=3.12\n  - numpy\n"
@@ -39,9 +40,9 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new, "probe_indexes", lambda *given: {"https://i": "x"})
 
 
-def write(folder: Path, wishes: Wishes | None = None, groups: tuple[str, ...] = ()) -> Written:
+def write(folder: Path, **options: Any) -> Written:
     settings = Settings.from_environment({"HOME": str(folder)})
-    return new_project(folder, candidates(folder)[0], wishes or Wishes(), settings, groups)
+    return new_project(folder, candidates(folder)[0], InitOptions(**options), settings)
 
 
 def names(written: Written, folder: Path) -> list[str]:
@@ -99,6 +100,19 @@ def test_no_channels(folder: Path) -> None:
     assert written.notes == ["environment.yml names no channels: the recipe names conda-forge"]
 
 
+def test_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It names the file that is read, the one that is ignored, and the base."""
+    (folder / "pyproject.toml").write_text("[tool.ruff]\n")
+    (folder / "requirements.txt").write_text("polars\n")
+    with caplog.at_level("INFO", "builder.start"):
+        write(folder)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{folder}/pyproject.toml is ignored: it names no packages",
+        f"target mine: the packages are those of {folder}/requirements.txt",
+        "no site and no --base: the base is docker://debian:bookworm-slim",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -113,7 +127,7 @@ def test_files_of_other_tools(folder: Path, name: str, text: str) -> None:
     assert names(written, folder) == ["recipes/mine.yaml", ".gitignore"]
     assert load_recipe("mine", folder).environment == name
     with pytest.raises(UsageError, match="--with takes groups"):
-        write(folder, Wishes(name="b"), groups=("dev",))
+        write(folder, name="b", groups=("dev",))
 
 
 def test_pyproject(folder: Path) -> None:
@@ -159,7 +173,7 @@ def test_no_packages(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(text)
     settings = Settings.from_environment({"HOME": str(folder)})
     with pytest.raises(UsageError, match=f"{name} names no packages") as error:
-        new_project(folder, candidate(folder / name), Wishes(), settings)
+        new_project(folder, candidate(folder / name), InitOptions(), settings)
     assert "requirements.txt" in (error.value.hint or "") and not (folder / "recipes").exists()
 
 
@@ -212,7 +226,7 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     write(folder)
     with pytest.raises(UsageError, match=r"recipes/mine\.yaml exists already"):
         write(folder)
-    write(folder, Wishes(name="other"))
+    write(folder, name="other")
     assert load_recipe("other", folder).environment == "environment.yml"
 
 
@@ -221,10 +235,10 @@ def test_outside(folder: Path) -> None:
     other.write_text(ENVIRONMENT)
     settings = Settings.from_environment({"HOME": str(folder)})
     with pytest.raises(ConfigError, match="--from: .* is outside of the project"):
-        new_project(folder, candidate(other), Wishes(), settings)
+        new_project(folder, candidate(other), InitOptions(), settings)
     (folder / "environment.yml").write_text(ENVIRONMENT)
     with pytest.raises(ConfigError, match="no site named"):
-        write(folder, Wishes(site="nowhere"))
+        write(folder, site="nowhere")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 
 from builder.errors import FetchError
 from builder.layers.entry import Entry
-from builder.lock.ospackages import OsPackage
-from builder.model import Image, Layer, SifImage
+from builder.model import Image, Layer, OsPackage, SifImage
 from builder.progress import Reporter
 from builder.settings import Settings
 from builder.steps import apt_install

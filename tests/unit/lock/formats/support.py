@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.lock.formats import ForeignLock, read_foreign
+from builder.lock.formats import ForeignLock, LockTarget, read_foreign
 
 VIRTUAL = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28", "__archspec": "1=x86_64"}
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -25,14 +25,8 @@ def read(
     virtual: dict[str, str] | None = None,
 ) -> ForeignLock:
     """The lock as builder reads it for a machine like RHEL 8."""
-    return read_foreign(
-        path,
-        platform,
-        python_version=python,
-        groups=groups,
-        environment=environment,
-        virtual=VIRTUAL if virtual is None else virtual,
-    )
+    virtual = VIRTUAL if virtual is None else virtual
+    return read_foreign(path, LockTarget(platform, python or "", virtual, groups, environment))
 
 
 def written(folder: Path, name: str, text: str) -> Path:

@@ -53,13 +53,17 @@ def test_packages(tmp_path: Path, changes: dict[str, str], said: str) -> None:
     values |= changes
     url, name, version = values.pop("url"), values.pop("name"), values.pop("version")
     with pytest.raises(LockError) as caught:
-        PackageMaker(tmp_path / "x.lock", "linux-64").make("pip", name, version, url, sha256=values["sha256"])
+        PackageMaker(tmp_path / "x.lock", "linux-64").make(
+            "pip", name, version, url, {"sha256": values["sha256"]}
+        )
     assert said in caught.value.message and "secret@" not in str(caught.value)
 
 
 def test_credentials(tmp_path: Path) -> None:
     maker = PackageMaker(tmp_path / "x.lock", "linux-64")
-    package = maker.make("pip", "A.B", "1", "https://me:secret@h.example/a_b-1-py3-none-any.whl", sha256=A)
+    package = maker.make(
+        "pip", "A.B", "1", "https://me:secret@h.example/a_b-1-py3-none-any.whl", {"sha256": A}
+    )
     assert package.url == "https://h.example/a_b-1-py3-none-any.whl" and package.name == "a-b"
-    local = maker.make("pip", "a", "1", "../wheels/a-1+x-py3-none-any.whl", sha256=A)
+    local = maker.make("pip", "a", "1", "../wheels/a-1+x-py3-none-any.whl", {"sha256": A})
     assert local.url == "builder://find-links/a-1+x-py3-none-any.whl"

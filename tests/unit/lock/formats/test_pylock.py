@@ -94,7 +94,7 @@ def test_groups(tmp_path: Path) -> None:
         "cupy 13.0",
     ]
     assert names(read(path, groups=["dev"])) == ["numpy 2.1.0", "pytest 8.3"]
-    assert read(path).left_out == ("dev", "gpu")
+    assert read(path).omitted == ("dev", "gpu")
     with pytest.raises(LockError, match="no group or extra 'dve'") as caught:
         read(path, groups=["dve"])
     assert "did you mean dev" in caught.value.hint

@@ -108,7 +108,7 @@ def test_forks(tmp_path: Path) -> None:
     assert names(lock) == ["rich 13.9.4", "torch 2.5.1+cpu"]
     assert lock.packages[1].url.endswith("torch-2.5.1%2Bcpu-cp311-cp311-linux_x86_64.whl")
     assert lock.packages[1].sha256 == A
-    assert lock.left_out == ("dev", "docs", "plot")
+    assert lock.omitted == ("dev", "docs", "plot")
     assert "pytest 8.3.3" in names(read(tmp_path / "uv.lock", python="3.10.14"))
 
 

@@ -1,0 +1,172 @@
+"""Lock a target: from its recipe to the lock file.
+
+    earlier lock ─┐
+    recipe ───────┼─▶ base ─▶ packages ─▶ base, if made here ─▶ OS packages ─▶ date ─▶ lock file
+    environment ──┘           solved, imported,
+                              or those of the earlier lock
+
+A base that is read from a registry is pinned before anything is solved. One that this machine makes
+takes a minute, so it is made after the packages have a solution.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.bases.python import base_python
+from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
+from builder.config.recipe import Recipe
+from builder.errors import LockError
+from builder.fetch.venv import locked_base_python
+from builder.image.recipe_files import recipe_entries
+from builder.lock.basepython import check_base_python
+from builder.lock.file import earlier_lock, read_lock, replace_lock
+from builder.lock.packages import Solver, solved
+from builder.lock.request import LockRequest
+from builder.lock.solve import check_environment
+from builder.model import Lock, LockedBase, OsPackage
+from builder.progress import Reporter
+from builder.settings import Settings
+from builder.steps.apt_solve import solve_os_packages
+from builder.store.blobs import Store
+from builder.wheels.builder import ImageWheelBuilder
+from builder.wheels.locked import place_wheels
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LockOptions:
+    """What a lock takes from the one before, and what it leaves to newer packages."""
+
+    update: Sequence[str] = ()
+    """Names of packages to update; all others stay, except dependencies that have to change."""
+    update_base: bool = False
+    """Pin the digest that the base's reference has now; packages stay."""
+    exclude_newer: str | None = None
+    """Ignore packages newer than a date (``2026-11-01``) or of this ``month``."""
+    solver: Solver = "rattler"
+    """``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba."""
+
+    @property
+    def is_update(self) -> bool:
+        """Whether packages of an earlier lock stay."""
+        return bool(self.update) or self.update_base
+
+
+def lock(
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter,
+    options: LockOptions,
+    path: Path,
+) -> Lock:
+    """Find the packages of a target, and write them to a lock file. Returns the lock as written.
+
+    Raises:
+        LockError: the recipe names a lock of conda-lock, or there is no lock to update.
+        SolveError: no set of packages satisfies the environment.
+        FetchError, RegistryError: base, channel or index do not answer.
+    """
+    _check(recipe, options.exclude_newer)
+    request = _request(recipe, settings, store, reporter, options, path)
+    with solved(request, path, options.solver) as found:
+        if found is not request.previous:
+            place_wheels(found, recipe.root, store)
+        base = request.base or resolve_recipe_base(recipe, settings, store, reporter)
+        log.info("%s: base %s is pinned to %s", recipe.name, base.reference, base.digest)
+        made = replace(found, base=base)
+        renews_os = options.update_base or set(options.update) - set(request.update)
+        known = None if renews_os else request.previous
+        made = _with_os_packages(recipe, settings, store, reporter, made, known)
+        return replace_lock(made, path)
+
+
+def _check(recipe: Recipe, exclude_newer: str | None) -> None:
+    """Check what a recipe names, before anything is downloaded or made."""
+    if recipe.uses_lock_unchanged:
+        problem = f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made"
+        raise LockError(problem, "remove 'lock:' from the recipe to let builder lock")
+    check_base(recipe)
+    check_base_python(recipe)
+    recipe_entries(recipe)
+    check_environment(recipe, exclude_newer)
+
+
+def _request(
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter,
+    options: LockOptions,
+    path: Path,
+) -> LockRequest:
+    """Return the request for the packages: what to update, and the base if it is known before."""
+    previous = read_lock(path) if options.is_update and path.exists() else None
+    if options.update and previous is None:
+        raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
+    update = without_os_packages(options.update, previous) if previous else ()
+    pinned = previous.base if previous and not options.update_base else None
+    base = _base_before_packages(recipe, settings, store, reporter, pinned)
+    before, date = previous or earlier_lock(path), options.exclude_newer
+    locked = before.packages if before else ()
+    builder = ImageWheelBuilder(recipe, settings, store, reporter, base, date, locked)
+    return LockRequest(recipe, settings, base, previous, update, date, builder, reporter)
+
+
+def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:
+    """Return the names without those that the lock has as OS packages alone."""
+    system = {package.name for package in lock.record.os_packages or ()}
+    system -= {package.name for package in lock.packages}
+    return tuple(name for name in names if name not in system)
+
+
+def _base_before_packages(
+    recipe: Recipe, settings: Settings, store: Store, reporter: Reporter, pinned: LockedBase | None
+) -> LockedBase | None:
+    """Return the base, with the package of its Python if the recipe uses that.
+
+    None for a base that is made after the packages are solved.
+    """
+    base = pinned
+    if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
+        base = resolve_recipe_base(recipe, settings, store, reporter)
+    if base is None or not recipe.uses_base_python:
+        return base
+    python = base_python(base, recipe, settings, store, reporter)
+    folder = store.folders.channels / "base"
+    return replace(base, python=locked_base_python(python, recipe.platform, folder))
+
+
+def _with_os_packages(
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter,
+    lock: Lock,
+    previous: Lock | None = None,
+) -> Lock:
+    """Return the lock with the OS packages that ``base_packages`` adds to its base.
+
+    A base that builder makes has them already. Those of an earlier lock stay while base and
+    ``base_packages`` are the same.
+    """
+    packages = None
+    if recipe.base_packages and not is_made_here(recipe.base) and lock.base is not None:
+        packages = _known_os_packages(lock, previous)
+        if packages is None:
+            base = open_recipe_base(lock.base, recipe, settings, store, reporter)
+            packages = solve_os_packages(recipe, base, settings, store, reporter)
+    return replace(lock, record=replace(lock.record, os_packages=packages))
+
+
+def _known_os_packages(lock: Lock, previous: Lock | None) -> tuple[OsPackage, ...] | None:
+    if previous is None or previous.base != lock.base:
+        return None
+    before, now = previous.record, lock.record
+    is_same = before.inputs.get("base-packages") == now.inputs.get("base-packages")
+    return before.os_packages if is_same else None
