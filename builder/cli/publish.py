@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from builder.engines.base import BuildResult
     from builder.publishing.publish import Published, PublishOptions
     from builder.publishing.read_back import VerifyMode
-    from builder.publishing.smoke_gate import SmokePolicy
+    from builder.publishing.testers import SmokePolicy
 
 #: The fields of a PushReport that ``--json`` prints.
 _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
@@ -170,7 +170,7 @@ def publish_one(
     from builder.publishing.publish import publish as publish_image
 
     project = context.project
-    where = options.place_of(recipe)  # an error here comes before the build
+    where = options.destination_of(recipe)  # an error here comes before the build
     if options.job is not None:
         from builder.smoke.slurm import check_smoke_job
 
@@ -207,7 +207,7 @@ def publish_one(
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
     """Put the build into ``dist/``, and prints where."""
-    from builder.publishing.publish import with_base
+    from builder.publishing.testers import with_base
 
     name = result.recipe.name
     place = context.project.place(with_base(context.project, result))

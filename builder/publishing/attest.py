@@ -1,5 +1,6 @@
-"""The SBOM and the provenance of an image. The same lock has the same SBOM and provenance, byte for
-byte.
+"""What is attached to a published image: SBOM, provenance, and the report of the smoke test.
+
+The same lock has the same SBOM and provenance, byte for byte.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.lock.ospackages import OsPackage, os_packages
 from builder.model import Lock, LockedBase, LockedPackage, LockedSource, canonical_json
+from builder.project import Project
+from builder.publishing.destination import PublishedContent
+from builder.publishing.testers import Release
 from builder.redact import redact
+from builder.registry.errors import ArtifactRefused
+from builder.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.version import __version__
 
 #: Types of attached artifacts (``artifactType``), and media types of the files in them.
@@ -26,6 +32,36 @@ PROVENANCE = "application/vnd.in-toto+json"
 _CYCLONEDX = "1.6"
 _BUILD_TYPE = "urn:builder:build:v1"
 _BUILDER_ID = "urn:builder:local"
+
+
+def attach_all(destination: PublishedContent, release: Release, project: Project) -> dict[str, str]:
+    """Attach SBOM, provenance and report to a pushed image; return their digests by type.
+
+    If the registry accepts container images only, this reports a warning and does not fail.
+    """
+    result, image, report = release.result, release.image, release.report
+    statement = provenance(result, image.digest, project.settings.epoch)
+    files = [
+        AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base)),
+        AttachedFile("provenance.json", PROVENANCE, statement),
+    ]
+    if report is not None:
+        files.append(AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n"))
+    done: dict[str, str] = {}
+    for file in files:
+        annotations = {}
+        if report and file.media_type == SMOKE_REPORT and report.get("started"):
+            annotations = {CREATED: str(report["started"])}
+        try:
+            artifact = Artifact(file.media_type, [file], annotations)
+            done[file.media_type] = destination.attach(image.manifest_descriptor, artifact)
+        except ArtifactRefused as e:
+            project.reporter.warn(
+                f"{e.message}: {file.name} is not attached to the image; this registry accepts "
+                "images only"
+            )
+            break
+    return done
 
 
 def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:

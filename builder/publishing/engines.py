@@ -17,7 +17,7 @@ from typing import Any, Literal
 from builder.errors import RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
-from builder.publishing.places import Place, RegistryPlace
+from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.registry.credentials import Credentials
 from builder.run.podman import migrated_ids
@@ -78,7 +78,7 @@ class PullEngine:
 def pull_into(
     engine: PullEngine,
     wanted: PulledTarget,
-    place: Place,
+    origin: PublishDestination,
     tag: str,
     *,
     if_changed: bool = False,
@@ -90,7 +90,7 @@ def pull_into(
     Args:
         engine: the engine whose storage receives the image.
         wanted: the target's recipe, or any image.
-        place: where it was published.
+        origin: where it was published.
         tag: a tag or a digest.
         if_changed: do nothing if the engine already has the registry's image under this name.
         record: the project's ``dist/``, which receives the record of the pull for ``run`` and
@@ -98,32 +98,32 @@ def pull_into(
 
     Raises:
         RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
-        UsageError: the place is an OCI layout, or the target runs a SIF.
+        UsageError: ``origin`` is an OCI layout, or the target runs a SIF.
         RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
     """
-    if not isinstance(place, RegistryPlace):
+    if not isinstance(origin, RegistryDestination):
         raise UsageError(
-            f"--load {engine.name} needs a registry, not {place.name}",
+            f"--load {engine.name} needs a registry, not {origin.name}",
             "leave out --load: the image goes into dist/",
         )
-    where = reference_of(place, tag)
+    where = reference_of(origin, tag)
     engine.check(wanted)
-    described, layer = resolve_published(wanted, place, tag)
+    described, layer = resolve_published(wanted, origin, tag)
     if layer is not None:
         raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --load")
-    manifest = parse_manifest(place.manifest(described), described, where)
+    manifest = parse_manifest(origin.manifest(described), described, where)
     image_id = str(manifest["config"]["digest"])
-    image = reference_of(place, described.digest)
+    image = reference_of(origin, described.digest)
     name = image if engine.migrates else where
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
         with working(engine.reporter, f"{engine.name} pulls {name}"):
-            _podman_pull(engine.name, place, name, engine.settings)
+            _podman_pull(engine.name, origin, name, engine.settings)
         if not engine.has(name, image_id, described.digest):
             raise (
                 _not_migrated(name, image_id)
                 if engine.migrates
-                else _moved(place, where, described.digest)
+                else _moved(origin, where, described.digest)
             )
     if record is not None:
         record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
@@ -138,11 +138,11 @@ def _not_migrated(name: str, image_id: str) -> RunnerError:
     )
 
 
-def _moved(place: RegistryPlace, where: str, digest: str) -> RegistryError:
+def _moved(origin: RegistryDestination, where: str, digest: str) -> RegistryError:
     return RegistryError(
         f"the engine pulled another image than {digest}, which {where} was before the pull",
         "the tag has moved: pull again",
-        host=place.client.host,
+        host=origin.client.host,
     )
 
 
@@ -159,10 +159,12 @@ def _digests(engine: EngineName, name: str) -> set[str]:
     }
 
 
-def _podman_pull(engine: EngineName, place: RegistryPlace, name: str, settings: Settings) -> None:
-    credentials = place.client.credentials(place.repository)
-    tls = ["--tls-verify=false"] if place.client.plain_http else []
-    with _auth_file(place.client.host, credentials, settings) as env:
+def _podman_pull(
+    engine: EngineName, origin: RegistryDestination, name: str, settings: Settings
+) -> None:
+    credentials = origin.client.credentials(origin.repository)
+    tls = ["--tls-verify=false"] if origin.client.plain_http else []
+    with _auth_file(origin.client.host, credentials, settings) as env:
         done = execute([engine, "pull", *tls, name], env={**os.environ, **env})
     if done.returncode:
         raise RunnerError(

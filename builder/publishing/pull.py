@@ -23,7 +23,7 @@ from builder.oci.manifest import through_indexes
 from builder.oci.reference import Reference, is_digest, is_tag
 from builder.progress import QUIET, Reporter, working
 from builder.project import PULLED_FROM
-from builder.publishing.places import Place, open_place, verify_layers
+from builder.publishing.destination import PublishDestination, open_destination, verify_layers
 from builder.registry.oras import sif_layer
 from builder.settings import Settings
 from builder.site.images import image_reference
@@ -66,7 +66,7 @@ class Pulled:
 
     target: str
     reference: str
-    """The place, with the tag or digest."""
+    """The origin, with the tag or digest."""
     digest: str
     """Of the manifest for an OCI image, of the file for a SIF."""
     changed: bool
@@ -77,7 +77,7 @@ class Pulled:
 
 def pull(
     recipe: Recipe,
-    place: Place,
+    origin: PublishDestination,
     tag: str,
     output: Path,
     store: Store,
@@ -90,7 +90,7 @@ def pull(
 
     Args:
         recipe: states whether it is a SIF, and for which processor.
-        place: where it was published.
+        origin: where it was published.
         tag: a tag or a digest.
         output: the file for a SIF; the folder of an OCI layout otherwise.
         store: receives the blobs, and records what was verified.
@@ -102,12 +102,12 @@ def pull(
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
         ImageError: it is not what the target runs, or is damaged.
-        HashMismatch, SpaceError: see :class:`builder.publishing.places.Place`.
+        HashMismatch, SpaceError: see :class:`builder.publishing.destination.PublishDestination`.
     """
-    where = reference_of(place, tag)
-    described, layer = resolve_published(recipe, place, tag)
+    where = reference_of(origin, tag)
+    described, layer = resolve_published(recipe, origin, tag)
     if layer is not None:
-        changed = place.sif(layer, output)
+        changed = origin.sif(layer, output)
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
     with working(reporter, f"verifying {recipe.name} in {output}"):
         is_here = _in_layout(output, recipe.name, described.digest, store)
@@ -115,7 +115,7 @@ def pull(
         tag_annotations(output, recipe.name).get(PULLED_FROM) == where if is_here else False
     )
     if not is_recorded or not if_changed:
-        image = place.image(described.digest, recipe.architecture)
+        image = origin.image(described.digest, recipe.architecture)
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
         with working(reporter, f"writing {recipe.name} into {output}"):
             write_layout(replace(image, manifest_descriptor=descriptor), output, recipe.name, store)
@@ -144,7 +144,7 @@ def is_reference(text: str) -> bool:
 
 
 def split_image(text: str) -> tuple[str, str]:
-    """Return the place of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
+    """Return the destination of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
 
     Raises:
         RegistryError: it is not a reference.
@@ -176,16 +176,16 @@ def pull_reference(
     """
     where, tag = split_image(text)
     wanted = AnyImage(text)
-    place = open_place(where, settings, store, reporter=reporter)
-    with closing(place):
-        described, layer = resolve_published(wanted, place, tag)
-        reference = reference_of(place, tag)
+    origin = open_destination(where, settings, store, reporter=reporter)
+    with closing(origin):
+        described, layer = resolve_published(wanted, origin, tag)
+        reference = reference_of(origin, tag)
         if layer is None:
-            image = place.image(described.digest, wanted.architecture)
+            image = origin.image(described.digest, wanted.architecture)
             return PulledReference(reference, described.digest, image, changed=True)
         path = store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
         path.parent.mkdir(parents=True, exist_ok=True)
-        changed = place.sif(layer, path)
+        changed = origin.sif(layer, path)
         sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
         return PulledReference(reference, layer.digest, sif, changed)
 
@@ -210,27 +210,27 @@ def pinned_reference(
     where, tag = split_image(image or image_reference(recipe))
     if is_digest(tag):
         return image
-    place = open_place(where, settings, store, option="--image", reporter=reporter)
-    with closing(place):
-        described, _ = resolve_published(recipe, place, tag)
-        return reference_of(place, described.digest)
+    origin = open_destination(where, settings, store, option="--image", reporter=reporter)
+    with closing(origin):
+        described, _ = resolve_published(recipe, origin, tag)
+        return reference_of(origin, described.digest)
 
 
-def reference_of(place: Place, tag: str) -> str:
-    """Return the place with a tag or digest.
+def reference_of(origin: PublishDestination, tag: str) -> str:
+    """Return the destination with a tag or digest.
 
     Raises:
         UsageError: it is neither.
     """
     if is_digest(tag):
-        return f"{place.name}@{tag}"
+        return f"{origin.name}@{tag}"
     if is_tag(tag):
-        return f"{place.name}:{tag}"
+        return f"{origin.name}:{tag}"
     raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
 
 
 def resolve_published(
-    wanted: PulledTarget, place: Place, tag: str
+    wanted: PulledTarget, origin: PublishDestination, tag: str
 ) -> tuple[Descriptor, Descriptor | None]:
     """Return the manifest of a tag or digest, and its SIF if it has one (else None).
 
@@ -238,9 +238,9 @@ def resolve_published(
         RegistryError: there is no such tag.
         ImageError: it is not what the target runs.
     """
-    where = reference_of(place, tag)
-    described = _image_manifest(wanted, place, tag, where)
-    layer = sif_layer(place.manifest(described), described, where)
+    where = reference_of(origin, tag)
+    described = _image_manifest(wanted, origin, tag, where)
+    layer = sif_layer(origin.manifest(described), described, where)
     if wanted.format == "sif" and layer is None:
         raise ImageError(
             f"{where} is an OCI image, and target {wanted.name} runs a SIF",
@@ -254,15 +254,17 @@ def resolve_published(
     return described, layer
 
 
-def _image_manifest(wanted: PulledTarget, place: Place, tag: str, where: str) -> Descriptor:
+def _image_manifest(
+    wanted: PulledTarget, origin: PublishDestination, tag: str, where: str
+) -> Descriptor:
     """Return the manifest for the processor, found through image indexes."""
-    described = place.resolve(tag)
+    described = origin.resolve(tag)
     if described is None:
         publish = (
             "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
         )
         raise RegistryError(f"there is no {where}", f"{publish}name another tag", status=404)
-    return through_indexes(described, place.manifest, wanted.architecture, where)
+    return through_indexes(described, origin.manifest, wanted.architecture, where)
 
 
 def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:
