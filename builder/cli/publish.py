@@ -207,10 +207,10 @@ def publish_one(
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
     """Put the build into ``dist/``, and prints where."""
-    from builder.publishing.testers import with_base
+    from builder.publishing.testers import Release
 
     name = result.recipe.name
-    place = context.project.place(with_base(context.project, result))
+    place = context.project.place(Release(result).with_base(context.project).result)
     shown = str(place) if result.sif else f"oci:{place}:{name}"
     context.output.note(f"{name} is built, not published: {shown}")
     return {"target": name, "digest": result.digest, "published": False}

@@ -28,7 +28,7 @@ from builder.publishing.destination import (
     open_destination,
 )
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
-from builder.publishing.tags import TagPlan, check_tags, move_tags
+from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
 from builder.publishing.testers import (
     ComparingTester,
     JobTester,
@@ -155,7 +155,7 @@ def _publish_to(
 ) -> Published:
     """Publish step by step. The tags are checked first, before anything expensive."""
     recipe, plan, force = result.recipe, options.tags_of(result.recipe), options.force
-    release = Release.of(result, options.annotations)
+    release = Release(result, options.annotations)
     digest = release.image.digest
 
     destination.prepare_push()
@@ -191,7 +191,7 @@ def _choose_tester(
     project: Project,
     release: Release,
     options: PublishOptions,
-    named: Mapping[str, str | None],
+    named: TagDigests,
 ) -> Tester:
     """Return what has to pass before a tag moves; ``named`` are the digests that the tags name.
 

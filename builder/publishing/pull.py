@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
 from builder.bases.reference import path_and_tag
 from builder.config.recipe import Recipe
@@ -31,33 +31,19 @@ from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
 
 
-class PulledTarget(Protocol):
-    """What is pulled: a target's recipe, or :class:`AnyImage`."""
-
-    @property
-    def name(self) -> str:
-        """The target; for messages, and in OCI layouts."""
-
-    @property
-    def format(self) -> str:
-        """``oci``, ``sif`` or ``any``."""
-
-    @property
-    def architecture(self) -> str:
-        """The OCI's name."""
-
-
 @dataclass(frozen=True, slots=True)
 class AnyImage:
     """An image or SIF for this machine's processor, whatever target it is of."""
 
     name: str
-    format: str = "any"
+    """For messages, and in OCI layouts."""
+    format: Literal["any"] = "any"
+    architecture: str = field(default_factory=host_architecture)
+    """The OCI's name of the processor."""
 
-    @property
-    def architecture(self) -> str:
-        """The OCI's name of this machine's processor."""
-        return host_architecture()
+
+#: What is pulled.
+PulledTarget = Recipe | AnyImage
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ from builder.settings import DEFAULT_EPOCH
 
 log = logging.getLogger(__name__)
 
+#: The digest that each tag names; None: there is no such tag.
+TagDigests = Mapping[str, str | None]
+
 #: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
 _TRIES = 3
 #: By how much the clocks of machines that publish may differ.
@@ -130,7 +133,7 @@ def check_tags(
     *,
     force: bool,
     reporter: Reporter = QUIET,
-) -> dict[str, str | None]:
+) -> TagDigests:
     """Return the digests that all tags name now (None: no such tag), if all may move to an image.
 
     Args:
@@ -148,62 +151,54 @@ def check_tags(
     found = dict(in_parallel(destination.resolve, plan.tags, CHECKS))
     moving = {tag: named for tag, named in found.items() if named and named.digest != image.digest}
     if not force:
-        _check_fixed(destination, plan, moving, image)
         for tag, named in moving.items():
-            _refuse_to_replace_index(destination, tag, named, image)
-            _check_age(destination, tag, named, image, reporter)
+            _check_move(destination, plan, tag, named, image, reporter)
     digests = {tag: named.digest if named else None for tag, named in found.items()}
     shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items())
     log.info("tags of %s that may name %s: %s", destination.name, image.digest, shown)
     return digests
 
 
-def _check_fixed(
-    destination: PublishedTags, plan: TagPlan, moving: Mapping[str, Descriptor], image: Image
+def _check_move(
+    destination: PublishedTags,
+    plan: TagPlan,
+    tag: str,
+    named: Descriptor,
+    image: Image,
+    reporter: Reporter,
 ) -> None:
-    for tag, named in moving.items():
-        if tag in plan.fixed:
-            plain = [other for other in plan.tags if other not in plan.fixed]
-            only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
-            raise TagExistsError(
-                f"{destination.name}:{tag} exists and is {named.digest[:19]}, "
-                f"not {image.digest[:19]}",
-                f"a dated tag is a record{only}use another --tag, or --force to overwrite it",
-            )
-
-
-def _refuse_to_replace_index(
-    destination: PublishedTags, tag: str, named: Descriptor, image: Image
-) -> None:
+    """Raise TagExistsError if a tag may not move from the image that it names."""
+    where, now, ours = f"{destination.name}:{tag}", named.digest[:19], image.digest[:19]
+    if tag in plan.fixed:
+        plain = [other for other in plan.tags if other not in plan.fixed]
+        only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
+        raise TagExistsError(
+            f"{where} exists and is {now}, not {ours}",
+            f"a dated tag is a record{only}use another --tag, or --force to overwrite it",
+        )
     if named.media_type in INDEXES:
         raise TagExistsError(
-            f"{destination.name}:{tag} is an index of several images, "
-            f"and {image.digest[:19]} is one image",
+            f"{where} is an index of several images, and {ours} is one image",
             "publish to another repository or tag, or --force to replace the index",
+        )
+    created, theirs = _created(image.manifest), _created_there(destination, named)
+    if created is None or theirs is None or theirs == created:
+        reporter.note(f"{where} is {now}; no creation time tells whether that image is older")
+    elif created < theirs:
+        raise TagExistsError(
+            f"{where} would go back to an older image: "
+            f"it is {now}, created {theirs:%Y-%m-%dT%H:%M:%SZ}",
+            "publish without tags (--no-tags), or --force to move it back",
         )
 
 
-def _check_age(
-    destination: PublishedTags, tag: str, named: Descriptor, image: Image, reporter: Reporter
-) -> None:
-    ours = _created(image.manifest)
+def _created_there(destination: PublishedTags, named: Descriptor) -> datetime.datetime | None:
+    """Return the creation time of a published image; None if it is unknown, or in the future."""
     try:
         theirs = _created(destination.manifest(named))
     except BuilderError:
-        theirs = None  # it is damaged, and will be replaced
-    if theirs and theirs > _now() + _CLOCKS_DIFFER:
-        theirs = None
-    if ours is None or theirs is None or theirs == ours:
-        reporter.note(
-            f"{destination.name}:{tag} is {named.digest[:19]}; "
-            "no creation time tells whether that image is older"
-        )
-    elif ours < theirs:
-        raise TagExistsError(
-            f"{destination.name}:{tag} would go back to an older image: "
-            f"it is {named.digest[:19]}, created {theirs:%Y-%m-%dT%H:%M:%SZ}",
-            "publish without tags (--no-tags), or --force to move it back",
-        )
+        return None  # it is damaged, and will be replaced
+    return theirs if theirs and theirs <= _now() + _CLOCKS_DIFFER else None
 
 
 def _now() -> datetime.datetime:
@@ -221,13 +216,8 @@ def _created(manifest: bytes) -> datetime.datetime | None:
 
 
 def move_tags(
-    destination: PublishedTags,
-    plan: TagPlan,
-    image: Image,
-    before: Mapping[str, str | None],
-    *,
-    force: bool,
-) -> dict[str, str | None]:
+    destination: PublishedTags, plan: TagPlan, image: Image, before: TagDigests, *, force: bool
+) -> TagDigests:
     """Check all tags again (test and push may have taken hours) and move them.
 
     If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags
@@ -262,10 +252,7 @@ def move_tags(
 
 
 def move_all(
-    destination: PublishedTags,
-    tags: Sequence[str],
-    image: Image,
-    named: Mapping[str, str | None],
+    destination: PublishedTags, tags: Sequence[str], image: Image, named: TagDigests
 ) -> list[str]:
     """Point tags at an image that was pushed, one after the other, and look at all of them again.
 

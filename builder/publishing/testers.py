@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from builder.model import Image
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.smoke_record import PASSED, Passed, known_pass, smoke_and_record
-from builder.publishing.tags import TagPlan
+from builder.publishing.tags import TagDigests, TagPlan
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
 from builder.smoke.options import SlurmOptions, SmokeOptions
@@ -34,45 +35,33 @@ class Release:
     """A build on its way to a tag."""
 
     result: BuildResult
-    image: Image
-    """What is published of it: the image, or the artifact that contains its SIF."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of a SIF's manifest, in addition to the recipe's; an OCI image has its own already."""
     verdict: str = "not run"
     """Of the smoke test."""
     report: dict[str, Any] | None = None
     """Of the smoke test; None: there is none."""
 
-    @classmethod
-    def of(cls, result: BuildResult, annotations: Mapping[str, str]) -> Release:
-        """Return the release of a build.
-
-        Args:
-            result: the build.
-            annotations: of a SIF's manifest, in addition to the recipe's; an OCI image has its own
-                already.
-        """
-        if isinstance(result.artifact, Image):
-            return cls(result, result.artifact)
-        recipe = result.recipe
-        merged = {**recipe.annotations, **annotations}
-        return cls(result, sif_artifact(result.artifact, f"{recipe.name}.sif", merged))
+    @cached_property
+    def image(self) -> Image:
+        """What is published: the image, or the artifact that contains the SIF."""
+        artifact, recipe = self.result.artifact, self.result.recipe
+        if isinstance(artifact, Image):
+            return artifact
+        annotations = {**recipe.annotations, **self.annotations}
+        return sif_artifact(artifact, f"{recipe.name}.sif", annotations)
 
     def with_base(self, project: Project) -> Release:
-        """Return the release with all layers on this machine, see :func:`with_base`."""
-        result = with_base(project, self.result)
-        image = result.artifact if isinstance(result.artifact, Image) else self.image
-        return replace(self, result=result, image=image)
+        """Return the release with all layers on this machine; missing base layers are downloaded.
 
-
-def with_base(project: Project, result: BuildResult) -> BuildResult:
-    """Return the same build with all layers on this machine; missing base layers are downloaded.
-
-    Raises:
-        RegistryError, HashMismatch, SpaceError: see :func:`builder.registry.pull.fetch_layers`.
-    """
-    if not isinstance(result.artifact, Image):
-        return result
-    image = fetch_layers(result.artifact, project.store, project.settings, project.reporter)
-    return replace(result, artifact=image)
+        Raises:
+            RegistryError, HashMismatch, SpaceError: see
+                :func:`builder.registry.pull.fetch_layers`.
+        """
+        if not isinstance(self.result.artifact, Image):
+            return self
+        image = fetch_layers(self.image, project.store, project.settings, project.reporter)
+        return replace(self, result=replace(self.result, artifact=image))
 
 
 class Tester:
@@ -261,27 +250,22 @@ def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Pass
 
 
 def image_to_compare(
-    plan: TagPlan, named: Mapping[str, str | None], image: Image, project: Project
-) -> str:
-    """Return the digest of the image that the first moving tag names; empty: none, or this one."""
-    for tag in plan.tags:
-        if tag not in plan.fixed:
-            digest = named.get(tag) or ""
-            if digest not in ("", image.digest):
-                return digest
-            reason = "names this image" if digest else "names no image yet"
-            project.reporter.note(f"not compared with an earlier image: {tag} {reason}")
-            return ""
-    project.reporter.note("not compared with an earlier image: no tag of the target moves")
-    return ""
+    plan: TagPlan, named: TagDigests, image: Image, project: Project
+) -> str | None:
+    """Return the digest of the image that the first moving tag names; None: none, or this one."""
+    tag = next((tag for tag in plan.tags if tag not in plan.fixed), "")
+    digest = named.get(tag)
+    if digest and digest != image.digest:
+        return digest
+    reason = "no tag of the target moves"
+    if tag:
+        reason = f"{tag} names {'this image' if digest else 'no image yet'}"
+    project.reporter.note(f"not compared with an earlier image: {reason}")
+    return None
 
 
 def _tested(
-    project: Project,
-    release: Release,
-    options: SmokeOptions,
-    job: SlurmOptions | None,
-    hint: str,
+    project: Project, release: Release, options: SmokeOptions, job: SlurmOptions | None, hint: str
 ) -> Release:
     """Return the release with the verdict of a test that runs now.
 
