@@ -1,6 +1,4 @@
-"""Container engines that pull a published image into their own storage, with builder's
-credentials.
-"""
+"""Container engines that pull a published image into their storage, with builder's credentials."""
 
 from __future__ import annotations
 
@@ -72,7 +70,13 @@ class PullEngine:
         """
         if self.migrates:
             return image_id in migrated_ids(self.name)
-        return bool(_digests(self.name, name) & {image_id, digest})
+        done = execute([self.name, "image", "inspect", name])
+        if done.returncode:
+            return False
+        value: dict[str, Any] = json.loads(done.stdout)[0]
+        own_id = str(value.get("Id", "")).removeprefix("sha256:")
+        digests = [str(name).rpartition("@")[2] for name in value.get("RepoDigests") or ()]
+        return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
 
 
 def pull_into(
@@ -84,8 +88,9 @@ def pull_into(
     if_changed: bool = False,
     record: Path | None = None,
 ) -> Pulled:
-    """Have a container engine pull the image of a tag; podman-hpc pulls it by its digest, and
-    migrates it.
+    """Have a container engine pull the image of a tag.
+
+    podman-hpc pulls it by its digest, and migrates it.
 
     Args:
         engine: the engine whose storage receives the image.
@@ -120,43 +125,21 @@ def pull_into(
         with working(engine.reporter, f"{engine.name} pulls {name}"):
             _podman_pull(engine.name, origin, name, engine.settings)
         if not engine.has(name, image_id, described.digest):
-            raise (
-                _not_migrated(name, image_id)
-                if engine.migrates
-                else _moved(origin, where, described.digest)
+            if engine.migrates:  # podman-hpc ends with 0 although the migration failed
+                raise RunnerError(
+                    f"podman-hpc pulled {name}, but compute nodes do not see it: "
+                    "it was not migrated",
+                    f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
+                )
+            raise RegistryError(
+                f"the engine pulled another image than {described.digest}, "
+                f"which {where} was before the pull",
+                "the tag has moved: pull again",
+                host=origin.client.host,
             )
     if record is not None:
         record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
     return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
-
-
-def _not_migrated(name: str, image_id: str) -> RunnerError:
-    """podman-hpc ends with 0 although the migration failed."""
-    return RunnerError(
-        f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
-        f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
-    )
-
-
-def _moved(origin: RegistryDestination, where: str, digest: str) -> RegistryError:
-    return RegistryError(
-        f"the engine pulled another image than {digest}, which {where} was before the pull",
-        "the tag has moved: pull again",
-        host=origin.client.host,
-    )
-
-
-def _digests(engine: EngineName, name: str) -> set[str]:
-    """Return the id and the digests of an engine's image; empty if it has no image of this name."""
-    done = execute([engine, "image", "inspect", name])
-    if done.returncode:
-        return set()
-    value: dict[str, Any] = json.loads(done.stdout)[0]
-    image_id = str(value.get("Id", "")).removeprefix("sha256:")
-    return {
-        f"sha256:{image_id}",
-        *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ()),
-    }
 
 
 def _podman_pull(
@@ -175,8 +158,9 @@ def _podman_pull(
 
 @contextmanager
 def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Iterator[dict[str, str]]:
-    """Variables with which podman uses these credentials: a temporary file that only this user can
-    read.
+    """Yield variables with which podman uses these credentials: they name a temporary file.
+
+    Only this user can read it.
     """
     if not credentials.username:
         yield {}

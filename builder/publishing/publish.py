@@ -206,11 +206,11 @@ def _choose_tester(
     if known is not None:
         tester = KnownTester(*known)
     elif job is not None:
-        tester = JobTester.prepared(project, smoke, job, destination, release)
+        tester = JobTester(project, destination, smoke, job)
     if options.ab:
         plan = options.tags_of(release.result.recipe)
         if previous := image_to_compare(plan, named, release.image, project):
-            return ComparingTester(tester, project, smoke, job, destination, previous)
+            return ComparingTester(tester, project, destination, smoke, job, previous)
     return tester
 
 

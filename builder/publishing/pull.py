@@ -48,17 +48,17 @@ PulledTarget = Recipe | AnyImage
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pull did."""
+    """The result of a pull."""
 
     target: str
     reference: str
-    """The origin, with the tag or digest."""
+    """The origin with the tag or digest."""
     digest: str
     """Of the manifest for an OCI image, of the file for a SIF."""
     changed: bool
     """False: this machine had the image already."""
     place: str
-    """Where it is now: a file, ``oci:DIR:TAG``, or ``ENGINE:NAME``."""
+    """The image's location now: a file, ``oci:DIR:TAG``, or ``ENGINE:NAME``."""
 
 
 def pull(
@@ -71,8 +71,7 @@ def pull(
     if_changed: bool = False,
     reporter: Reporter = QUIET,
 ) -> Pulled:
-    """Download the image of a tag: a SIF into the file ``output``, an OCI image into the layout
-    ``output``.
+    """Download the image of a tag: a SIF into a file, an OCI image into a layout.
 
     Args:
         recipe: states whether it is a SIF, and for which processor.
@@ -97,9 +96,7 @@ def pull(
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
     with working(reporter, f"verifying {recipe.name} in {output}"):
         is_here = _in_layout(output, recipe.name, described.digest, store)
-    is_recorded = (
-        tag_annotations(output, recipe.name).get(PULLED_FROM) == where if is_here else False
-    )
+    is_recorded = is_here and tag_annotations(output, recipe.name).get(PULLED_FROM) == where
     if not is_recorded or not if_changed:
         image = origin.image(described.digest, recipe.architecture)
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
@@ -122,15 +119,13 @@ class PulledReference:
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a word of the command line is an image's name (with a host, or ``oci:DIR``),
-    and no target.
-    """
+    """Return whether a text names an image, with a host or as ``oci:DIR``, and not a target."""
     host, slash, _ = text.partition("/")
     return text.startswith("oci:") or bool(slash and re.search(r"\A[^.]+[.:]|\Alocalhost\Z", host))
 
 
 def split_image(text: str) -> tuple[str, str]:
-    """Return the destination of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
+    """Return destination and tag (or digest) of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``.
 
     Raises:
         RegistryError: it is not a reference.
@@ -179,7 +174,7 @@ def pull_reference(
 def pinned_reference(
     recipe: Recipe, settings: Settings, store: Store, *, image: str = "", reporter: Reporter = QUIET
 ) -> str:
-    """Ask the registry which image a tag names now; returns ``HOST/REPOSITORY@sha256:...``.
+    """Ask the registry which image a tag names now; return ``HOST/REPOSITORY@sha256:...``.
 
     Args:
         recipe: the target.
@@ -218,14 +213,19 @@ def reference_of(origin: PublishDestination, tag: str) -> str:
 def resolve_published(
     wanted: PulledTarget, origin: PublishDestination, tag: str
 ) -> tuple[Descriptor, Descriptor | None]:
-    """Return the manifest of a tag or digest, and its SIF if it has one (else None).
+    """Return the manifest of a tag or digest for the processor, and its SIF if it has one.
 
     Raises:
         RegistryError: there is no such tag.
         ImageError: it is not what the target runs.
     """
     where = reference_of(origin, tag)
-    described = _image_manifest(wanted, origin, tag, where)
+    described = origin.resolve(tag)
+    if described is None:
+        publish = f"publish it (builder publish {wanted.name}), or "
+        hint = f"{publish if wanted.format != 'any' else ''}name another tag"
+        raise RegistryError(f"there is no {where}", hint, status=404)
+    described = through_indexes(described, origin.manifest, wanted.architecture, where)
     layer = sif_layer(origin.manifest(described), described, where)
     if wanted.format == "sif" and layer is None:
         raise ImageError(
@@ -238,19 +238,6 @@ def resolve_published(
             "correct the repository or the tag",
         )
     return described, layer
-
-
-def _image_manifest(
-    wanted: PulledTarget, origin: PublishDestination, tag: str, where: str
-) -> Descriptor:
-    """Return the manifest for the processor, found through image indexes."""
-    described = origin.resolve(tag)
-    if described is None:
-        publish = (
-            "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
-        )
-        raise RegistryError(f"there is no {where}", f"{publish}name another tag", status=404)
-    return through_indexes(described, origin.manifest, wanted.architecture, where)
 
 
 def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:

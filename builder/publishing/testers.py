@@ -113,28 +113,18 @@ class LocalTester(Tester):
         return _tested(self.project, release, self.options, None, hint)
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobTester(Tester):
     """Runs the smoke test as a Slurm job, on the image that was pushed."""
 
     project: Project
+    destination: PublishDestination
     options: SmokeOptions
     job: SlurmOptions
-    """Complete, see :meth:`prepared`."""
-    destination: PublishDestination
+    """Complete after :meth:`before_push`."""
 
-    @classmethod
-    def prepared(
-        cls,
-        project: Project,
-        options: SmokeOptions,
-        job: SlurmOptions,
-        destination: PublishDestination,
-        release: Release,
-    ) -> JobTester:
-        """Return the tester with the complete options of its job, before anything is pushed.
-
-        A SIF is put into ``dist/``, which the nodes must see.
+    def before_push(self, release: Release) -> Release:
+        """Complete the options of the job. A SIF is put into ``dist/``, which the nodes must see.
 
         Raises:
             UsageError: no job can run what is published.
@@ -142,17 +132,17 @@ class JobTester(Tester):
         from builder.smoke.slurm import complete_job
 
         result, runtime = release.result, release.result.recipe.site.runtime
-        is_file = result.sif is not None or runtime.kind == "userns"
-        in_registry = isinstance(destination, RegistryDestination)
-        if not (in_registry or runtime.takes_sif or runtime.kind == "userns"):
+        is_file, name = runtime.takes_sif or runtime.kind == "userns", self.destination.name
+        if not is_file and not isinstance(self.destination, RegistryDestination):
             raise UsageError(
-                f"the nodes run {runtime.kind}, which runs no image from {destination.name}",
+                f"the nodes run {runtime.kind}, which runs no image from {name}",
                 "publish to a registry: --to HOST/ or --to HOST/REPOSITORY",
             )
-        folder = project.place(result) if is_file else Path()
-        reference = f"{destination.name}@{release.image.digest}"
-        job = complete_job(job, result, folder, all_gpus=options.all_gpus, reference=reference)
-        return cls(project, options, job, destination)
+        in_dist = result.sif is not None or runtime.kind == "userns"
+        folder = self.project.place(result) if in_dist else Path()
+        reference, all_gpus = f"{name}@{release.image.digest}", self.options.all_gpus
+        self.job = complete_job(self.job, result, folder, all_gpus=all_gpus, reference=reference)
+        return release
 
     def after_push(self, release: Release) -> Release:
         """Run the job; podman-hpc pulls the image before."""
@@ -173,10 +163,10 @@ class ComparingTester(Tester):
 
     tester: Tester
     project: Project
+    destination: PublishDestination
     options: SmokeOptions
     job: SlurmOptions | None
     """None: both images run on this host, before the push."""
-    destination: PublishDestination
     previous: str
     """The digest of the published image."""
 
@@ -218,15 +208,15 @@ class ComparingTester(Tester):
         reasons = [*found.notes, *(text for run in runs.all for text in _found(run.report, "fail"))]
         again = f"builder smoke {recipe.name} --ab {old} build{' --on slurm' if self.job else ''}"
         if found.verdict == "unsteady":
+            why = "; ".join(reasons)
             raise SmokeNotRun(
-                f"{recipe.name} could not be compared with {old}; no tag was moved: "
-                f"{'; '.join(reasons)}",
+                f"{recipe.name} could not be compared with {old}; no tag was moved: {why}",
                 f"see all figures: {again}; or publish without --ab",
             )
         if found.slower:
+            figures = "".join(f"\n  {figure}" for figure in found.slower)
             raise SmokeError(
-                f"{recipe.name} is slower than {old}; no tag was moved"
-                + "".join(f"\n  {figure}" for figure in found.slower),
+                f"{recipe.name} is slower than {old}; no tag was moved{figures}",
                 f"see all figures: {again}",
             )
         project.reporter.note(f"{recipe.name} is not slower than {old}, in {found.rounds} rounds")
