@@ -157,7 +157,7 @@ def publish_one(
     options: PublishOptions,
     agreed: Callable[[str], bool] = lambda question: True,
 ) -> dict[str, Any]:
-    """Build and publishes one target, and prints what was done; returns what ``--json`` prints.
+    """Build and publish one target, and print the report; return what ``--json`` prints.
 
     Args:
         context: of the command.
@@ -175,38 +175,21 @@ def publish_one(
         from builder.smoke.slurm import check_smoke_job
 
         check_smoke_job(recipe, options.job, options.smoke)
-    result = project.build(
-        recipe,
-        annotations=dict(options.annotations),
-        download_base=not can_build_without_base(recipe),
-    )
+    download_base = not can_build_without_base(recipe)
+    annotations = dict(options.annotations)
+    result = project.build(recipe, annotations=annotations, download_base=download_base)
     print_build_notes(context, result)
     tags = ", ".join(options.tags_of(recipe).tags)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {tags}?"):
         return _not_published(context, result)
     done = publish_image(project, result, options)
     context.output.text("\n".join(_lines(done)))
-    push = None
-    if done.push is not None:
-        push = {name: getattr(done.push, name) for name in _PUSH_FIELDS}
-    return {
-        "target": recipe.name,
-        "reference": done.reference,
-        "digest": done.digest,
-        "tags": done.tags,
-        "smoke": done.smoke,
-        "untested": done.untested,
-        "dry_run": done.dry_run,
-        "attached": dict(done.attached),
-        "before": dict(done.before),
-        "push": push,
-        "verified": asdict(done.verified) if done.verified else None,
-        "build_seconds": result.timings,
-    }
+    push = {name: getattr(done.push, name) for name in _PUSH_FIELDS} if done.push else None
+    return {**asdict(done), "push": push, "build_seconds": result.timings}
 
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
-    """Put the build into ``dist/``, and prints where."""
+    """Put the build into ``dist/``, and print where."""
     from builder.publishing.testers import Release
 
     name = result.recipe.name
@@ -239,12 +222,11 @@ def _lines(done: Published) -> list[str]:
     if done.attached:
         names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
-    lines += _rollback(done)
-    return lines
+    return [*lines, *_rollback(done)]
 
 
 def _rollback(done: Published) -> list[str]:
-    """Return what the tags named before, and the command that undoes their move."""
+    """Return the digests that the tags named before, and the commands that undo the moves."""
     lines = []
     for tag, digest in done.before.items():
         if digest in (None, done.digest):

@@ -41,26 +41,24 @@ def attach_all(destination: PublishedContent, release: Release, project: Project
     """
     result, image, report = release.result, release.image, release.report
     statement = provenance(result, image.digest, project.settings.epoch)
-    files = [
-        AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base)),
-        AttachedFile("provenance.json", PROVENANCE, statement),
+    sbom_file = AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base))
+    artifacts = [
+        Artifact(SBOM, [sbom_file]),
+        Artifact(PROVENANCE, [AttachedFile("provenance.json", PROVENANCE, statement)]),
     ]
     if report is not None:
-        files.append(AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n"))
+        file = AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n")
+        started = {CREATED: str(report["started"])} if report.get("started") else {}
+        artifacts.append(Artifact(SMOKE_REPORT, [file], started))
     done: dict[str, str] = {}
-    for file in files:
-        annotations = {}
-        if report and file.media_type == SMOKE_REPORT and report.get("started"):
-            annotations = {CREATED: str(report["started"])}
-        try:
-            artifact = Artifact(file.media_type, [file], annotations)
-            done[file.media_type] = destination.attach(image.manifest_descriptor, artifact)
-        except ArtifactRefused as e:
-            project.reporter.warn(
-                f"{e.message}: {file.name} is not attached to the image; this registry accepts "
-                "images only"
-            )
-            break
+    try:
+        for artifact in artifacts:
+            done[artifact.artifact_type] = destination.attach(image.manifest_descriptor, artifact)
+    except ArtifactRefused as e:
+        project.reporter.warn(
+            f"{e.message}: {artifact.files[0].name} is not attached to the image; "
+            "this registry accepts images only"
+        )
     return done
 
 
@@ -74,18 +72,21 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         lock: its lock; the packages of the recipe's platform are listed.
         base: the base image; None: it is not listed.
     """
-    packages = sorted(
-        lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version)
-    )
+    platform, root = recipe.platform, f"builder:{recipe.name}"
+    packages = sorted(lock.for_platform(platform), key=lambda p: (p.manager, p.name, p.version))
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
-    root = f"builder:{recipe.name}"
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {platform}")
     components = [_component(p) for p in packages]
     for package in os_packages(lock) or ():
         hashes = {"SHA-256": package.sha256}
         components.append(_library(package, package.purl, hashes, redact(package.url)))
     if base is not None:
         components.append(_base(base))
+    dependencies = [{"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)}]
+    for p in packages:
+        entry = {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
+        dependencies.append(entry)
+    tool = {"type": "application", "name": "builder", "version": __version__}
     value = {
         "bomFormat": "CycloneDX",
         "specVersion": _CYCLONEDX,
@@ -93,22 +94,14 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         "version": 1,
         "metadata": {
             "component": {"type": "container", "bom-ref": root, "name": recipe.name},
-            "tools": {
-                "components": [{"type": "application", "name": "builder", "version": __version__}]
-            },
+            "tools": {"components": [tool]},
             "properties": [
                 {"name": "builder:lock", "value": lock.digest},
-                {"name": "builder:platform", "value": recipe.platform},
+                {"name": "builder:platform", "value": platform},
             ],
         },
         "components": components,
-        "dependencies": [
-            {"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)},
-            *(
-                {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
-                for p in packages
-            ),
-        ],
+        "dependencies": dependencies,
     }
     return canonical_json(value) + b"\n"
 

@@ -21,25 +21,12 @@ from builder.engines.base import BuildResult
 from builder.errors import UsageError
 from builder.lock.inputs import require_sha256
 from builder.project import Project
+from builder.publishing import testers
 from builder.publishing.attest import attach_all
-from builder.publishing.destination import (
-    PublishDestination,
-    destination_text,
-    open_destination,
-)
+from builder.publishing.destination import PublishDestination, destination_text, open_destination
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
+from builder.publishing.smoke_record import known_verdict
 from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
-from builder.publishing.testers import (
-    ComparingTester,
-    JobTester,
-    KnownTester,
-    LocalTester,
-    Release,
-    SmokePolicy,
-    Tester,
-    image_to_compare,
-    known_verdict,
-)
 from builder.registry.known import KnownBlobs
 from builder.registry.push import PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
@@ -59,12 +46,12 @@ class PublishOptions:
     """False: publish by digest only, which needs no smoke test."""
     force: bool = False
     """Dated tags may move to another digest."""
-    policy: SmokePolicy = "auto"
+    policy: testers.SmokePolicy = "auto"
     """``auto`` tests an image once per machine, ``always`` each time."""
     smoke: SmokeOptions = DEFAULTS
     """How the smoke test runs."""
     ab: bool = False
-    """No tag moves if the image is slower than the published one, see :class:`ComparingTester`."""
+    """No tag moves if the image is slower than the published one, see :class:`testers.ComparingTester`."""
     job: SlurmOptions | None = None
     """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before
     the push.
@@ -155,7 +142,7 @@ def _publish_to(
 ) -> Published:
     """Publish step by step. The tags are checked first, before anything expensive."""
     recipe, plan, force = result.recipe, options.tags_of(result.recipe), options.force
-    release = Release(result, options.annotations)
+    release = testers.Release(result, options.annotations)
     digest = release.image.digest
 
     destination.prepare_push()
@@ -189,28 +176,25 @@ def _publish_to(
 def _choose_tester(
     destination: PublishDestination,
     project: Project,
-    release: Release,
+    release: testers.Release,
     options: PublishOptions,
     named: TagDigests,
-) -> Tester:
-    """Return what has to pass before a tag moves; ``named`` are the digests that the tags name.
-
-    Raises:
-        UsageError: no job can run what is published.
-    """
+) -> testers.Tester:
+    """Return the test that has to pass before a tag moves; ``named``: the tags' digests now."""
     if not options.move_tags:
-        return Tester()
+        return testers.Tester()
     smoke, job = options.smoke, options.job
+    tester: testers.Tester = testers.LocalTester(project, smoke)
     known = known_verdict(project, release.result, again=options.policy == "always")
-    tester: Tester = LocalTester(project, smoke)
     if known is not None:
-        tester = KnownTester(*known)
+        tester = testers.KnownTester(*known)
     elif job is not None:
-        tester = JobTester(project, destination, smoke, job)
+        tester = testers.JobTester(project, destination, smoke, job)
     if options.ab:
         plan = options.tags_of(release.result.recipe)
-        if previous := image_to_compare(plan, named, release.image, project):
-            return ComparingTester(tester, project, destination, smoke, job, previous)
+        previous = testers.image_to_compare(plan, named, release.image, project)
+        if previous:
+            return testers.ComparingTester(tester, project, destination, smoke, job, previous)
     return tester
 
 

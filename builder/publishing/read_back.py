@@ -110,6 +110,8 @@ def push_and_read_back(
     unverified = Unverified(cache, destination.name, image)
     unverified.begin()
     pushed = destination.push(image)
+    sent, mounted = pushed.blobs_sent, pushed.blobs_mounted
+    log.info("pushed to %s: %d blobs sent, %d mounted", destination.name, sent, mounted)
     started = time.monotonic()
     wanted = {blob.digest for blob in pushed.sent} | unverified.left()
     blobs = [blob for blob in image_blobs(image) if mode == "all" or blob.digest in wanted]
@@ -117,13 +119,5 @@ def push_and_read_back(
         destination.read_back(image, blobs)
     unverified.end([blob.digest for blob in blobs])
     size = sum(blob.size for blob in blobs)
-    log.info(
-        "pushed %s: %d blobs sent, %d mounted, %d there before; read back %d blobs, %d bytes",
-        f"{destination.name}@{image.digest}",
-        pushed.blobs_sent,
-        pushed.blobs_mounted,
-        pushed.blobs_present,
-        len(blobs),
-        size,
-    )
+    log.info("read back %d blobs, %d bytes, from %s", len(blobs), size, destination.name)
     return pushed, Verified(mode, len(blobs), size, round(time.monotonic() - started, 3))

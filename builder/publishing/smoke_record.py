@@ -2,7 +2,7 @@
 
 The rule, for ``builder publish`` and ``builder smoke``: a test of the build that ended with ``pass``
 or ``warn`` is recorded, one that failed removes the record (:func:`smoke_and_record`). A record
-counts for an image of the same digest and for the same test (:func:`known_pass`).
+counts for an image of the same digest and for the same test (:func:`known_verdict`).
 """
 
 from __future__ import annotations
@@ -30,20 +30,31 @@ PASSED = ("pass", "warn")
 Passed = tuple[str, dict[str, Any] | None]
 
 
-def known_pass(project: Project, result: BuildResult) -> Passed | None:
-    """Return the recorded pass of a build and its report; None: the build has to be tested.
+def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Passed | None:
+    """Return the verdict of a build and its report; None: the build has to be tested.
 
-    A SIF and the image that it was made of contain the same files: a test of either counts.
+    It is the pass on record, or ``none`` if the recipe has no test. A SIF and the image that it was
+    made of contain the same files: a test of either counts.
+
+    Args:
+        project: of the target.
+        result: the build.
+        again: a pass on record does not count.
     """
-    plan, record = project.smoke_plan(result), SmokeRecord(project.settings.cache)
-    for artifact in (result.sif, result.image):
-        verdict = record.passed(artifact.digest, plan) if artifact is not None else None
-        if artifact is not None and verdict:
-            project.reporter.note(
-                f"{result.recipe.name}: smoke test {verdict}, on record for {artifact.digest[:19]}"
-            )
-            return verdict, record.report(artifact.digest, plan)
-    log.info("no pass of %s on record for the test %r", result.digest, plan.title)
+    name, plan = result.recipe.name, project.smoke_plan(result)
+    if plan.none:
+        from builder.smoke.run import not_tested
+
+        project.reporter.note(f"{name} is not smoke-tested: {plan.none}")
+        return "none", not_tested(result.digest, result.recipe, plan.none).report
+    record = SmokeRecord(project.settings.cache)
+    digests = [artifact.digest for artifact in (result.sif, result.image) if artifact is not None]
+    for digest in digests if not again else ():
+        if verdict := record.passed(digest, plan):
+            project.reporter.note(f"{name}: smoke test {verdict}, on record for {digest[:19]}")
+            return verdict, record.report(digest, plan)
+    why = "a new test is asked for" if again else f"no pass of {plan.title} is on record"
+    log.info("%s has to be tested: %s", name, why)
     return None
 
 

@@ -19,7 +19,7 @@ from builder.errors import SmokeError, SmokeNotRun, UsageError
 from builder.model import Image
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, RegistryDestination
-from builder.publishing.smoke_record import PASSED, Passed, known_pass, smoke_and_record
+from builder.publishing.smoke_record import PASSED, smoke_and_record
 from builder.publishing.tags import TagDigests, TagPlan
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
@@ -220,23 +220,6 @@ class ComparingTester(Tester):
                 f"see all figures: {again}",
             )
         project.reporter.note(f"{recipe.name} is not slower than {old}, in {found.rounds} rounds")
-
-
-def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Passed | None:
-    """Return the verdict of a build without a test; None: it has to be tested.
-
-    Args:
-        project: of the target.
-        result: the build.
-        again: a pass on record does not count.
-    """
-    none = project.smoke_plan(result).none
-    if none:
-        from builder.smoke.run import not_tested
-
-        project.reporter.note(f"{result.recipe.name} is not smoke-tested: {none}")
-        return "none", not_tested(result.digest, result.recipe, none).report
-    return None if again else known_pass(project, result)
 
 
 def image_to_compare(
