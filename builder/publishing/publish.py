@@ -51,11 +51,9 @@ class PublishOptions:
     smoke: SmokeOptions = DEFAULTS
     """How the smoke test runs."""
     ab: bool = False
-    """No tag moves if the image is slower than the published one, see :class:`testers.ComparingTester`."""
+    """No tag moves if the image is slower than the published one."""
     job: SlurmOptions | None = None
-    """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before
-    the push.
-    """
+    """The Slurm job that tests the image after the push. None: this host tests it before."""
     verify: VerifyMode = "sent"
     """What is read back before a tag moves: the blobs that were sent, or ``all`` of the image."""
     dry_run: bool = False
@@ -135,10 +133,7 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
 
 
 def _publish_to(
-    destination: PublishDestination,
-    project: Project,
-    result: BuildResult,
-    options: PublishOptions,
+    destination: PublishDestination, project: Project, result: BuildResult, options: PublishOptions
 ) -> Published:
     """Publish step by step. The tags are checked first, before anything expensive."""
     recipe, plan, force = result.recipe, options.tags_of(result.recipe), options.force
@@ -151,7 +146,7 @@ def _publish_to(
         name = destination.name
         return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)
 
-    tester = _choose_tester(destination, project, release, options, before)
+    tester = _choose_tester(destination, project, release, options, plan, before)
     release = tester.before_push(release)
     pushed, verified = push_and_read_back(
         destination, release.image, project.settings.cache, options.verify
@@ -178,6 +173,7 @@ def _choose_tester(
     project: Project,
     release: testers.Release,
     options: PublishOptions,
+    plan: TagPlan,
     named: TagDigests,
 ) -> testers.Tester:
     """Return the test that has to pass before a tag moves; ``named``: the tags' digests now."""
@@ -191,8 +187,7 @@ def _choose_tester(
     elif job is not None:
         tester = testers.JobTester(project, destination, smoke, job)
     if options.ab:
-        plan = options.tags_of(release.result.recipe)
-        previous = testers.image_to_compare(plan, named, release.image, project)
+        previous = testers.earlier_image(plan, named, release.image, project)
         if previous:
             return testers.ComparingTester(tester, project, destination, smoke, job, previous)
     return tester
@@ -215,8 +210,8 @@ def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> No
             if other.name != recipe.name:
                 raise UsageError(
                     f"{other.name} and {recipe.name} would both be published as {where}:{tag}",
-                    "give each its own registry.repository or registry.tags, and name only the host: "
-                    "--to HOST/; or publish them one by one",
+                    "give each its own registry.repository or registry.tags, and name only the "
+                    "host: --to HOST/; or publish them one by one",
                 )
 
 

@@ -138,10 +138,7 @@ def split_image(text: str) -> tuple[str, str]:
 
 
 def pull_reference(
-    text: str,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
+    text: str, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> PulledReference:
     """Download an image or a SIF into the cache, as far as it is not there.
 
@@ -230,7 +227,8 @@ def resolve_published(
     if wanted.format == "sif" and layer is None:
         raise ImageError(
             f"{where} is an OCI image, and target {wanted.name} runs a SIF",
-            "publish the target's SIF there; or convert the image with Apptainer: apptainer pull docker://...",
+            "publish the target's SIF there; or convert the image with Apptainer: "
+            "apptainer pull docker://...",
         )
     if wanted.format == "oci" and layer is not None:
         raise ImageError(

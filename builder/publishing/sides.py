@@ -164,7 +164,8 @@ def _side_of_job(name: str, reference: str, recipe: Recipe, project: Project) ->
             f"convert it: builder convert {reference} FILE.sif",
         )
     raise UsageError(
-        f"jobs of {recipe.name} run images from a registry, and {reference} is on this machine only",
+        f"jobs of {recipe.name} run images from a registry, "
+        f"and {reference} is on this machine only",
         f"push it: builder publish {recipe.name} --no-tags",
     )
 
@@ -176,7 +177,8 @@ def _in_layout(project: Project, recipe: Recipe, artifact: Image | SifImage) -> 
     """
     if isinstance(artifact, SifImage):
         raise UsageError(
-            f"jobs of {recipe.name} run the image with builder itself, which finds no SIF by its digest",
+            f"jobs of {recipe.name} run the image with builder itself, "
+            "which finds no SIF by its digest",
             "leave out --on slurm, and start the command on a node",
         )
     return f"oci:{project.layout.absolute()}@{artifact.digest}"

@@ -1,7 +1,7 @@
 """Which images passed their smoke test on this machine, and the reports of these tests.
 
-The rule, for ``builder publish`` and ``builder smoke``: a test of the build that ended with ``pass``
-or ``warn`` is recorded, one that failed removes the record (:func:`smoke_and_record`). A record
+The rule, for ``builder publish`` and ``builder smoke``: a test of the build that ended with
+``pass`` or ``warn`` is recorded, one that failed removes the record (:func:`smoke_and_record`). A record
 counts for an image of the same digest and for the same test (:func:`known_verdict`).
 """
 

@@ -159,7 +159,7 @@ class JobTester(Tester):
 
 @dataclass(frozen=True)
 class ComparingTester(Tester):
-    """Runs the published image and the new one in turn, when another tester has passed the new one."""
+    """Runs the published image and the new one in turn, after another tester's test."""
 
     tester: Tester
     project: Project
@@ -222,9 +222,7 @@ class ComparingTester(Tester):
         project.reporter.note(f"{recipe.name} is not slower than {old}, in {found.rounds} rounds")
 
 
-def image_to_compare(
-    plan: TagPlan, named: TagDigests, image: Image, project: Project
-) -> str | None:
+def earlier_image(plan: TagPlan, named: TagDigests, image: Image, project: Project) -> str | None:
     """Return the digest of the image that the first moving tag names; None: none, or this one."""
     tag = next((tag for tag in plan.tags if tag not in plan.fixed), "")
     digest = named.get(tag)
