@@ -1,4 +1,4 @@
-"""What is attached to a published image: SBOM, provenance, and the report of the smoke test.
+"""Artifacts attached to a published image: SBOM, provenance, and the report of the smoke test.
 
 The same lock has the same SBOM and provenance, byte for byte.
 """

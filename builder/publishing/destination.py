@@ -106,7 +106,7 @@ class RegistryDestination:
     """Receives what is pulled."""
     _: KW_ONLY
     known: KnownBlobs | None = None
-    """Where blobs are that this command has pushed; receives those of further pushes."""
+    """Blobs that this command has pushed, and where; receives those of further pushes."""
     reporter: Reporter = QUIET
 
     @property
@@ -146,7 +146,7 @@ class RegistryDestination:
         return pull_sif(self.client, self.repository, layer, output, self.store, self.reporter)
 
     def push(self, image: Image) -> PushReport:
-        """Send the blobs that the registry lacks, then the manifest."""
+        """Send the blobs that are missing in the registry, then the manifest."""
         return push_image(
             image, self.client, self.repository, known=self.known, reporter=self.reporter
         )
@@ -235,7 +235,7 @@ class LayoutDestination:
             return copy_sif(blob_path(self.folder, layer.digest), layer, output, self.store)
 
     def push(self, image: Image) -> PushReport:
-        """Write the image's files that the layout lacks."""
+        """Write the image's files that are missing in the layout."""
         started = time.monotonic()
         blobs = image_blobs(image)
         missing = [blob for blob in blobs if not self._has(blob)]

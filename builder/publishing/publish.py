@@ -6,7 +6,7 @@ published image. An OCI image is published unchanged, a SIF as an ORAS artifact.
 provenance and the report of the smoke test are attached before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke
-test on this host, or an OCI layout. A registry that lacks them gets them from the base's registry
+test on this host, or an OCI layout. A registry without them gets them from the base's registry
 while they are read. An image has the same digest with and without them on this machine.
 """
 
@@ -49,22 +49,22 @@ class PublishOptions:
     policy: testers.SmokePolicy = "auto"
     """``auto`` tests an image once per machine, ``always`` each time."""
     smoke: SmokeOptions = DEFAULTS
-    """How the smoke test runs."""
+    """The options of the smoke test."""
     ab: bool = False
     """No tag moves if the image is slower than the published one."""
     job: SlurmOptions | None = None
     """The Slurm job that tests the image after the push. None: this host tests it before."""
     verify: VerifyMode = "sent"
-    """What is read back before a tag moves: the blobs that were sent, or ``all`` of the image."""
+    """Read back before a tag moves: the blobs that were sent, or ``all`` of the image."""
     dry_run: bool = False
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of the manifest."""
     known: KnownBlobs = field(default_factory=KnownBlobs)
-    """Where the blobs of targets are that were published before: they are not sent again."""
+    """Blobs that this command has pushed, and where: they are not sent again."""
 
     def destination_of(self, recipe: Recipe) -> str:
-        """Return where a target is published. Raises UsageError: see :func:`destination_text`."""
+        """Return the destination of a target. Raises UsageError: see :func:`destination_text`."""
         return destination_text(recipe, self.to)
 
     def tags_of(self, recipe: Recipe) -> TagPlan:
@@ -98,7 +98,7 @@ class Published:
     before: Mapping[str, str | None] = field(default_factory=dict)
     """The digests that the tags named before: for a rollback. None: there was no such tag."""
     verified: Verified | None = None
-    """What was read back before a tag moved. None: nothing was sent (``dry_run``)."""
+    """Blobs that were read back before a tag moved. None: nothing was sent (``dry_run``)."""
     untested: str = ""
     """The recipe's reason for having no smoke test; empty: there is one."""
 

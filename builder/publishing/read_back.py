@@ -30,7 +30,7 @@ VerifyMode = Literal["sent", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was read back and had the right digests."""
+    """Blobs that were read back and had the right digests."""
 
     mode: VerifyMode
     blobs: int = 0
@@ -41,7 +41,7 @@ class Verified:
 class Unverified:
     """Records the blobs that a publish has sent and not read back yet; survives a killed process.
 
-    Each publish has a record of its own, so two that run at once do not remove each other's.
+    Each publish has its own record, so two that run at once do not remove each other's.
     Repositories of a registry share blobs by mounts, so the records of all of them count.
 
     Args:

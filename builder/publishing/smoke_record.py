@@ -1,8 +1,8 @@
-"""Which images passed their smoke test on this machine, and the reports of these tests.
+"""Records of images that passed their smoke test on this machine, with their reports.
 
 The rule, for ``builder publish`` and ``builder smoke``: a test of the build that ended with
-``pass`` or ``warn`` is recorded, one that failed removes the record (:func:`smoke_and_record`). A record
-counts for an image of the same digest and for the same test (:func:`known_verdict`).
+``pass`` or ``warn`` is recorded, one that failed removes the record (:func:`smoke_and_record`).
+A record counts for an image of the same digest and for the same test (:func:`known_verdict`).
 """
 
 from __future__ import annotations

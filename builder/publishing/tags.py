@@ -1,4 +1,4 @@
-"""Which tags an image gets, which of them may move, and how they move.
+"""The tags of an image: their names, the check whether they may move, and the moves.
 
 Nobody can move several tags of a registry in one step. So all tags are checked before the first one
 moves, and each move states what the tag must name at that moment: what another publish moved in the
@@ -154,8 +154,8 @@ def check_tags(
         for tag, named in moving.items():
             _check_move(destination, plan, tag, named, image, reporter)
     digests = {tag: named.digest if named else None for tag, named in found.items()}
-    shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items())
-    log.info("tags of %s that may name %s: %s", destination.name, image.digest, shown)
+    shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items()) or "none"
+    log.info("tags of %s that may move to %s: %s", destination.name, image.digest, shown)
     return digests
 
 
@@ -275,7 +275,8 @@ def move_all(
             raise _lost(destination, tag, move.now, image, written)
         if move.written:
             written.append(tag)
-            log.info("%s:%s named %s, now %s", destination.name, tag, move.before, move.now)
+            before = move.before or "no image"
+            log.info("%s:%s named %s, now %s", destination.name, tag, before, move.now)
     # A registry without conditional requests lets a slower writer overwrite a tag that was read
     # back already.
     for tag in written:

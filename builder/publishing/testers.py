@@ -44,7 +44,7 @@ class Release:
 
     @cached_property
     def image(self) -> Image:
-        """What is published: the image, or the artifact that contains the SIF."""
+        """The published image, or the artifact that contains the SIF."""
         artifact, recipe = self.result.artifact, self.result.recipe
         if isinstance(artifact, Image):
             return artifact
