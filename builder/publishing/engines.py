@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from builder.errors import RegistryError, RunnerError, UsageError
+from builder.errors import BuilderError, RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
-from builder.registry.credentials import Credentials
 from builder.run.podman import migrated_ids
 from builder.run.process import execute
 from builder.settings import Settings
@@ -64,7 +63,7 @@ class PullEngine:
         """Return whether it has this image, for podman-hpc where all nodes see it.
 
         Args:
-            name: what it was pulled as.
+            name: its name at the pull.
             image_id: digest of the config, which some engines report.
             digest: of the manifest, which others report.
         """
@@ -75,7 +74,7 @@ class PullEngine:
             return False
         value: dict[str, Any] = json.loads(done.stdout)[0]
         own_id = str(value.get("Id", "")).removeprefix("sha256:")
-        digests = [str(name).rpartition("@")[2] for name in value.get("RepoDigests") or ()]
+        digests = [str(text).rpartition("@")[2] for text in value.get("RepoDigests") or ()]
         return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
 
 
@@ -123,45 +122,48 @@ def pull_into(
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
         with working(engine.reporter, f"{engine.name} pulls {name}"):
-            _podman_pull(engine.name, origin, name, engine.settings)
+            _pull(engine, origin, name)
         if not engine.has(name, image_id, described.digest):
-            if engine.migrates:  # podman-hpc ends with 0 although the migration failed
-                raise RunnerError(
-                    f"podman-hpc pulled {name}, but compute nodes do not see it: "
-                    "it was not migrated",
-                    f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
-                )
-            raise RegistryError(
-                f"the engine pulled another image than {described.digest}, "
-                f"which {where} was before the pull",
-                "the tag has moved: pull again",
-                host=origin.client.host,
-            )
+            raise _other_image(engine, origin, name, image_id, described.digest)
     if record is not None:
         record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
     return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
 
 
-def _podman_pull(
-    engine: EngineName, origin: RegistryDestination, name: str, settings: Settings
-) -> None:
-    credentials = origin.client.credentials(origin.repository)
+def _other_image(
+    engine: PullEngine, origin: RegistryDestination, name: str, image_id: str, digest: str
+) -> BuilderError:
+    """Return the error for a pull that ended well, and after which the image is not there."""
+    if engine.migrates:  # podman-hpc ends with 0 although the migration failed
+        return RunnerError(
+            f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
+            f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
+        )
+    return RegistryError(
+        f"the engine pulled another image than {digest}, which {name} was before the pull",
+        "the tag has moved: pull again",
+        host=origin.client.host,
+    )
+
+
+def _pull(engine: PullEngine, origin: RegistryDestination, name: str) -> None:
     tls = ["--tls-verify=false"] if origin.client.plain_http else []
-    with _auth_file(origin.client.host, credentials, settings) as env:
-        done = execute([engine, "pull", *tls, name], env={**os.environ, **env})
+    with _auth_file(origin, engine.settings) as env:
+        done = execute([engine.name, "pull", *tls, name], env={**os.environ, **env})
     if done.returncode:
         raise RunnerError(
-            f"{engine} could not pull {name}: {done.stderr.strip()[-500:]}",
-            f"does {engine} work? {engine} info",
+            f"{engine.name} could not pull {name}: {done.stderr.strip()[-500:]}",
+            f"does {engine.name} work? {engine.name} info",
         )
 
 
 @contextmanager
-def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Iterator[dict[str, str]]:
+def _auth_file(origin: RegistryDestination, settings: Settings) -> Iterator[dict[str, str]]:
     """Yield variables with which podman uses these credentials: they name a temporary file.
 
     Only this user can read it.
     """
+    credentials = origin.client.credentials(origin.repository)
     if not credentials.username:
         yield {}
         return
@@ -169,6 +171,7 @@ def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Itera
         settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="auth-", dir=settings.tmpdir) as folder:
         path = Path(folder) / "auth.json"
-        auth = credentials.basic.removeprefix("Basic ")
-        write_atomic(path, json.dumps({"auths": {host: {"auth": auth}}}).encode(), 0o600)
+        auth = {"auth": credentials.basic.removeprefix("Basic ")}
+        data = json.dumps({"auths": {origin.client.host: auth}})
+        write_atomic(path, data.encode(), 0o600)
         yield {"REGISTRY_AUTH_FILE": str(path)}

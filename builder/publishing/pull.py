@@ -7,6 +7,7 @@ to know whether anything must be downloaded.
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ from builder.settings import Settings
 from builder.site.images import image_reference
 from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,7 @@ def resolve_published(
         hint = f"{publish if wanted.format != 'any' else ''}name another tag"
         raise RegistryError(f"there is no {where}", hint, status=404)
     described = through_indexes(described, origin.manifest, wanted.architecture, where)
+    log.info("%s is the image %s", where, described.digest)
     layer = sif_layer(origin.manifest(described), described, where)
     if wanted.format == "sif" and layer is None:
         raise ImageError(
