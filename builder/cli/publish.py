@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.publishing.publish import Published, PublishOptions
-    from builder.publishing.read_back import VerifyMode
-    from builder.publishing.testers import SmokePolicy
 
 #: The fields of a PushReport that ``--json`` prints.
 _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
@@ -97,20 +95,14 @@ def publish(
     /,
     names: tuple[str, ...],
     groups: tuple[str, ...],
-    to: str | None,
-    month: str | None,
     only: tuple[str, ...],
     no_tags: bool,
-    force: bool,
-    policy: SmokePolicy,
     runner: str | None,
     ab: bool,
     all_gpus: bool,
-    verify: VerifyMode,
-    dry_run: bool,
     source: str | None,
     revision: str | None,
-    **job_values: Any,
+    **values: Any,
 ) -> None:
     """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test
     passed.
@@ -121,7 +113,7 @@ def publish(
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
     from builder.smoke.options import SmokeOptions
 
-    job = take_job_options(job_values, runner=runner)
+    job = take_job_options(values, runner=runner)  # the others are fields of PublishOptions
     if only and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     if ab and no_tags:
@@ -129,17 +121,12 @@ def publish(
             "--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them"
         )
     options = PublishOptions(
-        to=to,
-        month=month,
+        **values,
         only=only,
         move_tags=not no_tags,
-        force=force,
-        policy=policy,
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         ab=ab,
         job=job,
-        verify=verify,
-        dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
     if groups:
