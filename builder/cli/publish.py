@@ -153,23 +153,15 @@ def publish_one(
         agreed: asks the user before anything is pushed; if it returns False, the build stays on
             this machine.
     """
-    from builder.publishing.publish import can_build_without_base
+    from builder.publishing.publish import build_to_publish
     from builder.publishing.publish import publish as publish_image
 
-    project = context.project
-    where = options.destination_of(recipe)  # an error here comes before the build
-    if options.job is not None:
-        from builder.smoke.slurm import check_smoke_job
-
-        check_smoke_job(recipe, options.job, options.smoke)
-    download_base = not can_build_without_base(recipe)
-    annotations = dict(options.annotations)
-    result = project.build(recipe, annotations=annotations, download_base=download_base)
+    result = build_to_publish(context.project, recipe, options)
     print_build_notes(context, result)
-    tags = ", ".join(options.tags_of(recipe).tags)
+    where, tags = options.destination_of(recipe), ", ".join(options.tags_of(recipe).tags)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {tags}?"):
         return _not_published(context, result)
-    done = publish_image(project, result, options)
+    done = publish_image(context.project, result, options)
     context.output.text("\n".join(_lines(done)))
     push = {name: getattr(done.push, name) for name in _PUSH_FIELDS} if done.push else None
     return {**asdict(done), "push": push, "build_seconds": result.timings}

@@ -103,6 +103,25 @@ class Published:
     """The recipe's reason for having no smoke test; empty: there is one."""
 
 
+def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) -> BuildResult:
+    """Build a target for :func:`publish`; errors of the destination and of the job come before.
+
+    The layered engine needs only the digests of the base's layers for an OCI image, so they are not
+    downloaded. A SIF contains their files, and the other engines run the base.
+
+    Raises:
+        UsageError: no destination is configured, or no job can run the test.
+    """
+    options.destination_of(recipe)
+    if options.job is not None:
+        from builder.smoke.slurm import check_smoke_job
+
+        check_smoke_job(recipe, options.job, options.smoke)
+    download_base = recipe.engine != "layered" or recipe.format != "oci"
+    annotations = dict(options.annotations)
+    return project.build(recipe, annotations=annotations, download_base=download_base)
+
+
 def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:
     """Publish a built image or SIF.
 
@@ -213,12 +232,3 @@ def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> No
                     "give each its own registry.repository or registry.tags, and name only the "
                     "host: --to HOST/; or publish them one by one",
                 )
-
-
-def can_build_without_base(recipe: Recipe) -> bool:
-    """Return whether the target can be built before the layers of its base are downloaded.
-
-    The layered engine needs only their digests for an OCI image. A SIF contains their files, and
-    the other engines run the base.
-    """
-    return recipe.engine == "layered" and recipe.format == "oci"
