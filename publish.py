@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Build, smoke-test, tag and push the images of a recipe group: ``python publish.py --ml``.
 
-Asks before it prunes, builds and publishes; ``-y`` answers yes to every question (for CI). See ``builder
-publish`` for single targets.
+Asks before it prunes, builds and publishes; ``-y`` answers yes to every question (for CI). See
+``builder publish`` for single targets.
 """
 
 import sys

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.publishing.publish import Published, PublishOptions
-    from builder.publishing.read_back import VerifyMode
-    from builder.publishing.smoke_gate import SmokePolicy
 
 #: The fields of a PushReport that ``--json`` prints.
 _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
@@ -97,20 +95,14 @@ def publish(
     /,
     names: tuple[str, ...],
     groups: tuple[str, ...],
-    to: str | None,
-    month: str | None,
     only: tuple[str, ...],
     no_tags: bool,
-    force: bool,
-    policy: SmokePolicy,
     runner: str | None,
     ab: bool,
     all_gpus: bool,
-    verify: VerifyMode,
-    dry_run: bool,
     source: str | None,
     revision: str | None,
-    **job_values: Any,
+    **values: Any,
 ) -> None:
     """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test
     passed.
@@ -121,7 +113,7 @@ def publish(
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
     from builder.smoke.options import SmokeOptions
 
-    job = take_job_options(job_values, runner=runner)
+    job = take_job_options(values, runner=runner)  # the others are fields of PublishOptions
     if only and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     if ab and no_tags:
@@ -129,17 +121,12 @@ def publish(
             "--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them"
         )
     options = PublishOptions(
-        to=to,
-        month=month,
+        **values,
         only=only,
         move_tags=not no_tags,
-        force=force,
-        policy=policy,
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         ab=ab,
         job=job,
-        verify=verify,
-        dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
     if groups:
@@ -157,7 +144,7 @@ def publish_one(
     options: PublishOptions,
     agreed: Callable[[str], bool] = lambda question: True,
 ) -> dict[str, Any]:
-    """Build and publishes one target, and prints what was done; returns what ``--json`` prints.
+    """Build and publish one target, and print the report; return what ``--json`` prints.
 
     Args:
         context: of the command.
@@ -166,51 +153,26 @@ def publish_one(
         agreed: asks the user before anything is pushed; if it returns False, the build stays on
             this machine.
     """
-    from builder.publishing.publish import can_build_without_base
+    from builder.publishing.publish import build_to_publish
     from builder.publishing.publish import publish as publish_image
 
-    project = context.project
-    where = options.place_of(recipe)  # an error here comes before the build
-    if options.job is not None:
-        from builder.smoke.slurm import check_smoke_job
-
-        check_smoke_job(recipe, options.job, options.smoke)
-    result = project.build(
-        recipe,
-        annotations=dict(options.annotations),
-        download_base=not can_build_without_base(recipe),
-    )
+    result = build_to_publish(context.project, recipe, options)
     print_build_notes(context, result)
-    tags = ", ".join(options.tags_of(recipe).tags)
+    where, tags = options.destination_of(recipe), ", ".join(options.tags_of(recipe).tags)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {tags}?"):
         return _not_published(context, result)
-    done = publish_image(project, result, options)
+    done = publish_image(context.project, result, options)
     context.output.text("\n".join(_lines(done)))
-    push = None
-    if done.push is not None:
-        push = {name: getattr(done.push, name) for name in _PUSH_FIELDS}
-    return {
-        "target": recipe.name,
-        "reference": done.reference,
-        "digest": done.digest,
-        "tags": done.tags,
-        "smoke": done.smoke,
-        "untested": done.untested,
-        "dry_run": done.dry_run,
-        "attached": dict(done.attached),
-        "before": dict(done.before),
-        "push": push,
-        "verified": asdict(done.verified) if done.verified else None,
-        "build_seconds": result.timings,
-    }
+    push = {name: getattr(done.push, name) for name in _PUSH_FIELDS} if done.push else None
+    return {**asdict(done), "push": push, "build_seconds": result.timings}
 
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
-    """Put the build into ``dist/``, and prints where."""
-    from builder.publishing.publish import with_base
+    """Put the build into ``dist/``, and print where."""
+    from builder.publishing.testers import Release
 
     name = result.recipe.name
-    place = context.project.place(with_base(context.project, result))
+    place = context.project.place(Release(result).with_base(context.project).result)
     shown = str(place) if result.sif else f"oci:{place}:{name}"
     context.output.note(f"{name} is built, not published: {shown}")
     return {"target": name, "digest": result.digest, "published": False}
@@ -239,12 +201,11 @@ def _lines(done: Published) -> list[str]:
     if done.attached:
         names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
-    lines += _rollback(done)
-    return lines
+    return [*lines, *_rollback(done)]
 
 
 def _rollback(done: Published) -> list[str]:
-    """Return what the tags named before, and the command that undoes their move."""
+    """Return the digests that the tags named before, and the commands that undo the moves."""
     lines = []
     for tag, digest in done.before.items():
         if digest in (None, done.digest):

@@ -75,9 +75,8 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
+    from builder.publishing.destination import destination_text, open_destination
     from builder.publishing.engines import PullEngine, pull_into
-    from builder.publishing.places import open_place
-    from builder.publishing.publish import destination_text
     from builder.publishing.pull import is_reference
     from builder.publishing.pull import pull as pull_image
 
@@ -87,18 +86,18 @@ def pull(
     project, out = context.project, context.output
     recipe = context.one_recipe(target)
     where = destination_text(recipe, origin, "--from")
-    place = open_place(where, project.settings, project.store, option="--from", reporter=out)
-    with closing(place):
+    found = open_destination(where, project.settings, project.store, option="--from", reporter=out)
+    with closing(found):
         if load:
             engine = PullEngine(load, project.settings, out)
             done = pull_into(
-                engine, recipe, place, tag, if_changed=if_changed, record=project.layout
+                engine, recipe, found, tag, if_changed=if_changed, record=project.layout
             )
         else:
             squashfs = _squashfs(recipe, output, account)
             path = project.layout if squashfs else _output(recipe, output, account, project.layout)
             done = pull_image(
-                recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out
+                recipe, found, tag, path, project.store, if_changed=if_changed, reporter=out
             )
             done = _write_squashfs(context, recipe, done, squashfs) if squashfs else done
     text = f"{'now' if done.changed else 'already'} {done.reference}@{done.digest}\n  {done.place}"
@@ -112,8 +111,8 @@ def _value(done: Pulled, target: str | None) -> dict[str, Any]:
 
 def _pull_reference(context: Context, reference: str, load: EngineName | None) -> None:
     """Pull an image by its name: into the cache, or into an engine's storage."""
+    from builder.publishing.destination import open_destination
     from builder.publishing.engines import PullEngine, pull_into
-    from builder.publishing.places import open_place
     from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
     from builder.store.blobs import Store
 
@@ -125,8 +124,8 @@ def _pull_reference(context: Context, reference: str, load: EngineName | None) -
         text = f"run it: builder run {reference} -- COMMAND"
     else:
         where, tag = split_image(reference)
-        with closing(open_place(where, settings, store, reporter=out)) as place:
-            done = pull_into(PullEngine(load, settings, out), AnyImage(reference), place, tag)
+        with closing(open_destination(where, settings, store, reporter=out)) as found:
+            done = pull_into(PullEngine(load, settings, out), AnyImage(reference), found, tag)
         text = done.place
     out.result(_value(done, None), f"{done.reference} is here: {done.digest}\n  {text}")
 

@@ -149,6 +149,7 @@ def _smoke(
         slurm: the job; None: the test runs on this host.
         shown: what is printed.
     """
+    from builder.publishing.smoke_record import smoke_and_record
     from builder.smoke.reports import earlier_runs
     from builder.smoke.slurm import check_smoke_job, complete_job
 
@@ -163,7 +164,7 @@ def _smoke(
     if job and "@" in job.image and not job.is_other and result.sif is None:
         hint = f"push it first: builder publish {recipe.name} --no-tags"
         context.output.note(f"the job runs {job.image}; {hint}")
-    run = context.project.smoke(result, options, job)
+    run = smoke_and_record(context.project, result, options, job)
     if not shown.compare:
         earlier = earlier_runs(run.report, context.project.reports)
     _finish(context, result, run, earlier, shown)
@@ -174,7 +175,7 @@ def _earlier_runs(context: Context, recipe: Recipe, text: str, digest: str) -> l
     image.
     """
     from builder.publishing.attest import SMOKE_REPORT
-    from builder.publishing.publish import destination_text
+    from builder.publishing.destination import destination_text
     from builder.registry.referrers import fetch_attached
     from builder.smoke.reports import find_reports
 
@@ -200,11 +201,10 @@ def _finish(
     earlier: Sequence[StoredReport],
     shown: Shown,
 ) -> None:
-    """Print the result, record whether the build passed, and end the command with its exit code.
+    """Print the result, and end the command with its exit code.
 
-    The verdict of another image (``--image``) is printed only. A comparison causes no exit code.
+    A comparison causes no exit code.
     """
-    from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.changes import compare
     from builder.smoke.reports import StoredReport
     from builder.smoke.table import render, render_changes
@@ -231,8 +231,6 @@ def _finish(
             "comparison": comparison.to_json() if comparison else None,
         }
     )
-    if run.image_digest == result.digest:
-        SmokeRecord(context.settings.cache).update(run, context.project.smoke_plan(result))
     code = {"error": SmokeNotRun.exit_code, "fail": SmokeError.exit_code}.get(run.verdict, 0)
     context.output.text(f"exit code {code}")
     if code:

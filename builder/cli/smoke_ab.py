@@ -97,7 +97,7 @@ def run_ab(
 
 def _repository(recipe: Recipe) -> str:
     """Return the repository of tags and digests."""
-    from builder.publishing.publish import destination_text
+    from builder.publishing.destination import destination_text
 
     if not recipe.registry.host:
         raise UsageError(

@@ -1,5 +1,6 @@
-"""The SBOM and the provenance of an image. The same lock has the same SBOM and provenance, byte for
-byte.
+"""Artifacts attached to a published image: SBOM, provenance, and the report of the smoke test.
+
+The same lock has the same SBOM and provenance, byte for byte.
 """
 
 from __future__ import annotations
@@ -13,15 +14,13 @@ from urllib.parse import quote, urlsplit
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.model import (
-    Lock,
-    LockedBase,
-    LockedPackage,
-    LockedSource,
-    OsPackage,
-    canonical_json,
-)
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource, OsPackage, canonical_json
+from builder.project import Project
+from builder.publishing.destination import PublishedContent
+from builder.publishing.testers import Release
 from builder.redact import redact
+from builder.registry.errors import ArtifactRefused
+from builder.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.version import __version__
 
 #: Types of attached artifacts (``artifactType``), and media types of the files in them.
@@ -34,6 +33,34 @@ _BUILD_TYPE = "urn:builder:build:v1"
 _BUILDER_ID = "urn:builder:local"
 
 
+def attach_all(destination: PublishedContent, release: Release, project: Project) -> dict[str, str]:
+    """Attach SBOM, provenance and report to a pushed image; return their digests by type.
+
+    If the registry accepts container images only, this reports a warning and does not fail.
+    """
+    result, image, report = release.result, release.image, release.report
+    statement = provenance(result, image.digest, project.settings.epoch)
+    sbom_file = AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base))
+    artifacts = [
+        Artifact(SBOM, [sbom_file]),
+        Artifact(PROVENANCE, [AttachedFile("provenance.json", PROVENANCE, statement)]),
+    ]
+    if report is not None:
+        file = AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n")
+        started = {CREATED: str(report["started"])} if report.get("started") else {}
+        artifacts.append(Artifact(SMOKE_REPORT, [file], started))
+    done: dict[str, str] = {}
+    try:
+        for artifact in artifacts:
+            done[artifact.artifact_type] = destination.attach(image.manifest_descriptor, artifact)
+    except ArtifactRefused as e:
+        project.reporter.warn(
+            f"{e.message}: {artifact.files[0].name} is not attached to the image; "
+            "this registry accepts images only"
+        )
+    return done
+
+
 def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
     """Return an SBOM in CycloneDX 1.6 (JSON): the locked packages, those of the OS, and the base.
 
@@ -44,16 +71,21 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         lock: its lock; the packages of the recipe's platform are listed.
         base: the base image; None: it is not listed.
     """
-    packages = sorted(
-        lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version)
-    )
+    platform, root = recipe.platform, f"builder:{recipe.name}"
+    packages = sorted(lock.for_platform(platform), key=lambda p: (p.manager, p.name, p.version))
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
-    root = f"builder:{recipe.name}"
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {platform}")
     components = [_component(p) for p in packages]
-    components += [_os_component(package) for package in lock.record.os_packages or ()]
+    for package in lock.record.os_packages or ():
+        hashes = {"SHA-256": package.sha256}
+        components.append(_library(package, package.purl, hashes, redact(package.url)))
     if base is not None:
         components.append(_base(base))
+    dependencies = [{"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)}]
+    for p in packages:
+        entry = {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
+        dependencies.append(entry)
+    tool = {"type": "application", "name": "builder", "version": __version__}
     value = {
         "bomFormat": "CycloneDX",
         "specVersion": _CYCLONEDX,
@@ -61,32 +93,24 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         "version": 1,
         "metadata": {
             "component": {"type": "container", "bom-ref": root, "name": recipe.name},
-            "tools": {
-                "components": [{"type": "application", "name": "builder", "version": __version__}]
-            },
+            "tools": {"components": [tool]},
             "properties": [
                 {"name": "builder:lock", "value": lock.digest},
-                {"name": "builder:platform", "value": recipe.platform},
+                {"name": "builder:platform", "value": platform},
             ],
         },
         "components": components,
-        "dependencies": [
-            {"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)},
-            *(
-                {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
-                for p in packages
-            ),
-        ],
+        "dependencies": dependencies,
     }
     return canonical_json(value) + b"\n"
 
 
 def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
-    """Return an in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base, source and
-    version of builder.
+    """Return an in-toto statement (v1) with SLSA provenance (v1): the inputs of a build.
 
-    It is not signed, and contains no time and no machine: it names the inputs that produce the same
-    bytes again.
+    These are recipe, lock, base, source and the version of builder, without paths of this machine
+    and without credentials in URLs. The statement is not signed, and contains no time and no
+    machine: it names the inputs that produce the same bytes again.
 
     Args:
         result: the build.
@@ -99,6 +123,8 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
         {"name": "base", "uri": redact(base.reference), "digest": _digest_set(base.digest)},
         *_project_source(result),
     ]
+    inputs = recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True)
+    parameters = {"target": recipe.name, "engine": result.engine, "recipe": _clean(inputs)}
     value = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": recipe.name, "digest": _digest_set(digest)}],
@@ -106,11 +132,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
         "predicate": {
             "buildDefinition": {
                 "buildType": _BUILD_TYPE,
-                "externalParameters": {
-                    "target": recipe.name,
-                    "engine": result.engine,
-                    "recipe": _recipe(recipe),
-                },
+                "externalParameters": parameters,
                 "internalParameters": {"SOURCE_DATE_EPOCH": epoch, **_ran(recipe)},
                 "resolvedDependencies": dependencies,
             },
@@ -121,9 +143,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
 
 
 def _ran(recipe: Recipe) -> dict[str, Any]:
-    """Return what ran in the image while it was built: such an image is not only a function of its
-    inputs.
-    """
+    """Return the recipe's steps: with them an image is not only a function of its inputs."""
     ran = [
         {
             "commands": [redact(command) for command in step.run],
@@ -136,23 +156,15 @@ def _ran(recipe: Recipe) -> dict[str, Any]:
 
 
 def _project_source(result: BuildResult) -> list[dict[str, Any]]:
-    """Return the project's repository and revision, if the image's annotations name them
-    (``--source``).
-    """
-    if result.image is None:
-        return []
-    annotations = json.loads(result.image.manifest).get("annotations") or {}
+    """Return the repository and revision in the image's annotations (``--source``), if any."""
+    manifest = json.loads(result.image.manifest) if result.image else {}
+    annotations = manifest.get("annotations") or {}
     source = annotations.get("org.opencontainers.image.source")
     revision = annotations.get("org.opencontainers.image.revision")
-    if not source:
-        return []
-    dependency: dict[str, Any] = {
-        "name": "source",
-        "uri": f"git+{redact(source)}" if revision else redact(source),
-    }
-    if revision:
-        dependency["digest"] = {"gitCommit": revision}
-    return [dependency]
+    if source and revision:
+        commit = {"gitCommit": revision}
+        return [{"name": "source", "uri": f"git+{redact(source)}", "digest": commit}]
+    return [{"name": "source", "uri": redact(source)}] if source else []
 
 
 def package_url(package: LockedPackage) -> str:
@@ -162,18 +174,14 @@ def package_url(package: LockedPackage) -> str:
         name = re.sub(r"[-_.]+", "-", package.name).lower()
         return f"pkg:pypi/{name}@{version}{_source_qualifiers(package.source)}"
     kind = "tar.bz2" if package.filename.endswith(".tar.bz2") else "conda"
-    qualifiers = {
-        "build": package.build,
-        "channel": _channel(package),
-        "subdir": package.subdir,
-        "type": kind,
-    }
+    qualifiers = {"build": package.build, "channel": _channel(package)}
+    qualifiers |= {"subdir": package.subdir, "type": kind}
     query = "&".join(f"{k}={quote(v, safe='.-_~/')}" for k, v in sorted(qualifiers.items()) if v)
     return f"pkg:conda/{quote(package.name.lower(), safe='.-_~')}@{version}?{query}"
 
 
 def _source_qualifiers(source: LockedSource | None) -> str:
-    """Return the qualifiers of purl for what a wheel was built from; none for a folder."""
+    """Return the purl's qualifiers for the source of a wheel; none for a folder."""
     if source is None or "://" not in source.url:
         return ""
     url = redact(source.url)
@@ -190,44 +198,27 @@ def _channel(package: LockedPackage) -> str:
 
 
 def _component(package: LockedPackage) -> dict[str, Any]:
-    purl = package_url(package)
-    hashes = [("SHA-256", package.sha256), ("MD5", package.md5)]
-    value: dict[str, Any] = {
-        "type": "library",
-        "bom-ref": purl,
-        "name": package.name,
-        "version": package.version,
-        "purl": purl,
-        "hashes": [{"alg": name, "content": content} for name, content in hashes if content],
-    }
     url = redact(package.url)
-    if url.startswith(("http://", "https://")):
+    url = url if url.startswith(("http://", "https://")) else ""
+    hashes = {"SHA-256": package.sha256, "MD5": package.md5}
+    value = _library(package, package_url(package), hashes, url)
+    return value if package.source is None else value | _source(package.source)
+
+
+def _library(
+    package: LockedPackage | OsPackage, purl: str, hashes: Mapping[str, str | None], url: str
+) -> dict[str, Any]:
+    value: dict[str, Any] = {"type": "library", "bom-ref": purl, "purl": purl}
+    known = [{"alg": name, "content": content} for name, content in hashes.items() if content]
+    value |= {"name": package.name, "version": package.version, "hashes": known}
+    if url:
         value["externalReferences"] = [{"type": "distribution", "url": url}]
-    if package.source is not None:
-        value |= _source(package.source)
     return value
 
 
-def _os_component(package: OsPackage) -> dict[str, Any]:
-    return {
-        "type": "library",
-        "bom-ref": package.purl,
-        "name": package.name,
-        "version": package.version,
-        "purl": package.purl,
-        "hashes": [{"alg": "SHA-256", "content": package.sha256}],
-        "externalReferences": [{"type": "distribution", "url": redact(package.url)}],
-    }
-
-
 def _source(source: LockedSource) -> dict[str, Any]:
-    """Return what a wheel was built from, as a part of its component."""
-    pins = {
-        "commit": source.commit,
-        "tree": source.tree,
-        "sha256": source.sha256,
-        "build": source.build,
-    }
+    """Return the part of a component for the source of a wheel."""
+    pins = {name: getattr(source, name) for name in ("commit", "tree", "sha256", "build")}
     properties = [
         {"name": f"builder:source:{name}", "value": text} for name, text in pins.items() if text
     ]
@@ -250,22 +241,16 @@ def _base(base: LockedBase) -> dict[str, Any]:
 
 def _dependencies(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:
     """Return the purls of a package's dependencies; a wheel may depend on a conda package."""
-    found = set()
-    for name in package.dependencies:
-        reference = references.get((package.manager, name)) or references.get(("conda", name))
-        if reference is not None:
-            found.add(reference)
-    return sorted(found - {references[package.manager, package.name]})
+    found = {
+        references.get((package.manager, name)) or references.get(("conda", name), "")
+        for name in package.dependencies
+    }
+    return sorted(found - {"", references[package.manager, package.name]})
 
 
 def _digest_set(digest: str) -> dict[str, str]:
     algorithm, _, value = digest.partition(":")
     return {algorithm: value}
-
-
-def _recipe(recipe: Recipe) -> Any:
-    """Return the resolved recipe, without paths of this machine and without credentials in URLs."""
-    return _clean(recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True))
 
 
 def _clean(value: Any) -> Any:

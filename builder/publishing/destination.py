@@ -1,17 +1,392 @@
-"""Checks destinations and tags that a user typed, before anything is built."""
+"""Destinations of published images: a repository of a registry, or an OCI layout on disk.
+
+A destination has content (images by digest, what is attached to them) and tags. Functions that
+publish take one of the two, so the types show which of them can move a tag.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from builder.config.recipe import Recipe
-from builder.config.yamlfile import place_of
-from builder.errors import ConfigError, UsageError
+from builder.errors import ImageError, RegistryError, UsageError
+from builder.model import Descriptor, Image, Layer
+from builder.oci.documents import read_file
+from builder.oci.layout import (
+    blob_path,
+    list_tags,
+    move_layout_tag,
+    read_blob,
+    read_index,
+    read_layout,
+    write_layout,
+)
+from builder.oci.manifest import choose
 from builder.oci.reference import TAG_RULE, Reference, is_tag
+from builder.parallel import Stopped, in_parallel
+from builder.progress import QUIET, Reporter, working
+from builder.registry.client import RegistryClient
+from builder.registry.known import KnownBlobs
+from builder.registry.manifests import ANY, TagMove
+from builder.registry.oras import copy_sif, is_sif, pull_sif
+from builder.registry.profile import named_credentials
+from builder.registry.pull import fetch_layers, pull_image
+from builder.registry.push import TRANSFERS, PushReport, push_image
+from builder.registry.referrers import Artifact, attach, attach_in_layout
+from builder.settings import Settings, expand_home
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")
+
+
+class PublishedContent(Protocol):
+    """Images by digest, and what is attached to them."""
+
+    @property
+    def name(self) -> str:
+        """``host/repository`` or ``oci:DIR``."""
+
+    def push(self, image: Image) -> PushReport:
+        """Add everything except the tags: afterwards the image can be pulled by its digest."""
+
+    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
+        """Read the manifest and some blobs of a pushed image, every byte; nothing is stored.
+
+        Raises:
+            RegistryError, ImageError, HashMismatch: one of them is not what its digest says.
+        """
+
+    def attach(self, subject: Descriptor, artifact: Artifact) -> str:
+        """Attach files to an image that was pushed; return the artifact's digest.
+
+        Raises:
+            ArtifactRefused: the registry accepts container images only.
+        """
+
+
+class PublishedTags(Protocol):
+    """Tags, and the manifests that they name."""
+
+    @property
+    def name(self) -> str:
+        """``host/repository`` or ``oci:DIR``."""
+
+    def resolve(self, ref: str) -> Descriptor | None:
+        """Return the manifest or index of a tag or digest; None if there is none."""
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """Return a manifest or index, verified."""
+
+    def move_tag(self, tag: str, image: Image, expected: str | None) -> TagMove:
+        """Point a tag at an image that was pushed, unless the tag is not as expected.
+
+        Args:
+            tag: the tag.
+            image: the image.
+            expected: the digest that the tag must name before; None: the tag must not exist;
+                ``ANY``: it is moved in any case.
+        """
+
+
+@dataclass(frozen=True)
+class RegistryDestination:
+    """A repository of a registry."""
+
+    client: RegistryClient
+    repository: str
+    store: Store
+    """Receives what is pulled."""
+    _: KW_ONLY
+    known: KnownBlobs | None = None
+    """Blobs that this command has pushed, and where; receives those of further pushes."""
+    reporter: Reporter = QUIET
+
+    @property
+    def name(self) -> str:
+        """``host/repository``."""
+        return f"{self.client.host}/{self.repository}"
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        self.client.close()
+
+    def prepare_push(self) -> None:
+        """Announce a push before the first request: one token is enough for all requests."""
+        self.client.expect_push(self.repository)
+
+    def resolve(self, ref: str) -> Descriptor | None:
+        """Ask the registry for a tag or digest."""
+        return self.client.manifests.head(self.repository, ref)
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """Return a manifest or index of the store, or download it."""
+        path = self.store.get(descriptor.digest)
+        if path is not None:
+            return read_file(path, str(path))
+        data, _, _ = self.client.manifests.get(self.repository, descriptor.digest)
+        self.store.add(data)
+        return data
+
+    def image(self, digest: str, architecture: str) -> Image:
+        """Return an image with all its layers on this machine, verified."""
+        return pull_image(
+            self.client, self.repository, digest, architecture, self.store, self.reporter
+        )
+
+    def sif(self, layer: Descriptor, output: Path) -> bool:
+        """Bring a SIF to ``output``; return whether anything was transferred."""
+        return pull_sif(self.client, self.repository, layer, output, self.store, self.reporter)
+
+    def push(self, image: Image) -> PushReport:
+        """Send the blobs that are missing in the registry, then the manifest."""
+        return push_image(
+            image, self.client, self.repository, known=self.known, reporter=self.reporter
+        )
+
+    def attach(self, subject: Descriptor, artifact: Artifact) -> str:
+        """Attach files to an image of the repository."""
+        return attach(self.client, self.repository, subject, artifact)
+
+    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
+        """Download the manifest and the blobs again."""
+        task = f"reading back {self.name}"
+        stop = threading.Event()
+
+        def advance(amount: int) -> None:
+            if stop.is_set():
+                raise Stopped
+            self.reporter.advance(task, amount)
+
+        def check(blob: Descriptor) -> None:
+            digest, size = self.client.blobs.hash(self.repository, blob, advance)
+            if digest != blob.digest:
+                raise RegistryError(
+                    f"{self.name} returned {size} bytes with the digest {digest} for the blob "
+                    f"{blob.digest} of {blob.size} bytes",
+                    "nobody could pull this image, so no tag was moved; publish again, and if this "
+                    "happens again, ask the registry's owner to delete that blob",
+                    host=self.client.host,
+                )
+
+        with working(self.reporter, task, sum(blob.size for blob in blobs)):
+            self.client.manifests.get(self.repository, image.digest)
+            in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
+
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
+        """Point a tag at the image, and ask the registry what it names then."""
+        media_type = image.manifest_descriptor.media_type
+        return self.client.manifests.move_tag(
+            self.repository, tag, image.manifest, media_type, expected=expected
+        )
+
+
+@dataclass(frozen=True)
+class LayoutDestination:
+    """An OCI layout in a folder, created when the first image is published: no server is needed."""
+
+    folder: Path
+    store: Store
+    """Records which files were verified, and receives base layers that must be downloaded."""
+    settings: Settings | None = None
+    """Its ``offline`` forbids downloads of base layers."""
+    reporter: Reporter = QUIET
+
+    @property
+    def name(self) -> str:
+        """``oci:DIR``."""
+        return f"oci:{self.folder}"
+
+    def close(self) -> None:
+        """Do nothing: a folder has no connections."""
+
+    def prepare_push(self) -> None:
+        """Do nothing."""
+
+    def resolve(self, ref: str) -> Descriptor | None:
+        """Find a tag or digest in ``index.json``."""
+        if not (self.folder / "index.json").exists():
+            return None
+        entries = read_index(self.folder)["manifests"]
+        known = {*list_tags(self.folder), *(str(entry["digest"]) for entry in entries)}
+        return choose(entries, ref, str(self.folder)) if ref in known else None
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """Read a manifest or index."""
+        return read_blob(self.folder, descriptor)
+
+    def image(self, digest: str, architecture: str) -> Image:
+        """Return an image with all its layers on this machine, verified."""
+        image = read_layout(self.folder, digest, architecture)
+        with working(self.reporter, f"verifying {self.name}"):
+            verify_layers(image, self.folder, self.store)
+        return image
+
+    def sif(self, layer: Descriptor, output: Path) -> bool:
+        """Bring a SIF to ``output``; return whether anything was transferred."""
+        with working(self.reporter, f"copying {output.name}"):
+            return copy_sif(blob_path(self.folder, layer.digest), layer, output, self.store)
+
+    def push(self, image: Image) -> PushReport:
+        """Write the image's files that are missing in the layout."""
+        started = time.monotonic()
+        blobs = image_blobs(image)
+        missing = [blob for blob in blobs if not self._has(blob)]
+        with working(self.reporter, f"writing into {self.name}"):
+            layers = tuple(self._local(layer) for layer in image.layers)
+            whole = fetch_layers(
+                replace(image, layers=layers), self.store, self.settings, self.reporter
+            )
+            write_layout(whole, self.folder, None, self.store)
+        return PushReport(
+            image.digest,
+            sent=tuple(missing),
+            blobs_present=len(blobs) - len(missing),
+            seconds=time.monotonic() - started,
+        )
+
+    def attach(self, subject: Descriptor, artifact: Artifact) -> str:
+        """Attach files to an image of the layout."""
+        return attach_in_layout(self.folder, self.store, subject, artifact)
+
+    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
+        """Read the files again."""
+        read_blob(self.folder, image.manifest_descriptor)
+        task = f"reading back {self.name}"
+
+        def check(blob: Descriptor) -> None:
+            path = blob_path(self.folder, blob.digest)
+            if not path.is_file() or sha256_file(path) != blob.digest:
+                raise ImageError(
+                    f"{path} is missing or corrupt: its content does not match its digest",
+                    "no tag was moved; the disk, or the build's own file in the cache, is damaged: "
+                    "remove the file, run builder cache prune --all, and publish again",
+                )
+            self.reporter.advance(task, blob.size)
+
+        with working(self.reporter, task, sum(blob.size for blob in blobs)):
+            in_parallel(check, blobs, TRANSFERS)
+
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
+        """Point a tag at the image in ``index.json``."""
+        if not is_tag(tag):
+            raise UsageError(f"{tag!r} is not a tag", TAG_RULE)
+        before, now = move_layout_tag(
+            self.folder, tag, image.manifest_descriptor, lambda found: expected in (ANY, found)
+        )
+        return TagMove(before, now, written=before != now)
+
+    def _local(self, layer: Layer) -> Layer:
+        """Return the layer with the layout's own file where that is needed.
+
+        A SIF outside of the store (in ``dist/``) is copied, never linked: signing it later would
+        change it in place.
+        """
+        digest = layer.descriptor.digest
+        own = blob_path(self.folder, digest)
+        if layer.path is None:
+            return replace(layer, path=own) if self._has(layer.descriptor) else layer
+        if is_sif(layer.descriptor) and layer.path not in (own, self.store.path(digest)):
+            copy_sif(layer.path, layer.descriptor, own, self.store)
+            return replace(layer, path=own)
+        return layer
+
+    def _has(self, blob: Descriptor) -> bool:
+        path = blob_path(self.folder, blob.digest)
+        return path.is_file() and path.stat().st_size == blob.size
+
+
+#: Where images are published to and pulled from.
+PublishDestination = RegistryDestination | LayoutDestination
+
+
+def verify_layers(image: Image, folder: Path, store: Store) -> None:
+    """Raise ImageError unless every layer of an image in a layout matches its digest."""
+    for layer in image.layers:
+        assert layer.path is not None
+        if not store.verify(layer.path, layer.descriptor.digest):
+            raise ImageError(
+                f"{layer.path} is corrupt: its content does not match its digest",
+                f"{folder} is damaged: publish or pull again",
+            )
+
+
+def image_blobs(image: Image) -> list[Descriptor]:
+    """Return the layers and the config of an image, each once."""
+    found = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
+    return list((found | {image.config_descriptor.digest: image.config_descriptor}).values())
+
+
+def open_destination(
+    text: str,
+    settings: Settings,
+    store: Store,
+    *,
+    known: KnownBlobs | None = None,
+    option: str = "--to",
+    reporter: Reporter = QUIET,
+) -> PublishDestination:
+    """Return the destination that ``oci:DIR`` or ``host/repository`` names.
+
+    Args:
+        text: the destination, without a tag.
+        settings: its ``offline`` forbids registries on other machines.
+        store: of this machine.
+        known: see :class:`RegistryDestination`.
+        option: the command-line option that ``text`` comes from, for messages.
+        reporter: receives progress and warnings.
+
+    Raises:
+        RegistryError: not a reference, only half of the credentials, or forbidden by ``offline``.
+        UsageError: no folder follows ``oci:``.
+    """
+    if text.startswith("oci:"):
+        folder = text.removeprefix("oci:")
+        if not folder:
+            raise UsageError(f"{option} oci: names no folder", "write oci:DIR")
+        return LayoutDestination(expand_home(folder), store, settings, reporter)
+    reference = Reference.parse(text)
+    credentials = named_credentials(warn=reporter.warn)
+    client = RegistryClient(reference.host, credentials, settings=settings, reporter=reporter)
+    return RegistryDestination(client, reference.repository, store, known=known, reporter=reporter)
+
+
+def destination_text(recipe: Recipe, to: str | None = None, option: str = "--to") -> str:
+    """Return the destination of a target: ``oci:DIR`` or ``host/repository``.
+
+    Args:
+        recipe: its ``registry`` is the default.
+        to: ``HOST/REPOSITORY`` or ``oci:DIR``; one that ends with a slash, ``HOST/`` or
+            ``HOST/PROJECT/``, is continued by the recipe's repository.
+        option: the name of ``to`` on the command line, for messages.
+
+    Raises:
+        UsageError: neither the recipe nor the command line names a registry, or it is not a
+            destination.
+        RegistryError: it breaks a rule of references.
+    """
+    to = to or ""
+    repository = recipe.registry.repository or recipe.name
+    is_local = to.startswith(("oci:", ".", "/", "~"))
+    if not to or (to.endswith("/") and "://" not in to and not is_local):
+        host = to or recipe.registry.host
+        if not host:
+            raise UsageError(
+                f"{recipe.source}: registry.host is not set, and no {option} was given",
+                f"pass {option} HOST/REPOSITORY or {option} oci:DIR; or write into the recipe: "
+                f"registry: {{host: HOST, repository: {repository}}}",
+            )
+        option = option if to else "registry.host"
+        to = f"{host.rstrip('/')}/{repository}"
+    check_destination(to, recipe, option)
+    return to
 
 
 def check_destination(text: str, recipe: Recipe, option: str) -> None:
@@ -49,22 +424,3 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
             f"{option} {text}: contains a tag or digest, but must be a repository",
             f"write {option} {reference.name}{tag}",
         )
-
-
-def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
-    """Check a tag of the command line (``option``), or of the recipe (None).
-
-    Raises:
-        UsageError, ConfigError: no registry accepts such a tag; the hint is the rule.
-    """
-    if is_tag(tag):
-        return
-    if option:
-        raise UsageError(f"{option} {tag!r} is not a tag", f"{TAG_RULE}: {option} {_meant(tag)}")
-    where = place_of(recipe.source, "registry", "tags")
-    raise ConfigError(f"{where}: {tag!r} is not a tag", f"{TAG_RULE}: write {_meant(tag)}")
-
-
-def _meant(tag: str) -> str:
-    """Return the tag without the characters that it must not have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", tag).strip("-.")[:128] or "26.11"

@@ -1,6 +1,4 @@
-"""Container engines that pull a published image into their own storage, with builder's
-credentials.
-"""
+"""Container engines that pull a published image into their storage, with builder's credentials."""
 
 from __future__ import annotations
 
@@ -14,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from builder.errors import RegistryError, RunnerError, UsageError
+from builder.errors import BuilderError, RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
-from builder.publishing.places import Place, RegistryPlace
+from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
-from builder.registry.credentials import Credentials
 from builder.run.podman import migrated_ids
 from builder.run.process import execute
 from builder.settings import Settings
@@ -66,31 +63,38 @@ class PullEngine:
         """Return whether it has this image, for podman-hpc where all nodes see it.
 
         Args:
-            name: what it was pulled as.
+            name: its name at the pull.
             image_id: digest of the config, which some engines report.
             digest: of the manifest, which others report.
         """
         if self.migrates:
             return image_id in migrated_ids(self.name)
-        return bool(_digests(self.name, name) & {image_id, digest})
+        done = execute([self.name, "image", "inspect", name])
+        if done.returncode:
+            return False
+        value: dict[str, Any] = json.loads(done.stdout)[0]
+        own_id = str(value.get("Id", "")).removeprefix("sha256:")
+        digests = [str(text).rpartition("@")[2] for text in value.get("RepoDigests") or ()]
+        return bool({f"sha256:{own_id}", *digests} & {image_id, digest})
 
 
 def pull_into(
     engine: PullEngine,
     wanted: PulledTarget,
-    place: Place,
+    origin: PublishDestination,
     tag: str,
     *,
     if_changed: bool = False,
     record: Path | None = None,
 ) -> Pulled:
-    """Have a container engine pull the image of a tag; podman-hpc pulls it by its digest, and
-    migrates it.
+    """Have a container engine pull the image of a tag.
+
+    podman-hpc pulls it by its digest, and migrates it.
 
     Args:
         engine: the engine whose storage receives the image.
         wanted: the target's recipe, or any image.
-        place: where it was published.
+        origin: where it was published.
         tag: a tag or a digest.
         if_changed: do nothing if the engine already has the registry's image under this name.
         record: the project's ``dist/``, which receives the record of the pull for ``run`` and
@@ -98,84 +102,68 @@ def pull_into(
 
     Raises:
         RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
-        UsageError: the place is an OCI layout, or the target runs a SIF.
+        UsageError: ``origin`` is an OCI layout, or the target runs a SIF.
         RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
     """
-    if not isinstance(place, RegistryPlace):
+    if not isinstance(origin, RegistryDestination):
         raise UsageError(
-            f"--load {engine.name} needs a registry, not {place.name}",
+            f"--load {engine.name} needs a registry, not {origin.name}",
             "leave out --load: the image goes into dist/",
         )
-    where = reference_of(place, tag)
+    where = reference_of(origin, tag)
     engine.check(wanted)
-    described, layer = resolve_published(wanted, place, tag)
+    described, layer = resolve_published(wanted, origin, tag)
     if layer is not None:
         raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --load")
-    manifest = parse_manifest(place.manifest(described), described, where)
+    manifest = parse_manifest(origin.manifest(described), described, where)
     image_id = str(manifest["config"]["digest"])
-    image = reference_of(place, described.digest)
+    image = reference_of(origin, described.digest)
     name = image if engine.migrates else where
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
         with working(engine.reporter, f"{engine.name} pulls {name}"):
-            _podman_pull(engine.name, place, name, engine.settings)
+            _pull(engine, origin, name)
         if not engine.has(name, image_id, described.digest):
-            raise (
-                _not_migrated(name, image_id)
-                if engine.migrates
-                else _moved(place, where, described.digest)
-            )
+            raise _other_image(engine, origin, name, image_id, described.digest)
     if record is not None:
         record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
     return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
 
 
-def _not_migrated(name: str, image_id: str) -> RunnerError:
-    """podman-hpc ends with 0 although the migration failed."""
-    return RunnerError(
-        f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
-        f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
-    )
-
-
-def _moved(place: RegistryPlace, where: str, digest: str) -> RegistryError:
+def _other_image(
+    engine: PullEngine, origin: RegistryDestination, name: str, image_id: str, digest: str
+) -> BuilderError:
+    """Return the error for a pull that ended well, and after which the image is not there."""
+    if engine.migrates:  # podman-hpc ends with 0 although the migration failed
+        return RunnerError(
+            f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
+            f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
+        )
     return RegistryError(
-        f"the engine pulled another image than {digest}, which {where} was before the pull",
+        f"the engine pulled another image than {digest}, which {name} was before the pull",
         "the tag has moved: pull again",
-        host=place.client.host,
+        host=origin.client.host,
     )
 
 
-def _digests(engine: EngineName, name: str) -> set[str]:
-    """Return the id and the digests of an engine's image; empty if it has no image of this name."""
-    done = execute([engine, "image", "inspect", name])
-    if done.returncode:
-        return set()
-    value: dict[str, Any] = json.loads(done.stdout)[0]
-    image_id = str(value.get("Id", "")).removeprefix("sha256:")
-    return {
-        f"sha256:{image_id}",
-        *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ()),
-    }
-
-
-def _podman_pull(engine: EngineName, place: RegistryPlace, name: str, settings: Settings) -> None:
-    credentials = place.client.credentials(place.repository)
-    tls = ["--tls-verify=false"] if place.client.plain_http else []
-    with _auth_file(place.client.host, credentials, settings) as env:
-        done = execute([engine, "pull", *tls, name], env={**os.environ, **env})
+def _pull(engine: PullEngine, origin: RegistryDestination, name: str) -> None:
+    tls = ["--tls-verify=false"] if origin.client.plain_http else []
+    with _auth_file(origin, engine.settings) as env:
+        done = execute([engine.name, "pull", *tls, name], env={**os.environ, **env})
     if done.returncode:
         raise RunnerError(
-            f"{engine} could not pull {name}: {done.stderr.strip()[-500:]}",
-            f"does {engine} work? {engine} info",
+            f"{engine.name} could not pull {name}: {done.stderr.strip()[-500:]}",
+            f"does {engine.name} work? {engine.name} info",
         )
 
 
 @contextmanager
-def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Iterator[dict[str, str]]:
-    """Variables with which podman uses these credentials: a temporary file that only this user can
-    read.
+def _auth_file(origin: RegistryDestination, settings: Settings) -> Iterator[dict[str, str]]:
+    """Yield variables with which podman uses these credentials: they name a temporary file.
+
+    Only this user can read it.
     """
+    credentials = origin.client.credentials(origin.repository)
     if not credentials.username:
         yield {}
         return
@@ -183,6 +171,7 @@ def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Itera
         settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="auth-", dir=settings.tmpdir) as folder:
         path = Path(folder) / "auth.json"
-        auth = credentials.basic.removeprefix("Basic ")
-        write_atomic(path, json.dumps({"auths": {host: {"auth": auth}}}).encode(), 0o600)
+        auth = {"auth": credentials.basic.removeprefix("Basic ")}
+        data = json.dumps({"auths": {origin.client.host: auth}})
+        write_atomic(path, data.encode(), 0o600)
         yield {"REGISTRY_AUTH_FILE": str(path)}

@@ -7,11 +7,12 @@ to know whether anything must be downloaded.
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
 from builder.bases.reference import path_and_tag
 from builder.config.recipe import Recipe
@@ -23,28 +24,14 @@ from builder.oci.manifest import through_indexes
 from builder.oci.reference import Reference, is_digest, is_tag
 from builder.progress import QUIET, Reporter, working
 from builder.project import PULLED_FROM
-from builder.publishing.places import Place, open_place, verify_layers
+from builder.publishing.destination import PublishDestination, open_destination, verify_layers
 from builder.registry.oras import sif_layer
 from builder.settings import Settings
 from builder.site.images import image_reference
 from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
 
-
-class PulledTarget(Protocol):
-    """What is pulled: a target's recipe, or :class:`AnyImage`."""
-
-    @property
-    def name(self) -> str:
-        """The target; for messages, and in OCI layouts."""
-
-    @property
-    def format(self) -> str:
-        """``oci``, ``sif`` or ``any``."""
-
-    @property
-    def architecture(self) -> str:
-        """The OCI's name."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +39,34 @@ class AnyImage:
     """An image or SIF for this machine's processor, whatever target it is of."""
 
     name: str
-    format: str = "any"
+    """For messages, and in OCI layouts."""
+    format: Literal["any"] = "any"
+    architecture: str = field(default_factory=host_architecture)
+    """The OCI's name of the processor."""
 
-    @property
-    def architecture(self) -> str:
-        """The OCI's name of this machine's processor."""
-        return host_architecture()
+
+#: What is pulled.
+PulledTarget = Recipe | AnyImage
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pull did."""
+    """The result of a pull."""
 
     target: str
     reference: str
-    """The place, with the tag or digest."""
+    """The origin with the tag or digest."""
     digest: str
     """Of the manifest for an OCI image, of the file for a SIF."""
     changed: bool
     """False: this machine had the image already."""
     place: str
-    """Where it is now: a file, ``oci:DIR:TAG``, or ``ENGINE:NAME``."""
+    """The image's location now: a file, ``oci:DIR:TAG``, or ``ENGINE:NAME``."""
 
 
 def pull(
     recipe: Recipe,
-    place: Place,
+    origin: PublishDestination,
     tag: str,
     output: Path,
     store: Store,
@@ -85,12 +74,11 @@ def pull(
     if_changed: bool = False,
     reporter: Reporter = QUIET,
 ) -> Pulled:
-    """Download the image of a tag: a SIF into the file ``output``, an OCI image into the layout
-    ``output``.
+    """Download the image of a tag: a SIF into a file, an OCI image into a layout.
 
     Args:
         recipe: states whether it is a SIF, and for which processor.
-        place: where it was published.
+        origin: where it was published.
         tag: a tag or a digest.
         output: the file for a SIF; the folder of an OCI layout otherwise.
         store: receives the blobs, and records what was verified.
@@ -102,20 +90,18 @@ def pull(
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
         ImageError: it is not what the target runs, or is damaged.
-        HashMismatch, SpaceError: see :class:`builder.publishing.places.Place`.
+        HashMismatch, SpaceError: see :class:`builder.publishing.destination.PublishDestination`.
     """
-    where = reference_of(place, tag)
-    described, layer = resolve_published(recipe, place, tag)
+    where = reference_of(origin, tag)
+    described, layer = resolve_published(recipe, origin, tag)
     if layer is not None:
-        changed = place.sif(layer, output)
+        changed = origin.sif(layer, output)
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
     with working(reporter, f"verifying {recipe.name} in {output}"):
         is_here = _in_layout(output, recipe.name, described.digest, store)
-    is_recorded = (
-        tag_annotations(output, recipe.name).get(PULLED_FROM) == where if is_here else False
-    )
+    is_recorded = is_here and tag_annotations(output, recipe.name).get(PULLED_FROM) == where
     if not is_recorded or not if_changed:
-        image = place.image(described.digest, recipe.architecture)
+        image = origin.image(described.digest, recipe.architecture)
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
         with working(reporter, f"writing {recipe.name} into {output}"):
             write_layout(replace(image, manifest_descriptor=descriptor), output, recipe.name, store)
@@ -136,15 +122,13 @@ class PulledReference:
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a word of the command line is an image's name (with a host, or ``oci:DIR``),
-    and no target.
-    """
+    """Return whether a text names an image, with a host or as ``oci:DIR``, and not a target."""
     host, slash, _ = text.partition("/")
     return text.startswith("oci:") or bool(slash and re.search(r"\A[^.]+[.:]|\Alocalhost\Z", host))
 
 
 def split_image(text: str) -> tuple[str, str]:
-    """Return the place of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
+    """Return destination and tag (or digest) of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``.
 
     Raises:
         RegistryError: it is not a reference.
@@ -157,10 +141,7 @@ def split_image(text: str) -> tuple[str, str]:
 
 
 def pull_reference(
-    text: str,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
+    text: str, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> PulledReference:
     """Download an image or a SIF into the cache, as far as it is not there.
 
@@ -176,16 +157,16 @@ def pull_reference(
     """
     where, tag = split_image(text)
     wanted = AnyImage(text)
-    place = open_place(where, settings, store, reporter=reporter)
-    with closing(place):
-        described, layer = resolve_published(wanted, place, tag)
-        reference = reference_of(place, tag)
+    origin = open_destination(where, settings, store, reporter=reporter)
+    with closing(origin):
+        described, layer = resolve_published(wanted, origin, tag)
+        reference = reference_of(origin, tag)
         if layer is None:
-            image = place.image(described.digest, wanted.architecture)
+            image = origin.image(described.digest, wanted.architecture)
             return PulledReference(reference, described.digest, image, changed=True)
         path = store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
         path.parent.mkdir(parents=True, exist_ok=True)
-        changed = place.sif(layer, path)
+        changed = origin.sif(layer, path)
         sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
         return PulledReference(reference, layer.digest, sif, changed)
 
@@ -193,7 +174,7 @@ def pull_reference(
 def pinned_reference(
     recipe: Recipe, settings: Settings, store: Store, *, image: str = "", reporter: Reporter = QUIET
 ) -> str:
-    """Ask the registry which image a tag names now; returns ``HOST/REPOSITORY@sha256:...``.
+    """Ask the registry which image a tag names now; return ``HOST/REPOSITORY@sha256:...``.
 
     Args:
         recipe: the target.
@@ -210,41 +191,48 @@ def pinned_reference(
     where, tag = split_image(image or image_reference(recipe))
     if is_digest(tag):
         return image
-    place = open_place(where, settings, store, option="--image", reporter=reporter)
-    with closing(place):
-        described, _ = resolve_published(recipe, place, tag)
-        return reference_of(place, described.digest)
+    origin = open_destination(where, settings, store, option="--image", reporter=reporter)
+    with closing(origin):
+        described, _ = resolve_published(recipe, origin, tag)
+        return reference_of(origin, described.digest)
 
 
-def reference_of(place: Place, tag: str) -> str:
-    """Return the place with a tag or digest.
+def reference_of(origin: PublishDestination, tag: str) -> str:
+    """Return the destination with a tag or digest.
 
     Raises:
         UsageError: it is neither.
     """
     if is_digest(tag):
-        return f"{place.name}@{tag}"
+        return f"{origin.name}@{tag}"
     if is_tag(tag):
-        return f"{place.name}:{tag}"
+        return f"{origin.name}:{tag}"
     raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
 
 
 def resolve_published(
-    wanted: PulledTarget, place: Place, tag: str
+    wanted: PulledTarget, origin: PublishDestination, tag: str
 ) -> tuple[Descriptor, Descriptor | None]:
-    """Return the manifest of a tag or digest, and its SIF if it has one (else None).
+    """Return the manifest of a tag or digest for the processor, and its SIF if it has one.
 
     Raises:
         RegistryError: there is no such tag.
         ImageError: it is not what the target runs.
     """
-    where = reference_of(place, tag)
-    described = _image_manifest(wanted, place, tag, where)
-    layer = sif_layer(place.manifest(described), described, where)
+    where = reference_of(origin, tag)
+    described = origin.resolve(tag)
+    if described is None:
+        publish = f"publish it (builder publish {wanted.name}), or "
+        hint = f"{publish if wanted.format != 'any' else ''}name another tag"
+        raise RegistryError(f"there is no {where}", hint, status=404)
+    described = through_indexes(described, origin.manifest, wanted.architecture, where)
+    log.info("%s is the image %s", where, described.digest)
+    layer = sif_layer(origin.manifest(described), described, where)
     if wanted.format == "sif" and layer is None:
         raise ImageError(
             f"{where} is an OCI image, and target {wanted.name} runs a SIF",
-            "publish the target's SIF there; or convert the image with Apptainer: apptainer pull docker://...",
+            "publish the target's SIF there; or convert the image with Apptainer: "
+            "apptainer pull docker://...",
         )
     if wanted.format == "oci" and layer is not None:
         raise ImageError(
@@ -252,17 +240,6 @@ def resolve_published(
             "correct the repository or the tag",
         )
     return described, layer
-
-
-def _image_manifest(wanted: PulledTarget, place: Place, tag: str, where: str) -> Descriptor:
-    """Return the manifest for the processor, found through image indexes."""
-    described = place.resolve(tag)
-    if described is None:
-        publish = (
-            "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
-        )
-        raise RegistryError(f"there is no {where}", f"{publish}name another tag", status=404)
-    return through_indexes(described, place.manifest, wanted.architecture, where)
 
 
 def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:

@@ -1,7 +1,7 @@
-"""What is read back after a push, before any tag moves: the strongest check of all.
+"""Pushes an image and reads it back before any tag moves: the strongest check of all.
 
-A registry may lose or damage what it was sent and say that it has it. So the bytes that a push sent
-are read back and hashed, and nothing is stored. Blobs that were there before have their size
+A registry may lose or damage what it was sent and report that it has it. So the bytes that a push
+sent are read back and hashed, and nothing is stored. Blobs that were there before have their size
 checked by the push; they are read only if the user wants it, or if another publish from this
 machine sent them and has not read them back: it was killed, or still runs.
 """
@@ -9,6 +9,7 @@ machine sent them and has not read them back: it was killed, or still runs.
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import Collection, Iterator
@@ -16,18 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from builder.model import Descriptor, Image
-from builder.publishing.places import Place
+from builder.model import Image
+from builder.publishing.destination import PublishedContent, image_blobs
 from builder.registry.push import PushReport
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
+
+log = logging.getLogger(__name__)
 
 VerifyMode = Literal["sent", "all"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was read back and had the right digests."""
+    """Blobs that were read back and had the right digests."""
 
     mode: VerifyMode
     blobs: int = 0
@@ -36,44 +39,39 @@ class Verified:
 
 
 class Unverified:
-    """Records which blobs a publish sent to a place and has not read back yet. Survives a killed
-    process.
+    """Records the blobs that a publish has sent and not read back yet; survives a killed process.
 
-    Each publish has a record of its own, so two that run at once do not remove each other's.
+    Each publish has its own record, so two that run at once do not remove each other's.
     Repositories of a registry share blobs by mounts, so the records of all of them count.
 
     Args:
         cache: the cache.
-        place: where the image is published.
+        name: of the destination.
         image: the image.
     """
 
-    def __init__(self, cache: Path, place: str, image: Image) -> None:
+    def __init__(self, cache: Path, name: str, image: Image) -> None:
         self._folder = CacheFolders(cache).unverified
-        if place.startswith("oci:"):
-            place = shared = f"oci:{Path(place.removeprefix('oci:')).absolute()}"
+        if name.startswith("oci:"):
+            name = shared = f"oci:{Path(name.removeprefix('oci:')).absolute()}"
         else:
-            shared = place.partition("/")[0]
+            shared = name.partition("/")[0]
         self._shared = _short_hash(shared)
-        self._prefix = f"{self._shared}-{_short_hash(place)}"
+        self._prefix = f"{self._shared}-{_short_hash(name)}"
         self._own = self._folder / f"{self._prefix}-{secrets.token_hex(8)}.json"
         self._image = image
 
     def begin(self) -> None:
         """Record all blobs of the image: which of them are sent is not known yet."""
-        write_record(self._own, sorted(blob.digest for blob in _blobs(self._image)))
+        write_record(self._own, sorted(blob.digest for blob in image_blobs(self._image)))
 
     def left(self) -> frozenset[str]:
-        """Return the digests that other publishes have sent and not read back, or are sending
-        now.
-        """
+        """Return digests that other publishes have sent and not read back, or are sending now."""
         records = [digests for path, digests in self._records(self._shared) if path != self._own]
         return frozenset(digest for digests in records for digest in digests)
 
     def end(self, verified: Collection[str]) -> None:
-        """Remove this record, and digests that were read back from the other records of this
-        place.
-        """
+        """Remove this record, and verified digests from other records of this destination."""
         self._own.unlink(missing_ok=True)
         for path, digests in self._records(self._prefix):
             left = digests - set(verified)
@@ -86,7 +84,7 @@ class Unverified:
         """Yield all records with a prefix; a damaged one may be of any blob."""
         for path in sorted(self._folder.glob(f"{prefix}-*.json")):
             found = read_record(path)
-            any_blob = {blob.digest for blob in _blobs(self._image)}
+            any_blob = {blob.digest for blob in image_blobs(self._image)}
             yield path, set(map(str, found)) if isinstance(found, list) else any_blob
 
 
@@ -95,35 +93,31 @@ def _short_hash(text: str) -> str:
 
 
 def push_and_read_back(
-    place: Place, image: Image, cache: Path, mode: VerifyMode
+    destination: PublishedContent, image: Image, cache: Path, mode: VerifyMode
 ) -> tuple[PushReport, Verified]:
-    """Push an image, and reads back what ``mode`` asks for.
+    """Push an image, and read back what ``mode`` asks for.
 
     Args:
-        place: where the image goes.
+        destination: where the image goes.
         image: the image.
         cache: records what was not read back yet.
         mode: ``sent`` reads the blobs that the push sent, ``all`` those of the whole image.
 
     Raises:
-        RegistryError, ImageError, HashMismatch: the push failed, or the place does not return what
-            was sent.
+        RegistryError, ImageError, HashMismatch: the push failed, or the destination does not return
+            what was sent.
     """
-    unverified = Unverified(cache, place.name, image)
+    unverified = Unverified(cache, destination.name, image)
     unverified.begin()
-    pushed = place.push(image)
+    pushed = destination.push(image)
+    sent, mounted = pushed.blobs_sent, pushed.blobs_mounted
+    log.info("pushed to %s: %d blobs sent, %d mounted", destination.name, sent, mounted)
     started = time.monotonic()
     wanted = {blob.digest for blob in pushed.sent} | unverified.left()
-    blobs = [blob for blob in _blobs(image) if mode == "all" or blob.digest in wanted]
+    blobs = [blob for blob in image_blobs(image) if mode == "all" or blob.digest in wanted]
     if blobs:
-        place.read_back(image, blobs)
+        destination.read_back(image, blobs)
     unverified.end([blob.digest for blob in blobs])
     size = sum(blob.size for blob in blobs)
+    log.info("read back %d blobs, %d bytes, from %s", len(blobs), size, destination.name)
     return pushed, Verified(mode, len(blobs), size, round(time.monotonic() - started, 3))
-
-
-def _blobs(image: Image) -> list[Descriptor]:
-    """Layers and config, each once."""
-    found = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
-    found[image.config_descriptor.digest] = image.config_descriptor
-    return list(found.values())

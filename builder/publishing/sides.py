@@ -1,6 +1,4 @@
-"""The two images of ``builder smoke --ab``: what a user names, as something that this host or a job
-runs.
-"""
+"""The two images of ``builder smoke --ab``: named by a user, run by this host or a job."""
 
 from __future__ import annotations
 
@@ -23,7 +21,10 @@ from builder.smoke.slurm import complete_job, sized
 
 #: The name of the image that is built here.
 BUILD = "build"
-_FORMS = f"write {BUILD}, a tag or digest of the recipe's repository, HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG"
+_FORMS = (
+    f"write {BUILD}, a tag or digest of the recipe's repository, "
+    "HOST/REPOSITORY:TAG, FILE.sif or oci:DIR:TAG"
+)
 
 
 def built_side(
@@ -80,8 +81,7 @@ def named_side(
     if slurm is None:
         artifact = _open(reference, recipe, project)
         return Side(text, artifact.digest, artifact)
-    side = _side_of_job(reference, recipe, project)
-    return replace(side, name=text)
+    return _side_of_job(text, reference, recipe, project)
 
 
 def run_sides(
@@ -93,8 +93,7 @@ def run_sides(
     rounds: int,
     slurm: SlurmOptions | None = None,
 ) -> AbRuns:
-    """Test both images in turn, on this host or in one job; the reports are stored in
-    ``reports/TARGET``.
+    """Test both images in turn, on this host or in one job; store reports in ``reports/TARGET``.
 
     Raises:
         UsageError, RunnerError, SpaceError: see :func:`builder.smoke.abrun.ab_here` and
@@ -144,39 +143,42 @@ def _open(reference: str, recipe: Recipe, project: Project) -> Image | SifImage:
         raise UsageError(f"--ab: {e.message}", _FORMS) from None
 
 
-def _side_of_job(reference: str, recipe: Recipe, project: Project) -> Side:
+def _side_of_job(name: str, reference: str, recipe: Recipe, project: Project) -> Side:
     runtime = recipe.site.runtime
     in_registry = is_reference(reference) and not reference.startswith("oci:")
     if runtime.kind == "userns":
         artifact = _open(reference, recipe, project)
-        return Side("", artifact.digest, artifact, _in_layout(project, recipe, artifact))
+        return Side(name, artifact.digest, artifact, _in_layout(project, recipe, artifact))
     if in_registry and not (runtime.takes_sif and recipe.format == "sif"):
         pinned = pinned_reference(
             recipe, project.settings, project.store, image=reference, reporter=project.reporter
         )
         kind = "docker://" if runtime.takes_sif else ""
-        return Side("", pinned.partition("@")[2], reference=f"{kind}{pinned}")
+        return Side(name, pinned.partition("@")[2], reference=f"{kind}{pinned}")
     if runtime.takes_sif:
         artifact = _open(reference, recipe, project)
         if isinstance(artifact, SifImage):
-            return Side("", artifact.digest, artifact, str(artifact.path.absolute()))
+            return Side(name, artifact.digest, artifact, str(artifact.path.absolute()))
         raise UsageError(
             f"jobs of {recipe.name} run SIFs, and {reference} is an OCI image on this machine",
             f"convert it: builder convert {reference} FILE.sif",
         )
     raise UsageError(
-        f"jobs of {recipe.name} run images from a registry, and {reference} is on this machine only",
+        f"jobs of {recipe.name} run images from a registry, "
+        f"and {reference} is on this machine only",
         f"push it: builder publish {recipe.name} --no-tags",
     )
 
 
 def _in_layout(project: Project, recipe: Recipe, artifact: Image | SifImage) -> str:
-    """Return the name by which builder itself runs an image in a job; :func:`run_sides` puts it
-    into ``dist/``.
+    """Return the name by which builder itself runs an image in a job, in ``dist/``.
+
+    :func:`run_sides` puts it there.
     """
     if isinstance(artifact, SifImage):
         raise UsageError(
-            f"jobs of {recipe.name} run the image with builder itself, which finds no SIF by its digest",
+            f"jobs of {recipe.name} run the image with builder itself, "
+            "which finds no SIF by its digest",
             "leave out --on slurm, and start the command on a node",
         )
     return f"oci:{project.layout.absolute()}@{artifact.digest}"

@@ -1,21 +1,47 @@
-"""Which tags a published image gets, and how they move.
+"""The tags of an image: their names, the check whether they may move, and the moves.
 
 Nobody can move several tags of a registry in one step. So all tags are checked before the first one
 moves, and each move states what the tag must name at that moment: what another publish moved in the
-meantime is not overwritten, and the loser of a race is told.
+meantime is not overwritten, and the loser of a race gets an error.
+
+Two moves are refused: a dated tag to another image, and any tag back to an older image. The
+creation times tell which of two images is older: those of the locks, or SOURCE_DATE_EPOCH. Equal
+times tell nothing, because all images of one lock have the same. Nor does 1980, the time of images
+whose lock has no date, or a time in the future: otherwise an image with a forged time would keep
+its tag. If the times tell nothing, the tag moves, and what it named before is reported.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
+import logging
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
-from builder.errors import TagExistsError, UsageError
-from builder.model import Image
-from builder.publishing.destination import check_tag
-from builder.publishing.places import Place
+from builder.config.yamlfile import place_of
+from builder.errors import BuilderError, ConfigError, TagExistsError, UsageError
+from builder.model import Descriptor, Image
+from builder.oci.manifest import INDEXES
+from builder.oci.reference import TAG_RULE, is_tag
+from builder.parallel import in_parallel
+from builder.progress import QUIET, Reporter
+from builder.publishing.destination import PublishedTags
+from builder.registry.push import CHECKS
+from builder.registry.referrers import CREATED
+from builder.settings import DEFAULT_EPOCH
+
+log = logging.getLogger(__name__)
+
+#: The digest that each tag names; None: there is no such tag.
+TagDigests = Mapping[str, str | None]
+
+#: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
+_TRIES = 3
+#: By how much the clocks of machines that publish may differ.
+_CLOCKS_DIFFER = datetime.timedelta(days=1)
 
 
 class TagLost(TagExistsError):
@@ -47,12 +73,7 @@ class TagPlan:
 
     @classmethod
     def of(
-        cls,
-        recipe: Recipe,
-        month: str | None = None,
-        today: datetime.date | None = None,
-        *,
-        only: Sequence[str] = (),
+        cls, recipe: Recipe, month: str | None = None, today: datetime.date | None = None
     ) -> TagPlan:
         """Return the recipe's tags for a day.
 
@@ -60,44 +81,188 @@ class TagPlan:
             recipe: its ``registry.tags`` are the patterns.
             month: a tag (``26.11``) that replaces every dated one.
             today: default: the current day in UTC.
-            only: those of the tags that move; empty: all.
 
         Raises:
-            UsageError: ``only`` names another tag.
+            UsageError, ConfigError: ``month``, or a tag of the recipe, is no tag.
         """
         day = today or datetime.datetime.now(datetime.UTC).date()
-        patterns = recipe.registry.tags
         if month:
             check_tag(month, recipe, "--tag")
-        for pattern in patterns:
-            check_tag(day.strftime(pattern), recipe, None)
-        plain = {pattern for pattern in patterns if "%" not in pattern}
-        dated = tuple(pattern for pattern in patterns if "%" in pattern)
-        fixed = {month or day.strftime(pattern) for pattern in dated}
+        named = {pattern: day.strftime(pattern) for pattern in recipe.registry.tags}
+        for tag in named.values():
+            check_tag(tag, recipe, None)
+        plain = {pattern for pattern in named if "%" not in pattern}
+        fixed = {month or tag for pattern, tag in named.items() if pattern not in plain}
         if month and month not in plain:
             fixed.add(month)
-        tags = (*sorted(fixed), *sorted(plain - fixed))
-        if wrong := [tag for tag in only if tag not in tags]:
+        return cls((*sorted(fixed), *sorted(plain - fixed)), frozenset(fixed))
+
+    def only(self, chosen: Sequence[str], target: str) -> TagPlan:
+        """Return the plan with the chosen ones of its tags; all if none is chosen.
+
+        Raises:
+            UsageError: the target has no such tag.
+        """
+        if wrong := [tag for tag in chosen if tag not in self.tags]:
             raise UsageError(
-                f"--only {wrong[0]}: {recipe.name} has no such tag",
-                f"its tags are {', '.join(tags)}",
+                f"--only {wrong[0]}: {target} has no such tag",
+                f"its tags are {', '.join(self.tags)}",
             )
-        chosen = tuple(tag for tag in tags if tag in only) if only else tags
-        return cls(chosen, frozenset(fixed))
+        return replace(self, tags=tuple(tag for tag in self.tags if not chosen or tag in chosen))
+
+
+def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
+    """Check a tag of the command line (``option``), or of the recipe (None).
+
+    Raises:
+        UsageError, ConfigError: no registry accepts such a tag; the hint is the rule.
+    """
+    if is_tag(tag):
+        return
+    valid = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag).strip("-.")[:128] or "26.11"
+    if option:
+        raise UsageError(f"{option} {tag!r} is not a tag", f"{TAG_RULE}: {option} {valid}")
+    where = place_of(recipe.source, "registry", "tags")
+    raise ConfigError(f"{where}: {tag!r} is not a tag", f"{TAG_RULE}: write {valid}")
+
+
+def check_tags(
+    destination: PublishedTags,
+    plan: TagPlan,
+    image: Image,
+    *,
+    force: bool,
+    reporter: Reporter = QUIET,
+) -> TagDigests:
+    """Return the digests that all tags name now (None: no such tag), if all may move to an image.
+
+    Args:
+        destination: where the image is to be published.
+        plan: the tags.
+        image: the image.
+        force: every tag may move.
+        reporter: receives a note if nothing tells whether a tag goes back.
+
+    Raises:
+        TagExistsError: a fixed tag names another digest, or another tag would go back to an older
+            image or names an index of several platforms.
+        RegistryError: the registry cannot be reached.
+    """
+    found = dict(in_parallel(destination.resolve, plan.tags, CHECKS))
+    moving = {tag: named for tag, named in found.items() if named and named.digest != image.digest}
+    if not force:
+        for tag, named in moving.items():
+            _check_move(destination, plan, tag, named, image, reporter)
+    digests = {tag: named.digest if named else None for tag, named in found.items()}
+    shown = ", ".join(f"{tag} ({digest or 'new'})" for tag, digest in digests.items()) or "none"
+    log.info("tags of %s that may move to %s: %s", destination.name, image.digest, shown)
+    return digests
+
+
+def _check_move(
+    destination: PublishedTags,
+    plan: TagPlan,
+    tag: str,
+    named: Descriptor,
+    image: Image,
+    reporter: Reporter,
+) -> None:
+    """Raise TagExistsError if a tag may not move from the image that it names."""
+    where, now, ours = f"{destination.name}:{tag}", named.digest[:19], image.digest[:19]
+    if tag in plan.fixed:
+        plain = [other for other in plan.tags if other not in plan.fixed]
+        only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
+        raise TagExistsError(
+            f"{where} exists and is {now}, not {ours}",
+            f"a dated tag is a record{only}use another --tag, or --force to overwrite it",
+        )
+    if named.media_type in INDEXES:
+        raise TagExistsError(
+            f"{where} is an index of several images, and {ours} is one image",
+            "publish to another repository or tag, or --force to replace the index",
+        )
+    created, theirs = _created(image.manifest), _created_there(destination, named)
+    if created is None or theirs is None or theirs == created:
+        reporter.note(f"{where} is {now}; no creation time tells whether that image is older")
+    elif created < theirs:
+        raise TagExistsError(
+            f"{where} would go back to an older image: "
+            f"it is {now}, created {theirs:%Y-%m-%dT%H:%M:%SZ}",
+            "publish without tags (--no-tags), or --force to move it back",
+        )
+
+
+def _created_there(destination: PublishedTags, named: Descriptor) -> datetime.datetime | None:
+    """Return the creation time of a published image; None if it is unknown, or in the future."""
+    try:
+        theirs = _created(destination.manifest(named))
+    except BuilderError:
+        return None  # it is damaged, and will be replaced
+    return theirs if theirs and theirs <= _now() + _CLOCKS_DIFFER else None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _created(manifest: bytes) -> datetime.datetime | None:
+    """Return the creation time; None if it is unknown, or 1980."""
+    try:
+        text = json.loads(manifest)["annotations"][CREATED]
+        time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    return time if time.timestamp() != DEFAULT_EPOCH else None
+
+
+def move_tags(
+    destination: PublishedTags, plan: TagPlan, image: Image, before: TagDigests, *, force: bool
+) -> TagDigests:
+    """Check all tags again (test and push may have taken hours) and move them.
+
+    If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags
+    again. Tags that all name the image already are not asked for again.
+
+    Args:
+        destination: where the image is.
+        plan: the tags.
+        image: an image that was pushed.
+        before: the digests that the tags named at the first check.
+        force: every tag may move.
+
+    Returns:
+        The digests that the tags named before they moved.
+
+    Raises:
+        TagExistsError, RegistryError: see :func:`check_tags` and :func:`move_all`.
+    """
+    last = dict(before)
+    if all(digest == image.digest for digest in before.values()):
+        return last
+    for tries_left in reversed(range(_TRIES)):
+        named = check_tags(destination, plan, image, force=force)
+        last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
+        try:
+            move_all(destination, plan.tags, image, named)
+            break
+        except TagLost as e:
+            if e.tag in plan.fixed or not tries_left:
+                raise
+    return last
 
 
 def move_all(
-    place: Place, tags: Sequence[str], image: Image, named: Mapping[str, str | None]
+    destination: PublishedTags, tags: Sequence[str], image: Image, named: TagDigests
 ) -> list[str]:
-    """Point tags at an image that was pushed, one after the other, and looks at all of them again.
+    """Point tags at an image that was pushed, one after the other, and look at all of them again.
 
     Returns the tags that moved: not those that named the image before.
 
     Args:
-        place: where the image is.
+        destination: where the image is.
         tags: in the order in which they move.
         image: the image.
-        named: what the tags must name until they move; None: they must not exist.
+        named: the digests that the tags must name until they move; None: they must not exist.
 
     Raises:
         TagLost: another client moved one of them at the same time. Tags that had moved before stay.
@@ -105,30 +270,32 @@ def move_all(
     """
     written: list[str] = []
     for tag in tags:
-        move = place.move_tag(tag, image, named[tag])
+        move = destination.move_tag(tag, image, named[tag])
         if move.now != image.digest:
-            raise _lost(place, tag, move.now, image, written)
+            raise _lost(destination, tag, move.now, image, written)
         if move.written:
             written.append(tag)
-    # A registry without conditional requests lets a slower writer overwrite a tag that was read back already.
+            before = move.before or "no image"
+            log.info("%s:%s named %s, now %s", destination.name, tag, before, move.now)
+    # A registry without conditional requests lets a slower writer overwrite a tag that was read
+    # back already.
     for tag in written:
-        found = place.resolve(tag)
+        found = destination.resolve(tag)
         if found is None or found.digest != image.digest:
             others = [other for other in written if other != tag]
-            raise _lost(place, tag, found.digest if found else None, image, others)
+            raise _lost(destination, tag, found.digest if found else None, image, others)
     return written
 
 
-def _lost(place: Place, tag: str, now: str | None, image: Image, written: list[str]) -> TagLost:
+def _lost(
+    destination: PublishedTags, tag: str, now: str | None, image: Image, written: list[str]
+) -> TagLost:
     names = f"names {now[:19]}" if now else "does not exist"
-    done = (
-        f"; this publish has moved {', '.join(written)}"
-        if written
-        else "; this publish moved no tag"
-    )
+    moved = f"has moved {', '.join(written)}" if written else "moved no tag"
     return TagLost(
-        f"another client changed {place.name}:{tag} at the same time: it {names} now, not {image.digest[:19]}"
-        + done,
-        "if this image should have the tag, publish again: it then tells what is in the way",
+        f"another client changed {destination.name}:{tag} at the same time: it {names} now, "
+        f"not {image.digest[:19]}; this publish {moved}",
+        "if this image should have the tag, publish again; the error names the image that holds "
+        "the tag",
         tag,
     )

@@ -12,7 +12,7 @@ import pytest
 
 from builder.model import SifImage
 from builder.progress import NullReporter
-from builder.publishing.places import LayoutPlace
+from builder.publishing.destination import LayoutDestination
 from builder.registry.client import RegistryClient
 from builder.registry.oras import SIF_LAYER, pull_sif, sif_artifact, sif_layer
 from builder.store.blobs import Store
@@ -149,7 +149,7 @@ def test_killed_pull(registry: parts.Registry, tmp_path: Path) -> None:
 def test_layout_holds_a_copy(sif: SifImage, tmp_path: Path) -> None:
     """Signing the original does not change the copy in a layout."""
     original = make_sif(tmp_path / "o.sif", size=1 << 20)
-    place = LayoutPlace(tmp_path / "layout", Store(tmp_path / "cache"))
+    place = LayoutDestination(tmp_path / "layout", Store(tmp_path / "cache"))
     image = sif_artifact(original, "o.sif")
     place.push(image)
     place.move_tag("latest", image)

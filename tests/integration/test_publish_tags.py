@@ -15,7 +15,7 @@ from builder.engines.base import BuildResult
 from builder.errors import RegistryError, TagExistsError
 from builder.model import Lock, LockedBase
 from builder.project import Project
-from builder.publishing.places import RegistryPlace
+from builder.publishing.destination import RegistryDestination
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.client import RegistryClient
@@ -101,7 +101,7 @@ def test_two_publishers_of_one_tag(
         for i in range(2):
             run(i, replace(options, move_tags=False))
         with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
-            together(RegistryPlace, "move_tag", patch)
+            together(RegistryDestination, "move_tag", patch)
             ended = [f.result() for f in [pool.submit(run, i, options) for i in range(2)]]
         (won,) = [end for end in ended if isinstance(end, Published)]
         (lost,) = [end for end in ended if isinstance(end, TagExistsError)]
@@ -116,9 +116,9 @@ def test_damaged_blob(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mo
     place, repository = f"{registry.host}/damage/t", "damage/t"
     digest = result.image.layers[1].descriptor.digest  # type: ignore[union-attr]
     hexes = digest.removeprefix("sha256:")
-    push = RegistryPlace.push
+    push = RegistryDestination.push
 
-    def damage(self: RegistryPlace, image: Any) -> Any:
+    def damage(self: RegistryDestination, image: Any) -> Any:
         report = push(self, image)
         path = registry.root / "docker/registry/v2/blobs/sha256" / hexes[:2] / hexes / "data"
         data = path.read_bytes()
@@ -127,7 +127,7 @@ def test_damaged_blob(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mo
 
     options = PublishOptions(to=place, month="26.11")
     with monkeypatch.context() as patch:
-        patch.setattr(RegistryPlace, "push", damage)
+        patch.setattr(RegistryDestination, "push", damage)
         with pytest.raises(RegistryError, match="with the digest") as e:
             publish(ours, result, options)
     assert digest in e.value.message and not named(registry, repository, "26.11")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,12 @@ def built(tmp_path: Path, **recipe: Any) -> BuildResult:
     made = Recipe.model_validate({**values, "root": tmp_path, **recipe})
     base = LockedBase("oci:b", "sha256:" + "e" * 64)
     return BuildResult(made, LOCK, base, image, image_lock=IMAGE_LOCK)
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Returns what ``builder -v`` prints of this room. A command of an earlier test ends the propagation."""
+    monkeypatch.setattr(logging.getLogger("builder"), "propagate", True)
+    caplog.set_level(logging.INFO, "builder.publishing")
+    room = "builder.publishing."
+    return lambda: [record.message for record in caplog.records if record.name.startswith(room)]

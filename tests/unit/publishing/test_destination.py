@@ -8,9 +8,8 @@ import pytest
 
 from builder.config.recipe import Recipe, Registry
 from builder.errors import BuilderError, ConfigError, UsageError
-from builder.publishing.destination import check_destination, check_tag
-from builder.publishing.publish import destination_text
-from builder.publishing.tags import TagPlan
+from builder.publishing.destination import check_destination, destination_text
+from builder.publishing.tags import TagPlan, check_tag
 
 
 def recipe(**registry: object) -> Recipe:

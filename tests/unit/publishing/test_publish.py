@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,3 +240,21 @@ def test_fail_after_a_pass(
         with pytest.raises(SmokeError, match="no tag was moved"):
             send(project, result, fake, policy=policy)
     assert not fake.manifests.get("a/b")
+
+
+def test_log(
+    project: Project, result: BuildResult, fake: FakeRegistry, told: Callable[[], list[str]]
+) -> None:
+    """``builder -v`` tells each step: tags, test, push, read-back, and each tag before and after."""
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    done = send(project, result, fake)
+    to, digest, verified = done.reference, done.digest, done.verified
+    assert verified is not None
+    assert told() == [
+        f"tags of {to} that may move to {digest}: 26.11 (new), latest (new)",
+        f"smoke test of {digest}: pass, known without a run",
+        f"pushed to {to}: 2 blobs sent, 0 mounted",
+        f"read back 2 blobs, {verified.bytes} bytes, from {to}",
+        f"tags of {to} that may move to {digest}: 26.11 (new), latest (new)",
+        *[f"{to}:{tag} named no image, now {digest}" for tag in TAGS],
+    ]

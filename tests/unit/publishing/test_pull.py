@@ -11,7 +11,7 @@ from builder.config.recipe import Recipe
 from builder.errors import ImageError
 from builder.model import OCI_INDEX, Descriptor, canonical_json
 from builder.oci.layout import blob_path
-from builder.publishing.places import LayoutPlace
+from builder.publishing.destination import LayoutDestination
 from builder.publishing.pull import resolve_published
 from builder.store.blobs import Store
 from tests.support.images import make_layer, make_test_image
@@ -22,7 +22,7 @@ RECIPE = Recipe(name="t", base="oci:b", environment="e.yml", source=Path("recipe
 @pytest.mark.parametrize("is_ambiguous", [False, True])
 def test_ambiguous_index(tmp_path: Path, is_ambiguous: bool) -> None:
     """An index that other programs read as a manifest is refused (CVE-2021-41190), in layouts as well."""
-    place = LayoutPlace(tmp_path / "layout", Store(tmp_path / "cache"))
+    place = LayoutDestination(tmp_path / "layout", Store(tmp_path / "cache"))
     image = make_test_image([make_layer(tmp_path / "layers", "a", 100)])
     place.push(image)
     platform = {"os": "linux", "architecture": "amd64"}

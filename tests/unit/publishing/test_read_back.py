@@ -9,7 +9,7 @@ import pytest
 from builder.errors import ImageError, RegistryError
 from builder.model import Image
 from builder.oci.layout import blob_path
-from builder.publishing.places import LayoutPlace, Place, RegistryPlace
+from builder.publishing.destination import LayoutDestination, RegistryDestination
 from builder.publishing.read_back import Unverified, push_and_read_back
 from builder.registry.client import RegistryClient
 from builder.store.blobs import Store
@@ -23,8 +23,8 @@ def image(tmp_path: Path) -> Image:
 
 
 @pytest.fixture
-def place(client: RegistryClient, tmp_path: Path) -> RegistryPlace:
-    return RegistryPlace(client, "a/b", Store(tmp_path / "cache"))
+def place(client: RegistryClient, tmp_path: Path) -> RegistryDestination:
+    return RegistryDestination(client, "a/b", Store(tmp_path / "cache"))
 
 
 def wider(image: Image, folder: Path) -> Image:
@@ -36,7 +36,9 @@ def reads(fake: FakeRegistry) -> int:
     return fake.count("GET", "/blobs/sha256:")
 
 
-def test_sent_blobs_are_read(fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path) -> None:
+def test_sent_blobs_are_read(
+    fake: FakeRegistry, place: RegistryDestination, image: Image, tmp_path: Path
+) -> None:
     """What was sent is read back, once; an unchanged image needs no reading at all."""
     pushed, verified = push_and_read_back(place, image, tmp_path / "cache", "sent")
     assert (verified.blobs, verified.bytes, reads(fake)) == (4, pushed.bytes_sent, 4)
@@ -62,7 +64,7 @@ def damage(fake: FakeRegistry, image: Image, content: bytes | None = None) -> st
     "content", [None, b"", b"cut", b"x" * 100_000], ids=["bit", "empty", "cut", "longer"]
 )
 def test_damaged_in_the_registry(
-    fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path, content: bytes | None
+    fake: FakeRegistry, place: RegistryDestination, image: Image, tmp_path: Path, content: bytes | None
 ) -> None:
     """A registry that damaged a blob is found out, and again by the next publish, which sends nothing."""
 
@@ -80,7 +82,7 @@ def test_damaged_in_the_registry(
 
 
 def test_after_a_killed_publish(
-    fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path
+    fake: FakeRegistry, place: RegistryDestination, image: Image, tmp_path: Path
 ) -> None:
     """Blobs of a publish that ended before it read them back are read by the next one, whatever the image."""
     Unverified(tmp_path / "cache", place.name, image).begin()
@@ -103,7 +105,7 @@ def test_after_a_killed_publish(
 def test_layout(image: Image, tmp_path: Path) -> None:
     """A blob of a layout that differs from its digest is found, although its size is right."""
     store = Store(tmp_path / "cache")
-    place: Place = LayoutPlace(tmp_path / "layout", store)
+    place = LayoutDestination(tmp_path / "layout", store)
     pushed, verified = push_and_read_back(place, image, tmp_path / "cache", "sent")
     assert verified.blobs == pushed.blobs_sent == 4
     assert push_and_read_back(place, image, tmp_path / "cache", "sent")[1].blobs == 0

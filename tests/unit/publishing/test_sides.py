@@ -14,7 +14,7 @@ from builder.model import Image
 from builder.oci.layout import list_tags, read_layout, write_layout
 from builder.project import Project
 from builder.publishing import sides as module
-from builder.publishing.places import open_place
+from builder.publishing.destination import open_destination
 from builder.publishing.sides import built_side, named_side
 from builder.smoke.abrun import Side
 from builder.smoke.options import SlurmOptions
@@ -63,7 +63,7 @@ def test_registry(named: Any, project: Project, tmp_path: Path) -> None:
     image = old_image(tmp_path)
     with FakeRegistry() as fake:
         name = f"{fake.host}/a/b"
-        place = open_place(name, project.settings, project.store)
+        place = open_destination(name, project.settings, project.store)
         place.push(image)
         place.move_tag("26.10", image)
         place.close()

@@ -13,9 +13,9 @@ from builder.config.recipe import Recipe, Registry
 from builder.errors import ImageError, TagExistsError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
 from builder.progress import NullReporter
-from builder.publishing import tag_check
-from builder.publishing.tag_check import check_tags
-from builder.publishing.tags import TagPlan
+from builder.publishing import tags as module
+from builder.publishing.tags import TagPlan, check_tags
+from builder.registry.manifests import TagMove
 from builder.registry.referrers import CREATED
 from tests.support.images import make_test_image
 
@@ -27,7 +27,7 @@ OLD = "sha256:" + "0" * 64
 @pytest.fixture(autouse=True)
 def today(monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
-    monkeypatch.setattr(tag_check, "_now", lambda: now)
+    monkeypatch.setattr(module, "_now", lambda: now)
 
 
 class Notes(NullReporter):
@@ -55,6 +55,9 @@ class Tags:
             raise ImageError("damaged")
         return json.dumps({"annotations": {CREATED: self.created}} if self.created else {}).encode()
 
+    def move_tag(self, tag: str, image: Image, expected: str | None) -> TagMove:
+        raise AssertionError("a check moves no tag")
+
 
 def image(created: str = "1980-01-01T00:00:00Z") -> Image:
     made = make_test_image([])
@@ -72,7 +75,7 @@ def check(
 ) -> tuple[dict[str, str | None], list[str]]:
     reporter = Notes()
     ours = image(created) if created else image()
-    named = check_tags(place, plan(month, *tags), ours, force=force, reporter=reporter)  # type: ignore[arg-type]
+    named = check_tags(place, plan(month, *tags), ours, force=force, reporter=reporter)
     return named, reporter.notes
 
 

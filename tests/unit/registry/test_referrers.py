@@ -11,7 +11,7 @@ import pytest
 from builder.errors import ImageError, RegistryError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.oci.layout import list_tags, prune_layout, read_layout
-from builder.publishing.places import LayoutPlace
+from builder.publishing.destination import LayoutDestination
 from builder.registry import referrers as referrers_module
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
@@ -183,7 +183,7 @@ def test_large_attachments(
 def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
     """A layout lists artifacts beside its images, and pruning retains them."""
     folder, store = tmp_path / "layout", Store(tmp_path / "cache")
-    place = LayoutPlace(folder, store)
+    place = LayoutDestination(folder, store)
     place.push(image)
     place.move_tag("latest", image)
     report = Artifact(REPORT, [file('{"a": 1}')], {CREATED: "2026-10"})

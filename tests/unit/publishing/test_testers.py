@@ -16,8 +16,10 @@ from builder.oci.layout import list_tags
 from builder.project import Project
 from builder.publishing import engines, sides
 from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
+from builder.publishing.destination import LayoutDestination
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord
+from builder.publishing.testers import ComparingTester, Release, Tester
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns
 from builder.smoke.options import SlurmOptions, SmokeOptions
@@ -221,3 +223,20 @@ def test_plan_of_tensorflow(project: Project, tmp_path: Path) -> None:
     tensorflow = replace(PYTHON, name="tensorflow-cpu", url="https://c.example/tensorflow-cpu-2-0.conda")
     result = replace(result, lock=replace(LOCK, packages=(PYTHON, tensorflow)))
     assert project.smoke_plan(result) == SmokePlan("tensorflow")
+
+
+@pytest.mark.parametrize(("job", "when"), [(None, "before"), (SlurmOptions(), "after")])
+def test_when_images_are_compared(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: SlurmOptions | None, when: str
+) -> None:
+    """This host compares before the push, a job after it, when its nodes can pull the image."""
+    turns: list[str] = []
+    monkeypatch.setattr(ComparingTester, "_compare", lambda self, release: turns.append(turn))
+    there = LayoutDestination(tmp_path / "there", project.store)
+    tester = ComparingTester(Tester(), project, there, SmokeOptions(), job, "sha256:1")
+    release = Release(built(tmp_path))
+    turn = "before"
+    assert tester.before_push(release).verdict == "not run"
+    turn = "after"
+    tester.after_push(release)
+    assert turns == [when]

@@ -1,4 +1,4 @@
-"""A registry and an OCI layout as places to publish to and pull from."""
+"""A registry and an OCI layout as destinations: content and tags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from builder.errors import ImageError
 from builder.model import OCI_INDEX, Descriptor, Image
 from builder.oci.documents import MAX_DOCUMENT
-from builder.publishing.places import LayoutPlace, Place, RegistryPlace
+from builder.publishing.destination import LayoutDestination, PublishedTags, RegistryDestination
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -26,7 +26,7 @@ def settings(folder: Path, **more: Any) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2, **more)
 
 
-def digest_of(place: Place, tag: str) -> str | None:
+def digest_of(place: PublishedTags, tag: str) -> str | None:
     found = place.resolve(tag)
     return found.digest if found else None
 
@@ -34,7 +34,7 @@ def digest_of(place: Place, tag: str) -> str | None:
 def test_registry_and_layout(client: RegistryClient, image: Image, tmp_path: Path) -> None:
     """A registry and an OCI layout behave in the same way."""
     store = Store(tmp_path / "cache")
-    for there in (RegistryPlace(client, "a/b", store), LayoutPlace(tmp_path / "layout", store)):
+    for there in (RegistryDestination(client, "a/b", store), LayoutDestination(tmp_path / "layout", store)):
         assert there.resolve("latest") is None
         first = there.push(image)
         assert there.resolve("latest") is None, "the tags come later"
@@ -54,4 +54,4 @@ def test_large_manifest_in_the_store(client: RegistryClient, tmp_path: Path) -> 
     store = Store(tmp_path / "cache")
     digest = store.add(bytes(MAX_DOCUMENT + 1))
     with pytest.raises(ImageError, match="is too large"):
-        RegistryPlace(client, "a/b", store).manifest(Descriptor(OCI_INDEX, digest, 10))
+        RegistryDestination(client, "a/b", store).manifest(Descriptor(OCI_INDEX, digest, 10))
