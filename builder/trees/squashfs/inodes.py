@@ -75,7 +75,7 @@ class Inode(NamedTuple):
 
     number: int
     member: Member | None
-    """None for a device node or socket, which trees leave out."""
+    """None for a device node or socket, which trees skip."""
     place: Listing | Data | None
     """Of a directory or file."""
 
@@ -121,9 +121,8 @@ def _directory_body(table: InflatedTable, kind: InodeType, at: int) -> Listing:
         block, _, size, offset, _ = DIRECTORY_INODE.unpack_from(table.data, at)
     else:
         _, size, block, _, _, offset, _ = LONG_DIRECTORY_INODE.unpack_from(table.data, at)
-    return Listing(
-        block, offset, size - 3
-    )  # the format counts "." and "..", which are not in the listing
+    # the format counts "." and "..", which are not in the listing
+    return Listing(block, offset, size - 3)
 
 
 def _file_body(table: InflatedTable, kind: InodeType, at: int) -> tuple[int, Data]:
