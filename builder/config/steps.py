@@ -21,9 +21,7 @@ _RECORDED = "commands and variables of steps are recorded with the image"
 
 
 def refuse_secrets(env: Mapping[str, str], why: str) -> None:
-    """Raise ValueError if a variable's name or value looks like a credential; ``why`` ends the
-    message.
-    """
+    """Raise ValueError, ending in ``why``, if a variable looks like a credential."""
     for name, value in env.items():
         if _SECRET.search(name) or _LOGIN.search(value):
             raise ValueError(f"{name} looks like a credential, and {why}")
