@@ -12,9 +12,7 @@ R = TypeVar("R")
 
 
 class Stopped(Exception):
-    """Raised by a worker that finds its stop flag set: another item failed, or the user pressed
-    Ctrl-C.
-    """
+    """Raised by a worker whose stop flag is set: another item failed, or Ctrl-C was pressed."""
 
 
 def in_parallel(
