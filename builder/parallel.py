@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -21,7 +22,8 @@ def in_parallel(
     """Call ``work`` for every item in at most ``workers`` threads.
 
     The first failure (or Ctrl-C) cancels the items that have not started, sets ``stop``, and is
-    raised again.
+    raised again. This thread waits for a queue written in C. ``concurrent.futures`` takes a lock
+    for each item, and Ctrl-C may leave it held: then the threads wait for it forever.
 
     Args:
         work: the function; it may check ``stop`` and end early with :class:`Stopped`.
@@ -33,29 +35,40 @@ def in_parallel(
         The items with their results, in the order of ``items``.
     """
     todo = list(items)
-    if not todo:
-        return []
-    failures: list[BaseException] = []
+    waiting = deque(enumerate(todo))
+    results: dict[int, R] = {}
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def attempt(item: T) -> R:
-        try:
-            return work(item)
-        except BaseException as e:
-            if not isinstance(e, Stopped):
-                failures.append(e)
-            raise
+    def run() -> None:
+        while waiting:
+            try:
+                number, item = waiting.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            failure: BaseException | None = None
+            try:
+                results[number] = work(item)
+            except BaseException as e:
+                failure = e
+            ended.put(failure)
 
-    with ThreadPoolExecutor(min(workers, len(todo))) as pool:
-        futures: list[Future[R]] = []
-        try:
-            futures.extend(pool.submit(attempt, item) for item in todo)
-            wait(futures, return_when=FIRST_EXCEPTION)
-            if failures:
-                raise failures[0]
-            return [(item, f.result()) for item, f in zip(todo, futures, strict=True)]
-        except BaseException:
-            if stop is not None:
-                stop.set()
-            for future in futures:
-                future.cancel()
-            raise
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, len(todo)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in todo:
+            failure = ended.get()
+            if failure is not None and not isinstance(failure, Stopped):
+                raise failure
+        if len(results) < len(todo):
+            raise Stopped
+        return [(item, results[number]) for number, item in enumerate(todo)]
+    except BaseException:
+        waiting.clear()
+        if stop is not None:
+            stop.set()
+        raise
+    finally:
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()

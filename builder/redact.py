@@ -97,7 +97,7 @@ def _without_userinfo(rest: str) -> str:
 
 
 def _userinfo_end(rest: str) -> int:
-    """Return where the host begins in what follows ``://``."""
+    """Return the start of the host in the text after ``://``."""
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     area = rest if _USER.match(rest) else authority
     at = area.rfind("@")

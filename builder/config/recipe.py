@@ -119,8 +119,10 @@ class Pip(Model):
 
 
 class Files(Model):
-    """Files to copy into the image. From a folder, tools' and builder's own output is left out,
-    what looks like a secret, and what ``.builderignore`` lists."""
+    """Files to copy into the image.
+
+    From a folder, the output of tools and of builder is omitted, what looks like a secret, and what
+    ``.builderignore`` lists."""
 
     source: Line
     """A file or folder, relative to the project folder."""

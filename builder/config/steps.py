@@ -53,7 +53,7 @@ class Step(Model):
         BeforeValidator(_as_list, json_schema_input_type=Command | list[Command]),
         Field(min_length=1),
     ]
-    """A shell command, or a list of them. Each runs in a shell of its own, as root, in ``/``."""
+    """A shell command, or a list of them. Each runs in a new shell, as root, in ``/``."""
     env: dict[Variable, Line] = Field(default_factory=dict)
     """Environment variables of the commands, in addition to the image's. They are not in the
     image.

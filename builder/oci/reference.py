@@ -67,8 +67,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is
-        allowed.
+        """Read a reference as ``docker pull`` does; it may begin with ``docker://`` or ``oras://``.
 
         Without a host it is Docker Hub's; a repository of one word there is in ``library/``.
 

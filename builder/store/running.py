@@ -2,8 +2,8 @@
 
 A command marks the cache with an empty file in ``locks/``, named after its process as temporary
 files are. What was used after the oldest command that still runs began may be in use, so
-:mod:`builder.store.prune` does not remove it. This needs no locks, which network file systems may
-lack.
+:mod:`builder.store.prune` does not remove it. This needs no locks, because network file systems may
+have none.
 """
 
 from __future__ import annotations

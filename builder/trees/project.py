@@ -30,7 +30,7 @@ MAX_FILES = 100_000
 #: Bytes of all files of one local package, which are read whenever a lock is checked.
 MAX_BYTES = 4 << 30
 #: Paths that builder or its user writes for builder, relative to the folder of the project or of the package,
-#: which may have been a project of its own.
+#: which may have been a project once.
 _BUILDERS = re.compile(
     r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml"
     r"|(.*/)?[^/]+\.lock\.yml(\.unfinished)?|.*\.egg-info(/.*)?"

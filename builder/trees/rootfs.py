@@ -58,8 +58,7 @@ class _Unpacked(Member):
 
 
 def unpack_layer(layer: Layer, folder: Path, store: Store, advance: Advance = int) -> None:
-    """Unpack one layer into a new folder, for :func:`unpacked_source`. After an error the folder is
-    gone.
+    """Unpack one layer into a new folder, for :func:`unpacked_source`; after an error it is gone.
 
     Args:
         layer: its blob is on this machine.

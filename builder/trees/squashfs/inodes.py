@@ -40,7 +40,7 @@ class InflatedTable:
         self.data += data
 
     def locate(self, block: int, offset: int) -> int:
-        """Return where an offset in the block at a position is in ``data``."""
+        """Return the index in ``data`` of an offset in the block at a position."""
         i = bisect.bisect_left(self._positions, block)
         if i == len(self._positions) or self._positions[i] != block:
             raise ValueError("a reference to a missing block")
@@ -76,7 +76,7 @@ class Inode(NamedTuple):
     number: int
     member: Member | None
     """None for a device node or socket, which trees skip."""
-    place: Listing | Data | None
+    body: Listing | Data | None
     """Of a directory or file."""
 
 
@@ -102,8 +102,8 @@ def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: s
             member.kind = Kind.DIRECTORY
             return Inode(number, member, _directory_body(table, kind, at))
         case InodeType.FILE:
-            member.size, place = _file_body(table, kind, at)
-            return Inode(number, member, place)
+            member.size, body = _file_body(table, kind, at)
+            return Inode(number, member, body)
         case InodeType.SYMLINK:
             member.kind, member.mode = Kind.SYMLINK, 0o777
             member.target = _symlink_target(table, at)

@@ -122,15 +122,15 @@ class Squashfs:
         while pending:
             path, reference = pending.pop()
             with _DamageNamed(self._name, path):
-                number, member, place = read_inode(self._inodes, self._ids, reference, path)
+                number, member, body = read_inode(self._inodes, self._ids, reference, path)
                 if not 0 < number <= self._superblock.inode_count:
                     raise ValueError(f"an inode with the number {number}")
-                if isinstance(place, Listing):
+                if isinstance(body, Listing):
                     if number in folders:
                         what = f"the directory {shown_path('/' + path)}"
                         raise ImageError(f"{self._name}: {what} appears twice", _DAMAGED)
                     folders.add(number)
-                    pending += reversed(list(self._children(path, place, tally)))
+                    pending += reversed(list(self._children(path, body, tally)))
             if member is None:
                 continue
             if member.kind is not Kind.DIRECTORY and number in first_names:
@@ -138,7 +138,7 @@ class Squashfs:
                 continue
             first_names[number] = path
             tally.add_content(member.size)
-            yield member, self._content(member, place) if isinstance(place, Data) else iter(())
+            yield member, self._content(member, body) if isinstance(body, Data) else iter(())
 
     def _children(self, path: str, listing: Listing, tally: Tally) -> Iterator[tuple[str, int]]:
         """Yield the paths in a directory, each with the reference of its inode."""
@@ -152,16 +152,16 @@ class Squashfs:
         reference = self._superblock.root
         with _DamageNamed(self._name, path):
             for part in path.split("/") if path else ():
-                place = read_inode(self._inodes, self._ids, reference).place
-                if not isinstance(place, Listing):
+                body = read_inode(self._inodes, self._ids, reference).body
+                if not isinstance(body, Listing):
                     return None
-                listed = read_listing(self._directories, place)
+                listed = read_listing(self._directories, body)
                 found = next((child for name, child in listed if name == part), None)
                 if found is None:
                     return None
                 reference = found
-            place = read_inode(self._inodes, self._ids, reference).place
-        return reference if isinstance(place, Listing) else None
+            body = read_inode(self._inodes, self._ids, reference).body
+        return reference if isinstance(body, Listing) else None
 
     # superblock and tables ----------------------------------------------------------------------------------
 
@@ -274,13 +274,13 @@ class Squashfs:
 
     # content ------------------------------------------------------------------------------------------------
 
-    def _content(self, member: Member, place: Data) -> Iterator[bytes]:
+    def _content(self, member: Member, body: Data) -> Iterator[bytes]:
         block_size = self._superblock.block_size
         with _DamageNamed(self._name, member.path):
-            in_fragment = member.size % block_size if place.fragment != NONE else 0
-            left, position = member.size - in_fragment, place.start
+            in_fragment = member.size % block_size if body.fragment != NONE else 0
+            left, position = member.size - in_fragment, body.start
             blocks = -(-left // block_size)
-            lengths = self._inodes.data[place.lengths_at : place.lengths_at + 4 * blocks]
+            lengths = self._inodes.data[body.lengths_at : body.lengths_at + 4 * blocks]
             for (length,) in struct.iter_unpack("<I", lengths):
                 wanted = min(left, block_size)
                 # no length: a hole
@@ -293,8 +293,8 @@ class Squashfs:
             if left:
                 raise ValueError("blocks are missing")
             if in_fragment:
-                end = place.offset + in_fragment
-                data = self._read_fragment(place.fragment)[place.offset : end]
+                end = body.offset + in_fragment
+                data = self._read_fragment(body.fragment)[body.offset : end]
                 if len(data) != in_fragment:
                     raise ValueError("a fragment that is too short")
                 yield data

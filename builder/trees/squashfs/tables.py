@@ -125,10 +125,9 @@ class LookupTable:
 class TreeTables:
     """The inode and directory tables of a tree.
 
-    A directory's listing holds the places of its children's inodes, and its own inode the place of
-    the listing. So the tree is written from the leaves up: children, listing, inode. Inode numbers
-    are assigned before, in the same order. For ``/a`` with the file ``b`` in it, and the file
-    ``/c``::
+    A directory's listing refers to its children's inodes, and its inode refers to the listing. So
+    the tree is written from the leaves up: children, listing, inode. Inode numbers are assigned
+    before, in the same order. For ``/a`` with the file ``b`` in it, and the file ``/c``::
 
         number   inode table     directory table
         1        file b

@@ -8,7 +8,7 @@ members' own is stored.
 mksquashfs is not used: its output depends on its version, and version 4.5 sets the time of a tar's
 root directory to the time of day.
 
-Extended attributes and device nodes are left out, as everywhere in builder. A whiteout is written
+Extended attributes and device nodes are skipped, as everywhere in builder. A whiteout is written
 as a character device 0/0, as overlayfs expects.
 """
 
@@ -64,8 +64,7 @@ Block = bytes | bytearray | memoryview
 
 
 class SquashfsWriter:
-    """Writes one file system. Use it as a context manager; the file is not complete before
-    :meth:`finish`.
+    """Writes one file system, complete after :meth:`finish`. Use it as a context manager.
 
     Args:
         out: a file that can seek, open for writing. The file system begins at its current position.
