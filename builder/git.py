@@ -179,12 +179,11 @@ def _environment(settings: Collection[tuple[str, str]]) -> dict[str, str]:
     """Return this process's environment with settings for git, added to those that it has."""
     env = {n: v for n, v in os.environ.items() if not n.startswith("GIT_") or _KEPT.fullmatch(n)}
     count = env.get("GIT_CONFIG_COUNT", "")
-    number = int(count) if count.isdecimal() else 0
-    for key, value in settings:
+    first = int(count) if count.isdecimal() else 0
+    for number, (key, value) in enumerate(settings, first):
         env[f"GIT_CONFIG_KEY_{number}"], env[f"GIT_CONFIG_VALUE_{number}"] = key, value
-        number += 1
-    env |= {"GIT_CONFIG_COUNT": str(number), "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
-    return {**env, "LC_ALL": "C"}
+    env["GIT_CONFIG_COUNT"] = str(first + len(settings))
+    return {**env, "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
 
 
 def _remote(url: str) -> tuple[list[tuple[str, str]], dict[str, str]]:

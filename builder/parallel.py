@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TypeVar
@@ -35,19 +34,15 @@ def in_parallel(
         The items with their results, in the order of ``items``.
     """
     todo = list(items)
-    waiting = deque(enumerate(todo))
+    numbers = iter(range(len(todo)))  # in C: each number goes to one thread
     results: dict[int, R] = {}
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def run() -> None:
-        while waiting:
-            try:
-                number, item = waiting.popleft()
-            except IndexError:  # another thread took the last one
-                return
+        for number in numbers:
             failure: BaseException | None = None
             try:
-                results[number] = work(item)
+                results[number] = work(todo[number])
             except BaseException as e:
                 failure = e
             ended.put(failure)
@@ -64,7 +59,7 @@ def in_parallel(
             raise Stopped
         return [(item, results[number]) for number, item in enumerate(todo)]
     except BaseException:
-        waiting.clear()
+        list(numbers)  # no thread takes another one
         if stop is not None:
             stop.set()
         raise
