@@ -197,8 +197,10 @@ VirtualPackages = dict[_VirtualPackage, _VirtualVersion]
 Size = Annotated[str, AfterValidator(_size)]
 #: The site's folder of images: a shell text that may contain ``{account}``.
 ImageFolder = Annotated[str, AfterValidator(_images)]
+#: An ISO 8601 date or time. YAML turns an unquoted date into an object, which becomes text again.
+Date = Annotated[str, BeforeValidator(_date)]
 #: A day, ``YYYY-MM-DD``, in quotes or without.
-Day = Annotated[str, BeforeValidator(_date), AfterValidator(_day)]
+Day = Annotated[Date, AfterValidator(_day)]
 #: A host name made of another one, ``{host}``; or empty.
 HostPattern = Annotated[str, AfterValidator(_host_pattern)]
 Variables = dict[Variable, ShellTextField]

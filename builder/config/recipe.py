@@ -8,22 +8,14 @@ and what it extends, win.
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
-from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackages, empty
+from builder.config.fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
 from builder.config.inside import check_inside, own_path
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
@@ -35,10 +27,6 @@ from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 from builder.version import __version__
 
-#: An ISO 8601 date or time. YAML turns an unquoted date into a date object, which is converted back to text.
-Date = Annotated[
-    str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)
-]
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
