@@ -8,6 +8,7 @@ and what it extends, win.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,8 @@ from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 from builder.version import __version__
+
+log = logging.getLogger(__name__)
 
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
@@ -381,6 +384,7 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
     for yaml in yamls:
         _check_version(yaml)
     site, site_keys, named_in = site_of(yamls)
+    log.info("recipe %s (site: %s)", source, site or "none")
     data: dict[str, Any] = {}
     site_yamls: list[YamlFile] = []
     if site:
