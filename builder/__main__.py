@@ -1,6 +1,4 @@
-"""``python -m builder`` and the console script; Ctrl-C ends it quietly, also while it still
-imports.
-"""
+"""``python -m builder`` and the console script; Ctrl-C ends it quietly, also during imports."""
 
 import gc
 import os

@@ -67,9 +67,7 @@ _SETTINGS = {
 #: line has the password.
 _HELPER = '!f() { printf \'username=%s\\npassword=%s\\n\' "$_BUILDER_GIT_USER" "$_BUILDER_GIT_PASSWORD"; }; f'
 #: Lines of git that are no reason for a failure.
-_NOISE = re.compile(
-    r"^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )", re.IGNORECASE
-)
+_NOISE = re.compile(r"(?i)^(hint:|remote: *$|warning:|From |error: failed to push|Cloning )")
 
 
 class GitError(Exception):
@@ -91,9 +89,8 @@ class Git:
 
     def __init__(self, folder: Path, url: str = "") -> None:
         if shutil.which("git") is None:
-            raise UsageError(
-                "git is not installed", "install it (apt install git), or name an archive instead"
-            )
+            hint = "install it (apt install git), or name an archive instead"
+            raise UsageError("git is not installed", hint)
         self._folder = folder.absolute()
         http = ("protocol.http.allow", "always" if url.startswith("http:") else "user")
         remote, secrets = _remote(url) if url else ([], {})
@@ -116,8 +113,7 @@ class Git:
         return self.run(*arguments).decode("utf-8", "surrogateescape").rstrip("\n")
 
     def records(self, *arguments: str) -> Iterator[str]:
-        """Run a command that prints records with a zero byte behind each (``-z``); yields them
-        meanwhile.
+        """Yield the records that a command prints, a zero byte after each (``-z``).
 
         Raises as :meth:`run`.
         """
@@ -129,7 +125,7 @@ class Git:
                 raise GitError(f"a path has more than {MAX_RECORD} bytes")
 
     def start(self, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Start a command, in a session of its own: ssh then cannot ask for a password."""
+        """Start a command in a new session: ssh then cannot ask for a password."""
         return subprocess.Popen(
             ["sh", "-c", _LIMITED, "git", "--git-dir", str(self._folder), *arguments],
             cwd=self._folder,
@@ -141,11 +137,9 @@ class Git:
         )
 
     def _output(self, arguments: Collection[str]) -> Iterator[bytes]:
-        """Run a command; yields its output in blocks. Raises as :meth:`run`."""
+        """Run a command and yield its output in blocks. Raises as :meth:`run`."""
         process = self.start(*arguments, stderr=subprocess.PIPE)
-        assert (
-            process.stdin is not None and process.stdout is not None and process.stderr is not None
-        )
+        assert process.stdin and process.stdout and process.stderr
         process.stdin.close()
         errors, size, end = b"", 0, time.monotonic() + TIME_LIMIT_S
         try:
@@ -182,15 +176,14 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment(settings: Collection[tuple[str, str]]) -> dict[str, str]:
-    """This process's environment with settings for git, which are added to those that it has."""
+    """Return this process's environment with settings for git, added to those that it has."""
     env = {n: v for n, v in os.environ.items() if not n.startswith("GIT_") or _KEPT.fullmatch(n)}
     count = env.get("GIT_CONFIG_COUNT", "")
-    number = int(count) if count.isdecimal() else 0
-    for key, value in settings:
+    first = int(count) if count.isdecimal() else 0
+    for number, (key, value) in enumerate(settings, first):
         env[f"GIT_CONFIG_KEY_{number}"], env[f"GIT_CONFIG_VALUE_{number}"] = key, value
-        number += 1
-    env |= {"GIT_CONFIG_COUNT": str(number), "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
-    return {**env, "LC_ALL": "C"}
+    env["GIT_CONFIG_COUNT"] = str(first + len(settings))
+    return {**env, "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
 
 
 def _remote(url: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
@@ -203,30 +196,25 @@ def _remote(url: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
         parts = urlsplit(url)
         user, password = parts.username, parts.password
     except ValueError:
-        raise FetchError(
-            f"{redact(url)} is not a URL", "write git+https://HOST/OWNER/NAME"
-        ) from None
+        problem = f"{redact(url)} is not a URL"
+        raise FetchError(problem, "write git+https://HOST/OWNER/NAME") from None
     key = f"remote.{REMOTE}.url"
     if user is None:
         return [(key, url)], {}
     host = parts.netloc.rpartition("@")[2]
-    if parts.scheme not in (
-        "http",
-        "https",
-    ):  # ssh needs the user, and takes no password from a URL
+    # ssh needs the user, and takes no password from a URL
+    if parts.scheme not in ("http", "https"):
         return [(key, urlunsplit(parts._replace(netloc=f"{user}@{host}")))], {}
     # with a user in the URL and emptyAuth, git asks the helper first: ~/.netrc may have another user
     helper = f"credential.{parts.scheme}://{host}.helper"
     plain = urlunsplit(parts._replace(netloc=f"{REMOTE}@{host}"))
     settings = [(key, plain), ("http.emptyAuth", "true"), (helper, ""), (helper, _HELPER)]
-    return settings, {
-        "_BUILDER_GIT_USER": unquote(user),
-        "_BUILDER_GIT_PASSWORD": unquote(password or ""),
-    }
+    secret = unquote(password or "")
+    return settings, {"_BUILDER_GIT_USER": unquote(user), "_BUILDER_GIT_PASSWORD": secret}
 
 
 def _reason(stderr: bytes) -> str:
-    """Return the last lines of git that say why it failed."""
+    """Return git's last lines, the reason of a failure."""
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
     useful = [line for line in lines if line and not _NOISE.match(line)]
     text = "; ".join((useful or lines or ["no reason given"])[-3:])

@@ -5,24 +5,27 @@ from __future__ import annotations
 import atexit
 import signal
 import sys
+import time
 from types import FrameType
 
 #: Seconds until a Ctrl-C that came at a wrong moment is tried again.
 _LATER_S = 0.01
-#: Functions that acquire or release a lock. Those named with one underscore are ``threading.Condition``'s.
-_HOLD_LOCKS = ("__enter__", "__exit__", "_acquire_restore", "_release_save")
-#: The signals of this process so far.
-_CAME: list[int] = []
+#: Seconds after which another Ctrl-C ends the process: programs that pass one on may send it twice.
+_AGAIN_S = 1.0
+#: The times of Ctrl-C in this process.
+_CAME: list[float] = []
 
 
 def catch_ctrl_c() -> None:
     """Let Ctrl-C raise KeyboardInterrupt in the main thread, at a moment when it ends the process.
 
     Python raises it wherever the thread is. Within an import it may then leave the lock of all
-    imports held, and threads that import wait forever. Within ``__enter__`` or ``__exit__`` the
-    same may happen to locks of the standard library: ``concurrent.futures.wait`` holds those of all
-    futures for a moment. In ``__del__`` and in the callback of a weak reference it is printed and
-    forgotten. In all these cases, the alarm clock (SIGALRM) repeats it.
+    imports held, and threads that import wait forever. In ``__del__`` and in the callback of a weak
+    reference it is printed and forgotten. In these cases, the alarm clock (SIGALRM) repeats it.
+
+    It may also leave a lock of ``threading`` held that a thread needs for its result. So
+    :func:`builder.parallel.in_parallel` waits where no such lock is held. Where the main thread
+    still waits forever, a second Ctrl-C ends the process at once, without cleaning up.
 
     A process that ignores Ctrl-C, as one that a shell started in the background, still does.
     """
@@ -38,7 +41,7 @@ def take_interrupt() -> bool:
     """Return whether Ctrl-C came; one that waits for its repetition is not repeated.
 
     An exception may be its consequence: what was computed at that moment may be wrong, and pydantic
-    turns KeyboardInterrupt into an error of its own. The alarm clock of a process that does not use
+    turns KeyboardInterrupt into another error. The alarm clock of a process that does not use
     :func:`catch_ctrl_c` is left alone.
     """
     if signal.getsignal(signal.SIGALRM) is _repeat:
@@ -47,31 +50,31 @@ def take_interrupt() -> bool:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _CAME.append(number)
-    if frame is not None and _may_hold_lock(frame):
-        _later()
+    _CAME.append(time.monotonic())
+    if _CAME[-1] - _CAME[0] > _AGAIN_S:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    _raise(frame)
+
+
+def _raise(frame: FrameType | None) -> None:
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        signal.setitimer(signal.ITIMER_REAL, _LATER_S)
     else:
         raise KeyboardInterrupt
 
 
-def _may_hold_lock(frame: FrameType) -> bool:
-    code = frame.f_code
-    return code.co_filename.startswith("<frozen importlib") or code.co_name in _HOLD_LOCKS
-
-
-def _later() -> None:
-    signal.setitimer(signal.ITIMER_REAL, _LATER_S)
-
-
 def _repeat(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C once more, for what handles it now."""
+    """Raise KeyboardInterrupt for the last Ctrl-C, or pass it to what handles it now."""
     handler = signal.getsignal(signal.SIGINT)
-    if callable(handler):
+    if handler is _interrupt:
+        _raise(frame)
+    elif callable(handler):
         handler(signal.SIGINT, frame)
 
 
 def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
     if issubclass(ignored.exc_type, KeyboardInterrupt):
-        _later()
+        signal.setitimer(signal.ITIMER_REAL, _LATER_S)
     else:
         sys.__unraisablehook__(ignored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -12,9 +12,7 @@ R = TypeVar("R")
 
 
 class Stopped(Exception):
-    """Raised by a worker that finds its stop flag set: another item failed, or the user pressed
-    Ctrl-C.
-    """
+    """Raised by a worker whose stop flag is set: another item failed, or Ctrl-C was pressed."""
 
 
 def in_parallel(
@@ -23,7 +21,8 @@ def in_parallel(
     """Call ``work`` for every item in at most ``workers`` threads.
 
     The first failure (or Ctrl-C) cancels the items that have not started, sets ``stop``, and is
-    raised again.
+    raised again. This thread waits for a queue written in C. ``concurrent.futures`` takes a lock
+    for each item, and Ctrl-C may leave it held: then the threads wait for it forever.
 
     Args:
         work: the function; it may check ``stop`` and end early with :class:`Stopped`.
@@ -35,29 +34,36 @@ def in_parallel(
         The items with their results, in the order of ``items``.
     """
     todo = list(items)
-    if not todo:
-        return []
-    failures: list[BaseException] = []
+    numbers = iter(range(len(todo)))  # in C: each number goes to one thread
+    results: dict[int, R] = {}
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def attempt(item: T) -> R:
-        try:
-            return work(item)
-        except BaseException as e:
-            if not isinstance(e, Stopped):
-                failures.append(e)
-            raise
+    def run() -> None:
+        for number in numbers:
+            failure: BaseException | None = None
+            try:
+                results[number] = work(todo[number])
+            except BaseException as e:
+                failure = e
+            ended.put(failure)
 
-    with ThreadPoolExecutor(min(workers, len(todo))) as pool:
-        futures: list[Future[R]] = []
-        try:
-            futures.extend(pool.submit(attempt, item) for item in todo)
-            wait(futures, return_when=FIRST_EXCEPTION)
-            if failures:
-                raise failures[0]
-            return [(item, f.result()) for item, f in zip(todo, futures, strict=True)]
-        except BaseException:
-            if stop is not None:
-                stop.set()
-            for future in futures:
-                future.cancel()
-            raise
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, len(todo)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in todo:
+            failure = ended.get()
+            if failure is not None and not isinstance(failure, Stopped):
+                raise failure
+        if len(results) < len(todo):
+            raise Stopped
+        return [(item, results[number]) for number, item in enumerate(todo)]
+    except BaseException:
+        list(numbers)  # no thread takes another one
+        if stop is not None:
+            stop.set()
+        raise
+    finally:
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()

@@ -11,7 +11,7 @@ class Reporter(Protocol):
     """Receives progress. All methods may be called from any thread."""
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
-        """A task starts.
+        """Report the start of a task.
 
         Args:
             task: its name, which identifies it in later calls.
@@ -20,13 +20,13 @@ class Reporter(Protocol):
         """
 
     def advance(self, task: str, amount: int) -> None:
-        """``amount`` more units of the task are done."""
+        """Report that ``amount`` more units of the task are done."""
 
     def doing(self, task: str, what: str) -> None:
-        """The task now does ``what``: ``installing packages``."""
+        """Report the current activity of the task: ``installing packages``."""
 
     def finish(self, task: str, summary: str = "") -> None:
-        """The task has ended.
+        """Report the end of the task.
 
         Args:
             task: its name.
@@ -34,10 +34,10 @@ class Reporter(Protocol):
         """
 
     def note(self, message: str) -> None:
-        """A message for the user."""
+        """Show a message to the user."""
 
     def warn(self, message: str) -> None:
-        """A warning for the user."""
+        """Show a warning to the user."""
 
 
 class NullReporter:

@@ -1,8 +1,7 @@
-"""Programs for another processor: qemu's user mode emulation runs them, through the kernel's
-binfmt_misc.
+"""Programs for another processor, run by qemu's user mode through the kernel's binfmt_misc.
 
 The kernel runs a program of a foreign processor with an interpreter that was registered for its
-format (the first bytes of the file). There are two places for a registration:
+format (the first bytes of the file). A registration is one of two:
 
 1. This host's. Root makes it (Debian: ``apt-get install qemu-user-static binfmt-support``), and all
    container engines profit.
@@ -18,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,17 +38,17 @@ _PACKAGE = "qemu-user-static"
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """How this host runs programs for another processor."""
+    """The way in which this host runs programs for another processor."""
 
     registration: str
-    """What is written to the file ``register`` of a namespace's binfmt_misc; empty: the host's
+    """The line for the file ``register`` of a namespace's binfmt_misc; empty: the host's
     registration is enough."""
     program: str
     """qemu, for messages; empty if the host's registration is used."""
 
 
 def emulation(architecture: str) -> Emulation | None:
-    """Return how this host runs programs for a processor; None if they are its own.
+    """Return the emulation that runs programs for a processor; None for the host's own.
 
     Args:
         architecture: as the OCI names it: ``arm64``.
@@ -67,39 +67,32 @@ def emulation(architecture: str) -> Emulation | None:
 
 
 def cannot_run(architecture: str) -> str:
-    """``the image is for arm64, this host is amd64``."""
+    """Return ``the image is for arm64, this host is amd64``."""
     return f"the image is for {architecture}, this host is {host_architecture()}"
 
 
 def registration_hint(architecture: str) -> str:
-    """Return what root types so that all programs of this host can start programs for a
-    processor.
-    """
+    """Return root's command that lets all programs of this host start those for a processor."""
     if architecture not in _PROCESSORS:
         return f"run it on a machine with {architecture}"
     return f"as root: apt-get install {_PACKAGE} binfmt-support; or run it on a machine with {architecture}"
 
 
 def is_registered(architecture: str, folder: Path = _BINFMT) -> bool:
-    """Return whether this host has an interpreter for a processor that works without a copy of it
-    in the image.
-    """
+    """Return whether this host has an interpreter that needs no copy of it in the image."""
     if architecture not in _PROCESSORS:
         return False
     number = _PROCESSORS[architecture][1].to_bytes(2, "little").hex()
     try:
-        texts = [
-            path.read_text() for path in folder.iterdir() if path.name not in ("register", "status")
-        ]
+        entries = [path for path in folder.iterdir() if path.name not in ("register", "status")]
+        texts = [path.read_text() for path in entries]
     except OSError:
         return False
     return any(_runs(text, number) for text in texts)
 
 
 def _runs(text: str, number: str) -> bool:
-    """Return whether an entry of binfmt_misc is enabled, has the flag F, and is for programs of a
-    processor.
-    """
+    """Return whether an entry of binfmt_misc is enabled, with flag F, and for this processor."""
     magic = re.search(r"^magic 7f454c46([0-9a-f]+)$", text, re.MULTILINE)
     flags = re.search(r"^flags: *(\S*)$", text, re.MULTILINE)
     is_enabled = text.startswith("enabled\n")
@@ -107,9 +100,7 @@ def _runs(text: str, number: str) -> bool:
 
 
 def _registration(architecture: str, program: str) -> str:
-    """Return a line for ``register``, see the kernel's
-    Documentation/admin-guide/binfmt-misc.rst.
-    """
+    """Return a line for ``register``, see the kernel's admin-guide/binfmt-misc.rst."""
     name, number = _PROCESSORS[architecture]
     magic = _HEADER + number.to_bytes(2, "little")
     escaped = ["".join(f"\\x{byte:02x}" for byte in data) for data in (magic, _MASK)]
@@ -134,11 +125,7 @@ def _is_static(path: Path) -> bool:
         header = f.read(64)
         if len(header) < 64 or header[:5] != b"\x7fELF\x02":
             return False
-        start, size = (
-            int.from_bytes(header[32:40], "little"),
-            int.from_bytes(header[54:56], "little"),
-        )
-        count = int.from_bytes(header[56:58], "little")
+        start, size, count = struct.unpack_from("<32xQ14xHH", header)
         f.seek(start)
         table = f.read(size * count)
     kinds = [table[at : at + 4] for at in range(0, len(table), size)] if size else []
@@ -153,10 +140,8 @@ def _hint(architecture: str, program: str) -> str:
     if program:
         major, minor = _OWN_REGISTRATION_FROM
         release = ".".join(map(str, _kernel()))
-        return (
-            f"Linux {release} has no binfmt_misc in user namespaces ({major}.{minor} has): "
-            + registration_hint(architecture)
-        )
+        lack = f"Linux {release} has no binfmt_misc in user namespaces ({major}.{minor} has)"
+        return f"{lack}: {registration_hint(architecture)}"
     if architecture not in _PROCESSORS:
         return registration_hint(architecture)
     return f"apt-get install {_PACKAGE}; or run it on a machine with {architecture}"

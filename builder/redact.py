@@ -1,5 +1,4 @@
-"""Removes credentials from text that other people may read: messages, logs, lock files, images,
-attestations.
+"""Removes credentials from text for other people: messages, logs, lock files, attestations.
 
 :func:`redact` is the only function that does this. It changes the URLs in a text:
 
@@ -58,13 +57,13 @@ def without_userinfo(text: str) -> str:
 
 
 def userinfo(url: str) -> str:
-    """``user:password@`` of a URL, as it is; empty if it has none."""
+    """Return ``user:password@`` of a URL, as it is; empty if it has none."""
     match = _REST.search(url)
     return match[0][: _userinfo_end(match[0])] if match else ""
 
 
 def _each(rest: str, change: Callable[[str], str]) -> str:
-    """``rest`` with a change of each URL in it, after a user whose password begins with ``//``."""
+    """Change each URL in ``rest``, also after a user whose password begins with ``//``."""
     if "://" not in rest:
         return change(rest)
     urls = "://" + rest[_userinfo_end(rest) :]
@@ -98,7 +97,7 @@ def _without_userinfo(rest: str) -> str:
 
 
 def _userinfo_end(rest: str) -> int:
-    """Return where the host begins in what follows ``://``."""
+    """Return the start of the host in the text after ``://``."""
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     area = rest if _USER.match(rest) else authority
     at = area.rfind("@")

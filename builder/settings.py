@@ -27,9 +27,8 @@ def expand_home(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UsageError(
-            f"{path}: its home folder is not known", "set HOME, or write the whole path"
-        ) from None
+        problem = f"{path}: its home folder is not known"
+        raise UsageError(problem, "set HOME, or write the whole path") from None
 
 
 def home_folder() -> Path:
@@ -41,9 +40,7 @@ def home_folder() -> Path:
 
 
 def user_name() -> str:
-    """Return the name of this user; their number where the host has no name for it, as in some
-    containers.
-    """
+    """Return the name of this user; where the host has none, as in some containers, the number."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -56,8 +53,8 @@ class Settings:
 
     Args:
         cache: the cache folder, see :mod:`builder.store.folders`.
-        tmpdir: where temporary files are written.
-        jobs: how many threads work at once.
+        tmpdir: the folder of temporary files.
+        jobs: the number of threads that work at once.
         offline: use the cache and local files only.
         mirrors: pairs of URL prefixes, see :mod:`builder.net.mirrors`.
         epoch: the time stamp of files in layers, in seconds since 1970.
@@ -85,14 +82,10 @@ class Settings:
         """
         env = os.environ if environ is None else environ
         home = Path(env["HOME"]) if env.get("HOME") else Path("~")
-        cache = cache or Path(
-            env.get("BUILDER_CACHE")
-            or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder"
-        )
+        default = Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder"
+        cache = cache or Path(env.get("BUILDER_CACHE") or default)
         cache = expand_home(cache).absolute()
-        tmp = tmpdir or (
-            Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp"
-        )
+        tmp = tmpdir or Path(env.get("BUILDER_TMPDIR") or cache / "tmp")
         return cls(
             cache=cache,
             tmpdir=expand_home(tmp).absolute(),
@@ -109,10 +102,8 @@ def _integer(env: Mapping[str, str], name: str, default: int, least: int, most: 
         return default
     is_number = text.isascii() and text.isdigit() and len(text) <= 20
     if not is_number or not least <= int(text) <= most:
-        raise UsageError(
-            f"{name}={text[:40]!r} must be a whole number from {least} to {most}",
-            f"set {name} to a number, or unset it",
-        )
+        problem = f"{name}={text[:40]!r} must be a whole number from {least} to {most}"
+        raise UsageError(problem, f"set {name} to a number, or unset it")
     return int(text)
 
 
@@ -121,9 +112,7 @@ def _mirrors(text: str) -> tuple[tuple[str, str], ...]:
     for word in text.split():
         source, sep, target = word.partition("=")
         if not sep or not source or not target:
-            raise UsageError(
-                f"BUILDER_MIRRORS: {word!r} is not FROM=TO",
-                "write FROM=TO, both URL prefixes; TO may be a folder",
-            )
+            hint = "write FROM=TO, both URL prefixes; TO may be a folder"
+            raise UsageError(f"BUILDER_MIRRORS: {word!r} is not FROM=TO", hint)
         pairs.append((source, target))
     return tuple(pairs)

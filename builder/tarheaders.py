@@ -69,9 +69,7 @@ class TarHeader:
     uid: int
     gid: int
     size: int
-    """Bytes of content: 0 for anything but a file. (Some tars repeat a file's size in its hard
-    links.)
-    """
+    """Bytes of content; 0 for all but a file, although some tars repeat the size in hard links."""
     mtime: float
     """Seconds since 1970."""
     target: str
@@ -81,7 +79,7 @@ class TarHeader:
 
 
 def read_headers(source: TarSource) -> Iterator[TarHeader]:
-    """Return the members of a tar.
+    """Yield the members of a tar.
 
     The caller has to read or skip a member's content, and its padding up to :data:`BLOCK`, before
     the next member.
@@ -142,9 +140,7 @@ def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:
 
 
 def _pax_records(data: bytes) -> dict[bytes, bytes]:
-    """Return the known records of a pax header: ``LENGTH KEY=VALUE\\n``, LENGTH counts the whole
-    record.
-    """
+    """Return the known records of a pax header: ``LENGTH KEY=VALUE\\n``, LENGTH of all of it."""
     records: dict[bytes, bytes] = {}
     at = 0
     while not _PADDING.match(data, at):
@@ -210,9 +206,8 @@ def _check_numbers(path: str, uid: int, gid: int, size: int, mtime: float) -> No
 def _path(value: bytes, member: bytes) -> str:
     """Return a path or a link's target as text. ``member`` is the member's path, for messages."""
     if len(value) > MAX_PATH:
-        raise TarError(
-            f"{_shown(member)} has a path of {len(value)} bytes; at most {MAX_PATH} are allowed"
-        )
+        length = f"{len(value)} bytes; at most {MAX_PATH} are allowed"
+        raise TarError(f"{_shown(member)} has a path of {length}")
     if b"\0" in value:
         raise TarError(f"{_shown(member)} has a path with a NUL")
     return os.fsdecode(value)
@@ -236,9 +231,8 @@ def _decimal(value: bytes) -> int:
 def _number(field_: bytes) -> int:
     first = field_[0]
     if first in (0x80, 0xFF):  # GNU: base 256, and two's complement
-        return int.from_bytes(field_[1:], "big", signed=False) - (
-            1 << 8 * (len(field_) - 1) if first == 0xFF else 0
-        )
+        value = int.from_bytes(field_[1:], "big")
+        return value - (1 << 8 * (len(field_) - 1)) if first == 0xFF else value
     octal = _OCTAL.fullmatch(field_)
     if octal is None:
         raise TarError("not a tar: a header has text instead of a number")

@@ -36,9 +36,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def human_bytes(n: float) -> str:
-    """Return a number of bytes with a unit: ``1536`` as ``1.5 kB``. The units are powers of
-    1000.
-    """
+    """Return a number of bytes with a unit, a power of 1000: ``1536`` as ``1.5 kB``."""
     if abs(n) < 1000:
         return f"{n:.0f} B"
     for unit in ("kB", "MB"):
@@ -52,15 +50,12 @@ _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?) ?([kKMGT]?)(i?)B?")
 
 
 def parse_bytes(text: str) -> int | None:
-    """Return the bytes of ``50G``, ``50 GB`` (powers of 1000), ``50GiB`` (of 1024) or ``500``; None
-    for others.
-    """
+    """Return the bytes of ``50G``, ``50 GB`` (powers of 1000), ``50GiB`` (of 1024) or ``500``."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found[3] and not found[2]):
         return None
-    return int(
-        float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " ")
-    )
+    unit = (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " ")
+    return int(float(found[1]) * unit)
 
 
 def human_seconds(seconds: float) -> str:
@@ -75,8 +70,6 @@ def human_seconds(seconds: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Foreign text as one line: white space as single spaces, other control characters as
-    escapes.
-    """
+    """Return foreign text as one line, with control characters as escapes."""
     words = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)

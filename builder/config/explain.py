@@ -30,8 +30,8 @@ _FOREIGN_KEYS = {
     "tags": "registry: {tags: [latest]}",
     "run": "steps: [{run: COMMAND}], which runs in the image while it is built",
 }
-#: What YAML made of a value, for people.
-_KINDS = {
+#: The types of YAML's values, for people.
+_TYPE_NAMES = {
     type(None): "empty",
     str: "text",
     bool: "yes or no",
@@ -40,27 +40,27 @@ _KINDS = {
     list: "a list",
     dict: "a mapping",
 }
+_USE_KNOWN = "use one of the known keys, or remove the line"
+_Keys = tuple[Any, ...]
+_Model = type[Model]
 _NUMBERS = ("int_parsing", "int_type", "int_from_float", "float_parsing", "float_type")
 _PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*")
 
 
-def config_error(
-    error: ValidationError, yamls: Sequence[YamlFile], kind: type[Model]
-) -> ConfigError:
+def config_error(error: ValidationError, yamls: Sequence[YamlFile], model: _Model) -> ConfigError:
     """Turn pydantic's errors into one error that names file, line and key of each.
 
     Args:
-        error: what pydantic raised.
+        error: the error of pydantic.
         yamls: the files that were merged; the first ones win.
-        kind: the model that was validated.
+        model: the model that was validated.
     """
     lines, hints = [], []
     for item in error.errors():
-        keys = tuple(
-            key for key in item["loc"] if key != "[key]"
-        )  # pydantic's mark for keys of a mapping
+        # pydantic's mark for keys of a mapping
+        keys = tuple(key for key in item["loc"] if key != "[key]")
         dotted = ".".join(str(key) for key in keys)
-        problem, hint = _explain(item, keys, yamls, kind)
+        problem, hint = _explain(item, keys, yamls, model)
         lines.append(f"{_line_of(keys, yamls)}: {dotted}: {problem}")
         hints.append(hint)
     return ConfigError("\n".join(lines), "; ".join(dict.fromkeys(filter(None, hints))))
@@ -73,32 +73,35 @@ def first_problem(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     return first["loc"], f"{'.'.join(map(str, first['loc']))}: {problem}"
 
 
-def _explain(
-    item: Any, keys: tuple[Any, ...], yamls: Sequence[YamlFile], kind: type[Model]
-) -> tuple[str, str]:
+def _explain(item: Any, keys: _Keys, yamls: Sequence[YamlFile], model: _Model) -> tuple[str, str]:
     """Describe one of pydantic's errors; returns the problem and the hint."""
-    fault, value = item["type"], item.get("input")
-    is_key = bool(item["loc"]) and item["loc"][-1] == "[key]"
-    if fault == "missing":
-        return "this key is required", f"add the line {keys[-1]}: VALUE"
-    if fault == "extra_forbidden":
-        return _unknown_key(keys, kind)
-    if fault == "literal_error":
-        return _not_one_of(item, keys, is_key=is_key)
-    written, name = _written(keys, value, yamls), _name(keys)
-    kind_of = _KINDS.get(type(value), f"a {type(value).__name__}")
-    if fault == "string_type" and not is_key:
-        return f"must be text, and is {kind_of}", _as_text(keys, value, written)
-    if fault in ("tuple_type", "list_type"):
-        words = ", ".join(_scalar(word) for word in written.split())
-        return f"must be a list, and is {kind_of}", f"write {name}: [{words or 'VALUE'}]"
-    if fault in ("dict_type", "model_type", "model_attributes_type"):
-        known = ", ".join(_known_keys(keys, kind))
-        hint = f"write {name}: and KEY: VALUE lines below it" + (
-            f"; keys: {known}" if known else ""
-        )
-        return f"must be a mapping, and is {kind_of}", hint
-    problem = "Input should be a number" if fault in _NUMBERS else str(item["msg"])
+    value, is_key = item.get("input"), item["loc"][-1:] == ("[key]",)
+    written = _written(keys, value, yamls)
+    match item["type"]:
+        case "missing":
+            return "this key is required", f"add the line {keys[-1]}: VALUE"
+        case "extra_forbidden":
+            return _unknown_key(keys, model)
+        case "literal_error":
+            return _not_one_of(item, keys, is_key=is_key)
+        case "string_type" if not is_key:
+            return f"must be text, and is {_type_name(value)}", _as_text(keys, value, written)
+        case "tuple_type" | "list_type":
+            words = ", ".join(map(_scalar, written.split()))
+            hint = f"write {_name(keys)}: [{words or 'VALUE'}]"
+            return f"must be a list, and is {_type_name(value)}", hint
+        case "dict_type" | "model_type" | "model_attributes_type":
+            known = ", ".join(_known_keys(keys, model))
+            hint = f"write {_name(keys)}: and KEY: VALUE lines below it"
+            hint += f"; keys: {known}" if known else ""
+            return f"must be a mapping, and is {_type_name(value)}", hint
+        case other:
+            message = "Input should be a number" if other in _NUMBERS else str(item["msg"])
+            return _wrong_value(message, keys, value, written)
+
+
+def _wrong_value(problem: str, keys: _Keys, value: object, written: str) -> tuple[str, str]:
+    """Return pydantic's message in YAML's words, and a hint that names the key."""
     if problem.startswith("Input should be "):
         given = "" if isinstance(value, list | dict) else f", and is {written}"
         problem = problem.replace("Input should be", "must be") + given
@@ -107,27 +110,25 @@ def _explain(
     return problem.removeprefix("Value error, "), f"correct {where}"
 
 
-def _unknown_key(keys: tuple[Any, ...], kind: type[Model]) -> tuple[str, str]:
-    name, known = str(keys[-1]), _known_keys(keys[:-1], kind)
+def _type_name(value: object) -> str:
+    return _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
+
+
+def _unknown_key(keys: _Keys, model: _Model) -> tuple[str, str]:
+    name, known = str(keys[-1]), _known_keys(keys[:-1], model)
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"unknown key; did you mean {near[0]}?", f"write {near[0]}:"
     if len(keys) == 1 and name.lower() in _FOREIGN_KEYS:
         return "unknown key", f"write {_FOREIGN_KEYS[name.lower()]}"
-    return (
-        f"unknown key; known keys: {', '.join(known)}",
-        "use one of the known keys, or remove the line",
-    )
+    return f"unknown key; known keys: {', '.join(known)}", _USE_KNOWN
 
 
-def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str, str]:
-    """Return a value, or a key of a mapping, that is not in a list."""
+def _not_one_of(item: Any, keys: _Keys, *, is_key: bool) -> tuple[str, str]:
+    """Describe a value, or a key of a mapping, that is not in a list."""
     expected = str((item.get("ctx") or {}).get("expected", ""))
     if is_key:
-        return (
-            f"unknown key; known keys: {expected}",
-            "use one of the known keys, or remove the line",
-        )
+        return f"unknown key; known keys: {expected}", _USE_KNOWN
     allowed = re.findall(r"'([^']*)'", expected)
     value = str(item.get("input"))
     near = difflib.get_close_matches(value.lower(), allowed, n=1)
@@ -138,7 +139,7 @@ def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str,
 # what to write ----------------------------------------------------------------------------------------------
 
 
-def _written(keys: tuple[Any, ...], value: object, yamls: Sequence[YamlFile]) -> str:
+def _written(keys: _Keys, value: object, yamls: Sequence[YamlFile]) -> str:
     """Return a scalar as it is in the file: YAML reads ``yes`` as true, and 2.30 as 2.3."""
     for yaml in yamls:
         if keys in yaml.texts:
@@ -151,12 +152,12 @@ def _scalar(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def _name(keys: tuple[Any, ...]) -> str:
+def _name(keys: _Keys) -> str:
     """Return the last key that is not a position in a list."""
     return next((str(key) for key in reversed(keys) if isinstance(key, str)), "")
 
 
-def _as_text(keys: tuple[Any, ...], value: object, written: str) -> str:
+def _as_text(keys: _Keys, value: object, written: str) -> str:
     name = _name(keys)
     if value is None:
         return f"write a value after {name}:, or remove the line"
@@ -169,7 +170,7 @@ def _as_text(keys: tuple[Any, ...], value: object, written: str) -> str:
 # files and models -------------------------------------------------------------------------------------------
 
 
-def _line_of(keys: tuple[Any, ...], yamls: Sequence[YamlFile]) -> str:
+def _line_of(keys: _Keys, yamls: Sequence[YamlFile]) -> str:
     """Return ``file:line`` of a key: in the recipe, or in a recipe that it extends."""
     for length in range(len(keys), 0, -1):
         for yaml in yamls:
@@ -178,7 +179,7 @@ def _line_of(keys: tuple[Any, ...], yamls: Sequence[YamlFile]) -> str:
     return yamls[0].where()
 
 
-def _type_at(path: tuple[Any, ...], kind: Any) -> Any:
+def _type_at(path: _Keys, kind: Any) -> Any:
     """Return the type of the value at ``path`` of a model; None if there is none."""
     for key in path:
         fields = getattr(kind, "model_fields", None)
@@ -192,9 +193,9 @@ def _type_at(path: tuple[Any, ...], kind: Any) -> Any:
     return kind
 
 
-def _known_keys(path: tuple[Any, ...], kind: type[Model]) -> list[str]:
+def _known_keys(path: _Keys, model: _Model) -> list[str]:
     """Return the keys that the model at ``path`` accepts."""
-    fields = getattr(_type_at(path, kind), "model_fields", {})
+    fields = getattr(_type_at(path, model), "model_fields", {})
     return [key for key in fields if path or key not in _NOT_KEYS]
 
 

@@ -1,6 +1,4 @@
-"""Types of recipe values with validators: shell texts, times, binds, options, sizes, variable
-names.
-"""
+"""Types of recipe values with validators: shell texts, times, binds, options, sizes, variables."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from builder.text import CONTROL
 
 #: A variable in a shell text, or an escaped dollar sign.
 VARIABLE = re.compile(
-    r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))", re.ASCII
+    r"(?a)\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))"
 )
 _TARGET = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -27,9 +25,7 @@ _OPTION_PLACEHOLDERS = ("gpus", "total", "nodes")
 
 
 class Model(BaseModel):
-    """Base of all recipe models: unknown keys are errors, and values cannot change after
-    loading.
-    """
+    """Base of all recipe models: unknown keys are errors, and values cannot change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -50,14 +46,10 @@ def line(value: str) -> str:
     """
     found = CONTROL.search(value)
     if found is not None:
-        raise ValueError(
-            f"must be one line without control characters, and contains {_name_of(found[0])}"
-        )
+        names = {"\n": "a newline", "\t": "a tab"}
+        name = names.get(found[0], f"U+{ord(found[0]):04X}")
+        raise ValueError(f"must be one line without control characters, and contains {name}")
     return value
-
-
-def _name_of(character: str) -> str:
-    return {"\n": "a newline", "\t": "a tab"}.get(character, f"U+{ord(character):04X}")
 
 
 def _target(value: str) -> str:
@@ -86,8 +78,7 @@ def shell_text(value: str) -> str:
 
 
 def seconds(value: str) -> int:
-    """Return the seconds of a Slurm time: ``MINUTES``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``,
-    ``D-H:M:S``.
+    """Return the seconds of a Slurm time: ``MINUTES``, ``M:S``, ``H:M:S``, ``D-H[:M[:S]]``.
 
     Raises:
         ValueError: the text has another format, or the time is zero.
@@ -96,12 +87,9 @@ def seconds(value: str) -> int:
     if found is None:
         raise ValueError(f"{value!r} is not a time: write HH:MM:SS, or D-HH:MM as Slurm does")
     first, second, third = (int(found[part] or 0) for part in ("first", "second", "third"))
-    if found["days"] is not None:
-        total = int(found["days"]) * 86400 + first * 3600 + second * 60 + third
-    elif found["third"] is not None:
-        total = first * 3600 + second * 60 + third
-    else:
-        total = first * 60 + second
+    if found["days"] is None and found["third"] is None:
+        first, second, third = 0, first, second
+    total = int(found["days"] or 0) * 86400 + first * 3600 + second * 60 + third
     if total <= 0:
         raise ValueError(f"{value!r} is zero: write HH:MM:SS")
     return total
@@ -135,9 +123,8 @@ def _variable(value: str) -> str:
 
 def _virtual_package(value: str) -> str:
     if not value.startswith("__"):
-        raise ValueError(
-            f"{value!r} is not a virtual package: their names begin with two '_': __{value}"
-        )
+        rule = f"their names begin with two '_': __{value}"
+        raise ValueError(f"{value!r} is not a virtual package: {rule}")
     return line(value)
 
 
@@ -183,9 +170,8 @@ def _day(value: str) -> str:
 
 def _host_pattern(value: str) -> str:
     if value and not re.fullmatch(r"[\w.-]*\{host\}[\w.-]*", value):
-        raise ValueError(
-            f"{value!r}: write {{host}} once, with letters, digits, '.', '_' and '-' around it"
-        )
+        rule = "write {host} once, with letters, digits, '.', '_' and '-' around it"
+        raise ValueError(f"{value!r}: {rule}")
     return value
 
 
@@ -203,15 +189,18 @@ Time = Annotated[str, AfterValidator(_time)]
 Option = Annotated[str, AfterValidator(_option)]
 #: The name of an environment variable.
 Variable = Annotated[str, AfterValidator(_variable)]
-#: The name of a virtual package: ``__glibc``; and its version, or ``VERSION=BUILD``.
-VirtualPackage = Annotated[str, AfterValidator(_virtual_package)]
-VirtualVersion = Annotated[str, AfterValidator(_virtual_version)]
+_VirtualPackage = Annotated[str, AfterValidator(_virtual_package)]
+_VirtualVersion = Annotated[str, AfterValidator(_virtual_version)]
+#: Names of virtual packages (``__glibc``), each with its version, or ``VERSION=BUILD``.
+VirtualPackages = dict[_VirtualPackage, _VirtualVersion]
 #: A number with a unit, such as ``12g``, or empty.
 Size = Annotated[str, AfterValidator(_size)]
 #: The site's folder of images: a shell text that may contain ``{account}``.
 ImageFolder = Annotated[str, AfterValidator(_images)]
+#: An ISO 8601 date or time. YAML turns an unquoted date into an object, which becomes text again.
+Date = Annotated[str, BeforeValidator(_date)]
 #: A day, ``YYYY-MM-DD``, in quotes or without.
-Day = Annotated[str, BeforeValidator(_date), AfterValidator(_day)]
+Day = Annotated[Date, AfterValidator(_day)]
 #: A host name made of another one, ``{host}``; or empty.
 HostPattern = Annotated[str, AfterValidator(_host_pattern)]
 Variables = dict[Variable, ShellTextField]

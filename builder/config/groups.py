@@ -20,8 +20,8 @@ def recipe_groups(root: Path) -> set[str]:
     """
     names: set[str] = set()
     for path in recipe_files(root).values():
-        group = load_yaml(path).data.get("group")
-        found = [group] if isinstance(group, str) else group
+        found = load_yaml(path).data.get("group")
+        found = [found] if isinstance(found, str) else found
         if isinstance(found, list):  # anything else is an error when the recipe is loaded
             names.update(g for g in found if isinstance(g, str) and _GROUP.fullmatch(g))
     return names

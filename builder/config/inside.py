@@ -29,8 +29,8 @@ def check_inside(path: Path, folders: Sequence[Path], where: str, hint: str = ""
     Args:
         path: the file or folder.
         folders: the project folder first.
-        where: what names the path, for the message.
-        hint: what to do; empty: copy the file into the project.
+        where: the file and key that name the path, for the message.
+        hint: for the user; empty: copy the file into the project.
     """
     if not is_inside(path, *folders):
         raise ConfigError(
@@ -40,20 +40,18 @@ def check_inside(path: Path, folders: Sequence[Path], where: str, hint: str = ""
 
 
 def wider_project(root: Path, outside: Path, file: str) -> str:
-    """Return the hint to use the folder with a project and a path outside of it: a workspace of
-    packages.
+    """Return the hint to use a folder that contains the project and a path outside of it.
 
     Args:
         root: the project folder.
         outside: the path.
-        file: what names the path, as ``FILE:LINE`` or ``FILE``.
+        file: the file that names the path, as ``FILE:LINE`` or ``FILE``.
 
     Returns:
         The hint; empty if the path does not exist in the project's git repository.
     """
-    repository = next(
-        (folder for folder in root.absolute().parents if (folder / ".git").exists()), None
-    )
+    parents = root.absolute().parents
+    repository = next((folder for folder in parents if (folder / ".git").exists()), None)
     if repository is None or not outside.is_relative_to(repository) or not outside.exists():
         return ""
     folder = os.path.commonpath([root.absolute(), outside])
@@ -62,13 +60,12 @@ def wider_project(root: Path, outside: Path, file: str) -> str:
 
 
 def own_path(root: Path, name: str, hint: str = "") -> Path:
-    """Return a file or folder of a project that builder writes, or whose files it reads by their
-    names.
+    """Return a file or folder of a project that builder writes, or whose files it reads.
 
     Args:
         root: the project folder.
         name: ``dist``, ``recipes``, ``.gitlab-ci.yml``, ...
-        hint: what else the user can do.
+        hint: another remedy for the user.
 
     Raises:
         ConfigError: it is outside of the project, or has a symlink that leads out: as an entry, or

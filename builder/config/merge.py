@@ -16,9 +16,7 @@ from builder.errors import ConfigError
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two mappings; where both have a value that is not a mapping, the one of ``above``
-    wins.
-    """
+    """Merge two mappings; where both have a value that is no mapping, that of ``above`` wins."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -35,7 +33,7 @@ def load_chain(name: str, files: Mapping[str, Path], what: str) -> list[YamlFile
     Args:
         name: the file's name in ``files``.
         files: all files that can be extended.
-        what: what the messages call such a file: ``target`` or ``site``.
+        what: the word for such a file in messages: ``target`` or ``site``.
 
     Returns:
         The files: the named one first, then what it extends.
@@ -64,7 +62,7 @@ def near_hint(name: str, known: Sequence[str], cutoff: float = 0.5) -> str:
     """Return a hint that asks for the most similar names; empty if none is similar.
 
     Args:
-        name: what the user wrote.
+        name: the name that the user wrote.
         known: the names that exist.
         cutoff: the least similarity, from 0 (any name) to 1 (equal).
     """

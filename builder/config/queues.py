@@ -1,6 +1,6 @@
-"""Slurm at a site: what its partitions and QOS allow, and which of them a kind of job takes.
+"""Slurm at a site: the limits of its partitions and QOS, and the queue of each kind of job.
 
-``partitions`` and ``qos`` are facts: Slurm refuses what they do not allow, and builder says so
+``partitions`` and ``qos`` are facts: Slurm refuses what they do not allow, and builder reports it
 before. ``queues`` are choices: the options of each kind of job, unless the command line names
 others.
 """
@@ -144,7 +144,6 @@ class Slurm(Model):
             ):
                 unknown = [one for one in value.split(",") if value and known and one not in known]
                 if unknown:
-                    raise ValueError(
-                        f"queues.{name}.{key}: {unknown[0]!r} is not one of {', '.join(known)}"
-                    )
+                    problem = f"{unknown[0]!r} is not one of {', '.join(known)}"
+                    raise ValueError(f"queues.{name}.{key}: {problem}")
         return self

@@ -8,30 +8,15 @@ and what it extends, win.
 
 from __future__ import annotations
 
-from datetime import date
+import logging
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
-from builder.config.fields import (
-    Line,
-    Model,
-    TargetName,
-    Variable,
-    VirtualPackage,
-    VirtualVersion,
-    empty,
-)
+from builder.config.fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
 from builder.config.inside import check_inside, own_path
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
@@ -43,10 +28,8 @@ from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 from builder.version import __version__
 
-#: An ISO 8601 date or time. YAML turns an unquoted date into a date object, which is converted back to text.
-Date = Annotated[
-    str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)
-]
+log = logging.getLogger(__name__)
+
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
@@ -103,9 +86,8 @@ class Conda(Model):
     def _prefix_is_absolute(cls, value: str) -> str:
         prefix = value.rstrip("/")
         if not value.startswith("/") or ".." in value.split("/") or prefix in _SYSTEM_FOLDERS:
-            raise ValueError(
-                "must be an absolute path outside the system's folders, such as /opt/conda"
-            )
+            rule = "must be an absolute path outside the system's folders, such as /opt/conda"
+            raise ValueError(rule)
         return prefix
 
 
@@ -128,8 +110,10 @@ class Pip(Model):
 
 
 class Files(Model):
-    """Files to copy into the image. From a folder, tools' and builder's own output is left out,
-    what looks like a secret, and what ``.builderignore`` lists."""
+    """Files to copy into the image.
+
+    From a folder, the output of tools and of builder is omitted, what looks like a secret, and what
+    ``.builderignore`` lists."""
 
     source: Line
     """A file or folder, relative to the project folder."""
@@ -218,7 +202,7 @@ class Recipe(Model):
     """The processor and system of the target machine, with conda's name."""
     gpu: Gpu = empty()
     """The GPUs that the image is for."""
-    virtual_packages: dict[VirtualPackage, VirtualVersion] = Field(default_factory=dict)
+    virtual_packages: VirtualPackages = Field(default_factory=dict)
     """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``,
     ``__linux``.
     """
@@ -272,9 +256,7 @@ class Recipe(Model):
     @model_validator(mode="before")
     @classmethod
     def _prefix_of_base_python(cls, data: Any) -> Any:
-        """Bases that bring a Python often have it in ``/opt/conda``, which the environment would
-        hide.
-        """
+        """Avoid ``/opt/conda``, where many bases have the Python that the environment would hide."""
         if not isinstance(data, dict) or data.get("python", "conda") == "conda":
             return data
         conda = data.get("conda") or {}
@@ -283,22 +265,18 @@ class Recipe(Model):
     @model_validator(mode="after")
     def _format_fits_site(self) -> Recipe:
         if self.format == "sif" and self.site.runtime.kind == "edf":
-            raise ValueError(
-                "format: sif: jobs with edf run a squashfs, made of an OCI image; write 'oci'"
-            )
+            rule = "jobs with edf run a squashfs, made of an OCI image; write 'oci'"
+            raise ValueError(f"format: sif: {rule}")
         return self
 
     @field_validator("env")
     @classmethod
     def _env_is_complete(cls, env: dict[str, str]) -> dict[str, str]:
-        """Docker's ``ENV PATH=/app:$PATH`` has no counterpart: the image would have the text
-        ``$PATH``.
-        """
+        """Refuse ``PATH: /app:$PATH``: unlike with Docker, the image would have the text ``$PATH``."""
         for name, value in env.items():
             if f"${name}" in value or f"${{{name}}}" in value:
-                raise ValueError(
-                    f"{name}: ${name} is not replaced by its value here: write the whole value"
-                )
+                rule = "is not replaced by its value here: write the whole value"
+                raise ValueError(f"{name}: ${name} {rule}")
         return env
 
     @field_validator("environment")
@@ -315,13 +293,12 @@ class Recipe(Model):
 
     @property
     def step_count(self) -> int:
-        """How many steps run in the image while it is built."""
+        """The number of steps that run in the image while it is built."""
         return len(self.steps)
 
     @property
     def environment_path(self) -> Path:
-        """The environment file. It need not exist with ``lock``; without ``environment`` it never
-        does.
+        """The environment file. With ``lock`` it need not exist; without ``environment`` it cannot.
 
         :func:`builder.lock.environment.recipe_environment` reads it.
         """
@@ -334,17 +311,15 @@ class Recipe(Model):
 
     @property
     def uses_lock_unchanged(self) -> bool:
-        """Whether the target's lock file is one of conda-lock, used as it is: builder does not
-        write it.
-        """
+        """Whether the target's lock file is one of conda-lock, which builder does not write."""
         return self.lock is not None and self.lock.endswith(_CONDA_LOCK_SUFFIXES)
 
     @property
     def lock_path(self) -> Path:
         """The lock file that images are built from.
 
-        It is the recipe's ``lock`` if that is used unchanged, else ``<stem>.<target>.lock.yml``
-        beside the lock of another tool, or beside the environment file.
+        It is the recipe's ``lock`` if that is used unchanged, else ``<stem>.<target>.lock.yml`` in
+        the folder of the lock of another tool, or of the environment file.
         """
         path = self.root / (self.lock or self.environment)
         if self.uses_lock_unchanged:
@@ -373,7 +348,7 @@ def recipe_files(root: Path) -> dict[str, Path]:
 
 
 def load_recipe(name: str, root: Path) -> Recipe:
-    """Read, merges and validates the recipe of a target.
+    """Read, merge and validate the recipe of a target.
 
     Args:
         name: the target.
@@ -386,10 +361,8 @@ def load_recipe(name: str, root: Path) -> Recipe:
     files = recipe_files(root)
     if name not in files:
         known = f"known targets: {', '.join(files) or 'none: builder init writes one'}"
-        raise ConfigError(
-            f"no target named {name!r} in {root / 'recipes'}",
-            near_hint(Path(name).stem, list(files)) or known,
-        )
+        hint = near_hint(Path(name).stem, list(files)) or known
+        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
 
     own_path(root, "sites")  # no file of a folder of the project is a link out of it
     yamls = load_chain(name, yaml_files(root / "recipes"), "target")
@@ -397,7 +370,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
 
 
 def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> Recipe:
-    """Merge a recipe, those that it extends and its site file, and validates the result.
+    """Merge a recipe, those that it extends and its site file, and validate the result.
 
     Args:
         name: the target.
@@ -411,6 +384,7 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
     for yaml in yamls:
         _check_version(yaml)
     site, site_keys, named_in = site_of(yamls)
+    log.info("recipe %s (site: %s)", source, site or "none")
     data: dict[str, Any] = {}
     site_yamls: list[YamlFile] = []
     if site:
@@ -441,8 +415,6 @@ def _check_version(yaml: YamlFile) -> None:
     """Raise ConfigError for a file in a newer format, before any of its other keys is refused."""
     version = yaml.data.get("version", FORMAT_VERSION)
     if version is True or version != FORMAT_VERSION:
-        at = yaml.where("version")
-        raise ConfigError(
-            f"{at}: version: {str(version)[:40]}: this builder reads version {FORMAT_VERSION}",
-            f"upgrade builder (this is {__version__}), or write version: {FORMAT_VERSION}",
-        )
+        found = f"{yaml.where('version')}: version: {str(version)[:40]}"
+        hint = f"upgrade builder (this is {__version__}), or write version: {FORMAT_VERSION}"
+        raise ConfigError(f"{found}: this builder reads version {FORMAT_VERSION}", hint)

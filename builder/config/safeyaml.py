@@ -46,9 +46,8 @@ class _Loader(_BASE):  # type: ignore[misc]
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
         if isinstance(node.value, str) and len(node.value) > MAX_NUMBER:
-            raise _error(
-                f"a number has {len(node.value)} characters, at most {MAX_NUMBER} are allowed", node
-            )
+            count = f"{len(node.value)} characters, at most {MAX_NUMBER} are allowed"
+            raise _error(f"a number has {count}", node)
         kind = node.tag.rpartition(":")[2]
         return self.construct_yaml_int(node) if kind == "int" else self.construct_yaml_float(node)
 
@@ -58,9 +57,7 @@ for _tag in ("int", "float"):
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, but at most one byte more than :func:`load` accepts. Raises
-    OSError.
-    """
+    """Return a file's content, at most one byte more than :func:`load` accepts; raises OSError."""
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)
 
@@ -92,9 +89,8 @@ def _construct(raw: bytes | str, construct: Any) -> Any:
             loader.dispose()
     except yaml.MarkedYAMLError as e:
         mark, last = e.problem_mark, data.count(b"\n")
-        if (
-            mark is not None and mark.line > last
-        ):  # libyaml counts the end of a last line without \n
+        # libyaml counts the end of a last line without \n
+        if mark is not None and mark.line > last:
             e.problem_mark = yaml.Mark(mark.name, mark.index, last, 0, None, 0)
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e:
@@ -112,15 +108,11 @@ def _check(data: bytes) -> None:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Return whether a text has no anchor and is certainly not deep; all of it is a search for
-    fixed bytes.
-    """
-    if b"&" in data:
-        return False
+    """Return whether a text has no anchor and is not deep, by a search for fixed bytes."""
     opened = data.count(b"[") + data.count(b"{") - data.count(b"[]") - data.count(b"{}")
-    return opened <= _PLAIN_BRACKETS and b" " * _PLAIN_INDENT not in data.translate(
-        _INDENT_TO_BLANK
-    )
+    if b"&" in data or opened > _PLAIN_BRACKETS:
+        return False
+    return b" " * _PLAIN_INDENT not in data.translate(_INDENT_TO_BLANK)
 
 
 def _count(data: bytes) -> None:
@@ -149,7 +141,7 @@ def _count(data: bytes) -> None:
                 sizes[event.anchor] = NODE_SIZE + len(event.value)
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in starts):
-                raise _error(f"the alias *{event.anchor} is inside of what it stands for", event)
+                raise _error(f"the alias *{event.anchor} refers to itself", event)
             repeated = sizes.get(event.anchor or "", 0)
             size += repeated
             aliased += repeated
@@ -157,6 +149,6 @@ def _count(data: bytes) -> None:
                 raise _error(f"aliases (*NAME) repeat more than {MAX_ALIASED} characters", event)
 
 
-def _error(problem: str, place: Any = None) -> yaml.MarkedYAMLError:
-    """Return an error as PyYAML's own, at the place of an event or node."""
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=getattr(place, "start_mark", None))
+def _error(problem: str, at: Any = None) -> yaml.MarkedYAMLError:
+    """Return an error as PyYAML's own, with the line of an event or node."""
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=getattr(at, "start_mark", None))

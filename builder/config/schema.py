@@ -1,5 +1,4 @@
-"""The JSON schemas of recipes and site files, for editors (yaml-language-server) and other
-validators.
+"""The JSON schemas of recipes and site files, for editors (yaml-language-server) and validators.
 
 They are made from the pydantic models. The descriptions are the docstrings of the fields, which
 Python does not keep: they are read from the source. A validator sees one file, before it is merged
@@ -34,10 +33,10 @@ def recipe_schema() -> dict[str, Any]:
     keys = schema["properties"]
     for internal in ("source", "root"):
         del keys[internal]
-    version = (
+    text = (
         "The version of the recipe's format. A builder that is too old for it refuses the recipe."
     )
-    keys["version"] = {"title": "Version", "description": version, "const": FORMAT_VERSION}
+    keys["version"] = {"title": "Version", "description": text, "const": FORMAT_VERSION}
     description = keys["site"]["description"]
     keys["site"] = {
         "title": "Site",

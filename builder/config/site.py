@@ -1,5 +1,4 @@
-"""The ``site:`` part of a recipe: a model of the target's machine. Everything in which sites differ
-is data here.
+"""The ``site:`` part of a recipe: a model of the target's machine; all that differs is data.
 
 A *shell text* may contain variables of the job's shell, ``$NAME`` or ``${NAME}``. The target
 machine replaces them when the command runs; ``$$`` is a dollar sign. Options of Slurm may contain
@@ -131,7 +130,7 @@ class Runtime(Model):
 
     @property
     def is_engine(self) -> bool:
-        """Return whether the runtime keeps images in a storage of its own."""
+        """Whether the runtime has its own storage of images."""
         return self.kind in ("docker", "podman", "podman-hpc")
 
     @property
@@ -141,9 +140,7 @@ class Runtime(Model):
 
     @property
     def image_suffix(self) -> str:
-        """How the names of images end that are files: SIFs, and squashfs for ``edf``. Empty: OCI
-        images.
-        """
+        """The suffix of images that are files: SIFs, and squashfs for ``edf``; else empty."""
         if self.kind == "edf":
             return ".sqsh"
         return ".sif" if self.takes_sif else ""
@@ -155,9 +152,8 @@ class Runtime(Model):
                 f"clean_env is for singularity and apptainer only: {self.kind} passes no host variables"
             )
         if self.optional_binds and not self.takes_sif:
-            raise ValueError(
-                f"optional_binds are for singularity and apptainer only, not for {self.kind}"
-            )
+            only = "optional_binds are for singularity and apptainer only"
+            raise ValueError(f"{only}, not for {self.kind}")
         if self.annotations and self.kind != "edf":
             raise ValueError(f"annotations are for edf only, not for {self.kind}")
         useless = [key for key in _COMMAND_LINE if self.kind == "edf" and getattr(self, key)]
@@ -251,13 +247,10 @@ class Site(Model):
     def _edf_fits(self) -> Site:
         if self.runtime.kind == "edf" and self.slurm is None:
             raise ValueError("runtime edf needs 'slurm:': srun starts the container")
-        with_options = [
-            key for key in ("fabric", "mpi") if getattr(getattr(self, key), "options", ())
-        ]
-        if self.runtime.kind == "edf" and with_options:
-            raise ValueError(
-                f"{with_options[0]}.options: edf has no command line; use runtime.annotations"
-            )
+        for key, additions in (("fabric", self.fabric), ("mpi", self.mpi)):
+            if self.runtime.kind == "edf" and additions is not None and additions.options:
+                problem = "edf has no command line; use runtime.annotations"
+                raise ValueError(f"{key}.options: {problem}")
         return self
 
     @model_validator(mode="after")
@@ -268,9 +261,8 @@ class Site(Model):
                 f"launcher {self.launcher} needs 'slurm:'; without Slurm write 'launcher: torchrun'"
             )
         if self.launcher == "mpi" and self.mpi is None:
-            raise ValueError(
-                "launcher mpi needs 'mpi:' (modules, binds, variables of the host's MPI)"
-            )
+            keys = "(modules, binds, variables of the host's MPI)"
+            raise ValueError(f"launcher mpi needs 'mpi:' {keys}")
         return self
 
 

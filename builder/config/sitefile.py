@@ -38,7 +38,7 @@ class SiteFile(Model):
 
 
 def read_site(name: str, files: Mapping[str, Path]) -> SiteFile:
-    """Read, merges and validates a site file.
+    """Read, merge and validate a site file.
 
     Args:
         name: the site.

@@ -23,17 +23,7 @@ from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 
 #: Keys of a site file.
-SITE_KEYS = (
-    "base",
-    "platform",
-    "gpu",
-    "virtual_packages",
-    "format",
-    "sif",
-    "engine",
-    "cotainr",
-    "site",
-)
+SITE_KEYS = ("base", "platform", "gpu", "virtual_packages", "format", "sif", "engine", "site")
 #: Keys below ``site`` that a file does not inherit: who compared the file itself, and with what.
 OWN_KEYS = ("checked", "sources")
 Origin = Literal["package", "project"]
@@ -50,6 +40,8 @@ PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
 #: The hint for a name that :func:`is_site_name` refuses.
 NAME_HINT = "use lower-case letters, digits, - and .; start with a letter or a digit"
 _NAME = re.compile(r"_?[a-z0-9][a-z0-9.-]*")
+#: Merged keys, and the files that they are from.
+_Merged = tuple[dict[str, Any], list[YamlFile]]
 
 
 def site_files(root: Path | None) -> dict[str, Path]:
@@ -70,7 +62,7 @@ def all_site_files(root: Path | None) -> dict[str, Path]:
 
 
 def origin(path: Path) -> Origin:
-    """Return where a site file comes from."""
+    """Return the origin of a site file."""
     return "package" if path.parent == PACKAGE_FOLDER else "project"
 
 
@@ -85,9 +77,7 @@ def is_site_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def load_site(
-    name: str, root: Path | None, where: str = ""
-) -> tuple[dict[str, Any], list[YamlFile]]:
+def load_site(name: str, root: Path | None, where: str = "") -> _Merged:
     """Read a site file and everything that it extends.
 
     Args:
@@ -107,27 +97,22 @@ def load_site(
     return load_site_from(name, files)
 
 
-def load_site_from(name: str, files: Mapping[str, Path]) -> tuple[dict[str, Any], list[YamlFile]]:
-    """Return like :func:`load_site`, but from given files, and also for a file that only others
-    extend.
-    """
+def load_site_from(name: str, files: Mapping[str, Path]) -> _Merged:
+    """Read a site file as :func:`load_site`, from given files, also one that others extend."""
     yamls = load_chain(name, files, "site")
     for yaml in yamls:
         _check_keys(yaml)
     data: dict[str, Any] = {}
     for yaml in reversed(yamls):
         data = merge(data, {key: value for key, value in yaml.data.items() if key != "extends"})
-        if yaml is not yamls[0] and isinstance(
-            data.get("site"), dict
-        ):  # nobody compared this file yet
-            data["site"] = {
-                key: value for key, value in data["site"].items() if key not in OWN_KEYS
-            }
+        # nobody compared this file yet
+        if yaml is not yamls[0] and isinstance(data.get("site"), dict):
+            data["site"] = {k: v for k, v in data["site"].items() if k not in OWN_KEYS}
     return merge(data, {"site": {"name": name}}), yamls
 
 
 def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
-    """Return the error for a site that does not exist; ``where`` is the place that names it."""
+    """Return the error for a site that does not exist; ``where`` is the line that names it."""
     known = list(site_files(root))
     at = f"{where}: site: " if where else ""
     if name in RETIRED:
@@ -143,26 +128,21 @@ def _check_keys(yaml: YamlFile) -> None:
     """Raise ConfigError for a key that a site file cannot have."""
     for key in map(str, yaml.data):
         if key not in (*SITE_KEYS, "extends"):
-            below = "write it below site:" if key in Site.model_fields else ""
-            hint = (
-                below
-                or near_hint(key, SITE_KEYS, cutoff=0.75)
-                or f"its keys: extends, {', '.join(SITE_KEYS)}"
-            )
+            hint = near_hint(key, SITE_KEYS, 0.75) or f"its keys: extends, {', '.join(SITE_KEYS)}"
+            if key in Site.model_fields:
+                hint = "write it below site:"
             raise ConfigError(f"{yaml.where(key)}: {key}: not a key of a site file", hint)
     site = yaml.data.get("site") or {}
     if not isinstance(site, dict):
-        raise ConfigError(
-            f"{yaml.where('site')}: site: not a mapping", "write the site's keys below it"
-        )
+        at = yaml.where("site")
+        raise ConfigError(f"{at}: site: not a mapping", "write the site's keys below it")
     if "name" in site:
-        raise ConfigError(
-            f"{yaml.where('site', 'name')}: site.name", "remove it: a site has its file's name"
-        )
+        at = yaml.where("site", "name")
+        raise ConfigError(f"{at}: site.name", "remove it: a site has its file's name")
 
 
 def site_of(yamls: list[YamlFile]) -> tuple[str, dict[str, Any], YamlFile | None]:
-    """Return what a recipe and those that it extends say about their site.
+    """Return the name and the keys of a recipe's site, also from recipes that it extends.
 
     Args:
         yamls: the recipe's own file first.
@@ -183,10 +163,9 @@ def site_of(yamls: list[YamlFile]) -> tuple[str, dict[str, Any], YamlFile | None
         if isinstance(site, str):
             site = {"name": site}
         if not isinstance(site, dict) or not isinstance(site.get("name", ""), str):
-            raise ConfigError(
-                f"{yaml.where('site')}: site: neither a name nor a mapping of keys",
-                "write site: NAME, or site: {name: NAME, ...} to change some of its keys",
-            )
+            problem = f"{yaml.where('site')}: site: neither a name nor a mapping of keys"
+            hint = "write site: NAME, or site: {name: NAME, ...} to change some of its keys"
+            raise ConfigError(problem, hint)
         named = yaml if "name" in site else named
         keys = merge(keys, site)
     return keys.get("name", ""), keys, named

@@ -61,9 +61,8 @@ class SmokeTest(Model):
     def _are_modules(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not _MODULE.fullmatch(name):
-                raise ValueError(
-                    f"{name!r} is not the name of a module, as after 'import' in Python"
-                )
+                problem = "is not the name of a module, as after 'import' in Python"
+                raise ValueError(f"{name!r} {problem}")
         return value
 
     @field_validator("none")

@@ -21,9 +21,7 @@ _RECORDED = "commands and variables of steps are recorded with the image"
 
 
 def refuse_secrets(env: Mapping[str, str], why: str) -> None:
-    """Raise ValueError if a variable's name or value looks like a credential; ``why`` ends the
-    message.
-    """
+    """Raise ValueError, ending in ``why``, if a variable looks like a credential."""
     for name, value in env.items():
         if _SECRET.search(name) or _LOGIN.search(value):
             raise ValueError(f"{name} looks like a credential, and {why}")
@@ -55,7 +53,7 @@ class Step(Model):
         BeforeValidator(_as_list, json_schema_input_type=Command | list[Command]),
         Field(min_length=1),
     ]
-    """A shell command, or a list of them. Each runs in a shell of its own, as root, in ``/``."""
+    """A shell command, or a list of them. Each runs in a new shell, as root, in ``/``."""
     env: dict[Variable, Line] = Field(default_factory=dict)
     """Environment variables of the commands, in addition to the image's. They are not in the
     image.

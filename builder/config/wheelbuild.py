@@ -23,14 +23,12 @@ def _requirement(value: str) -> str:
     try:
         Requirement(value)
     except InvalidRequirement as e:
-        problem = str(e).splitlines()[0]
-        raise ValueError(
-            f"{value!r} is not a pip requirement: {problem} (write NAME or NAME==VERSION)"
-        ) from None
+        problem = f"is not a pip requirement: {str(e).splitlines()[0]}"
+        raise ValueError(f"{value!r} {problem} (write NAME or NAME==VERSION)") from None
     return value
 
 
-#: The name of a Python package, normalised as PEP 503 says.
+#: The name of a Python package, normalised by PEP 503.
 PackageName = Annotated[Line, AfterValidator(_package_name)]
 #: A requirement of pip: ``ninja``, ``cython<3``.
 Requirements = Annotated[Line, AfterValidator(_requirement)]

@@ -45,9 +45,8 @@ def place_of(path: Path, *keys: Key) -> str:
     Without a line where the key is in another file, or the file has changed since; the key alone
     for a recipe that is in no file (``Path()``).
     """
-    names = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(
-        "."
-    )
+    parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    names = "".join(parts).removeprefix(".")
     if path == Path():
         return names
     try:
@@ -78,10 +77,8 @@ def parse_yaml(path: Path, text: str) -> YamlFile:
     except yaml.YAMLError as e:
         raise not_yaml(path, e, text) from None
     if not isinstance(data, dict):
-        raise ConfigError(
-            f"{path}: contains a {type(data).__name__}, not a mapping of keys",
-            "write it as KEY: VALUE lines",
-        )
+        problem = f"{path}: contains a {type(data).__name__}, not a mapping of keys"
+        raise ConfigError(problem, "write it as KEY: VALUE lines")
     return YamlFile(path, data, lines, texts)
 
 
@@ -90,7 +87,7 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
 
     Args:
         path: the file.
-        what: what the message calls a missing file.
+        what: the word for a missing file in the message.
         hint: the hint for a missing file.
 
     Raises:
@@ -99,10 +96,8 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
     try:
         data = read_bytes(path)
         if len(data) > MAX_BYTES:
-            raise ConfigError(
-                f"{path}: the {what} has more than {MAX_BYTES} bytes",
-                "split it; comments count too",
-            )
+            problem = f"{path}: the {what} has more than {MAX_BYTES} bytes"
+            raise ConfigError(problem, "split it; comments count too")
         return data.decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such {what}", hint) from None
@@ -111,16 +106,12 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
 
 
 def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:
-    """Return the error for a file that is not valid YAML; it names the line where parsing
-    failed.
-    """
+    """Return the error for a file that is not valid YAML, with the line where parsing failed."""
     conflict = _CONFLICT.search(text)
     if conflict:
         line = text.count("\n", 0, conflict.start()) + 1
-        return ConfigError(
-            f"{path}:{line}: a conflict marker of git",
-            "resolve the conflict: edit the file, or git checkout",
-        )
+        hint = "resolve the conflict: edit the file, or git checkout"
+        return ConfigError(f"{path}:{line}: a conflict marker of git", hint)
     mark = getattr(error, "problem_mark", None)
     at = f"{path}:{mark.line + 1}" if mark else str(path)
     problem = str(getattr(error, "problem", None) or error)
@@ -150,17 +141,13 @@ def _collect(
             _collect(path, value, (*at, index), lines, texts)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                raise ConfigError(
-                    f"{path}:{line}: a key is a list or mapping", "write it as KEY: VALUE lines"
-                )
-            here = (*at, str(key.value))
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                problem = f"{path}:{line}: a key is a list or mapping"
+                raise ConfigError(problem, "write it as KEY: VALUE lines")
+            here = (*at, str(key.value))
             if here in lines:
-                raise ConfigError(
-                    f"{path}:{line}: key {key.value!r} appears twice (first on line {lines[here]})",
-                    "remove one of them",
-                )
+                twice = f"key {key.value!r} appears twice (first on line {lines[here]})"
+                raise ConfigError(f"{path}:{line}: {twice}", "remove one of them")
             lines[here] = line
             _collect(path, value, here, lines, texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from builder.net.http import tls_context, why_silent
+from builder.net.http import tls_context, why_unreachable
 
 #: Seconds within which a server has to answer.
 PROBE_TIMEOUT = 5.0
@@ -15,5 +15,5 @@ def probe(url: str, refused: int = 400) -> str:
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-        return why_silent(e)
+        return why_unreachable(e)
     return f"HTTP {answer.status_code}" if answer.status_code >= refused else ""

@@ -23,7 +23,7 @@ from builder.lock.request import SolveRequest
 from builder.lock.urls import public, unexpanded
 from builder.lock.wheels import best_wheel, tag_ranks
 from builder.net.findlinks import MAX_PAGE, as_path
-from builder.net.http import make_client, why_silent
+from builder.net.http import make_client, why_unreachable
 from builder.net.mirrors import public_url
 from builder.net.urlvariables import expanded
 from builder.redact import redact
@@ -106,7 +106,7 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
                     raise FetchError(f"{redact(page)} has more than {MAX_PAGE} bytes")
             base = str(answer.url)
     except (httpx.HTTPError, httpx.InvalidURL) as e:
-        problem = f"{redact(page)} does not answer ({why_silent(e)})"
+        problem = f"{redact(page)} does not answer ({why_unreachable(e)})"
         raise FetchError(problem, "check the network and the indexes") from None
     is_json = data.lstrip().startswith(b"{")
     for file in _of_json(bytes(data)) if is_json else _of_html(data.decode(errors="replace")):

@@ -1,1 +1,1 @@
-"""How this machine reaches other machines: HTTP, mirrors, and the settings of pip and apt."""
+"""Access to other machines: HTTP, mirrors, and the settings of pip and apt."""

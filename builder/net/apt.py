@@ -15,8 +15,7 @@ _OPTION_NAMES = {"arch": "Architectures", "lang": "Languages", "target": "Target
 def apt_sources(
     suite: str, folder: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")
 ) -> str:
-    """This machine's apt sources for a Debian suite with its updates and security fixes, in deb822
-    form.
+    """Return this machine's apt sources for a Debian suite, its updates and fixes, as deb822.
 
     On a Debian machine of another suite: the sources of that suite, with the suite's name replaced.
 
@@ -28,30 +27,20 @@ def apt_sources(
     Raises:
         ImageError: the sources name no mirror for the suite.
     """
-    stanzas = list(_stanzas(folder))
+    stanzas = list(host_sources(folder))
     found = _for_suite(stanzas, suite, suite)
     release = _os_release(os_release)
     if not found and release.get("ID") == "debian":
         found = _for_suite(stanzas, release.get("VERSION_CODENAME", ""), suite)
     if not found:
-        raise ImageError(
-            f"this machine's apt sources ({folder}) name no mirror for Debian {suite}",
-            f"add one to {folder / 'sources.list.d'}, or use a base image from docker:// or oci:",
-        )
+        problem = f"this machine's apt sources ({folder}) name no mirror for Debian {suite}"
+        hint = f"add one to {folder / 'sources.list.d'}, or use a base image from docker:// or oci:"
+        raise ImageError(problem, hint)
     return "\n".join(written(stanza) for stanza in found)
 
 
-def host_sources(folder: Path) -> list[dict[str, str]]:
-    """Return all enabled sources of binary packages in a folder such as ``/etc/apt``, as deb822
-    paragraphs.
-    """
-    return list(_stanzas(folder))
-
-
 def host_id(os_release: Path) -> tuple[str, str]:
-    """ID and code name of a distribution (os-release(5)): ``("debian", "bookworm")``; empty if
-    unknown.
-    """
+    """Return ID and code name of a distribution (os-release(5)), as ``("debian", "bookworm")``."""
     release = _os_release(os_release)
     return release.get("ID", ""), release.get("VERSION_CODENAME", "")
 
@@ -62,9 +51,7 @@ def written(stanza: Mapping[str, str]) -> str:
 
 
 def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dict[str, str]]:
-    """Return the sources of the suite ``own`` with component ``main``, rewritten for the suite
-    ``wanted``.
-    """
+    """Return the sources of suite ``own`` with component ``main``, rewritten for ``wanted``."""
     if not own:
         return []
     own_suites = (own, f"{own}-updates", f"{own}-security", f"{own}/updates")
@@ -81,8 +68,8 @@ def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dic
     return found
 
 
-def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield all enabled sources of binary packages, in both forms of sources.list(5)."""
+def host_sources(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield all enabled sources of binary packages of a folder such as ``/etc/apt``, as deb822."""
     for file in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
         try:
             text = file.read_text()
@@ -92,9 +79,7 @@ def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def parse_sources(name: str, text: str) -> Iterator[dict[str, str]]:
-    """Yield the enabled sources of binary packages in a file; its name tells the form, others have
-    none.
-    """
+    """Yield the enabled sources of binary packages in a file, whose name tells the form."""
     if name.endswith(".list"):
         yield from filter(None, map(_one_line, text.splitlines()))
     elif name.endswith(".sources"):
@@ -108,9 +93,7 @@ def _is_enabled(stanza: Mapping[str, str]) -> bool:
 
 
 def parse_stanza(block: str) -> dict[str, str]:
-    """Return one paragraph of deb822 text: field names in their usual spelling, values with their
-    continuation lines.
-    """
+    """Return one paragraph of deb822 text, with field names in their usual spelling."""
     stanza: dict[str, str] = {}
     key = ""
     for line in block.splitlines():
@@ -126,12 +109,9 @@ def parse_stanza(block: str) -> dict[str, str]:
 
 
 def _one_line(line: str) -> dict[str, str] | None:
-    """Return a line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza; None
-    for others.
-    """
-    match = re.match(
-        r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", line.partition("#")[0].strip()
-    )
+    """Return a line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza."""
+    text = line.partition("#")[0].strip()
+    match = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", text)
     if not match:
         return None
     stanza = {"Types": "deb", "URIs": match[2], "Suites": match[3], "Components": match[4]}

@@ -1,4 +1,4 @@
-"""The public archives of Debian and Ubuntu, and where else their files are: mirrors, snapshots.
+"""The public archives of Debian and Ubuntu, with their mirrors and snapshots.
 
 A lock names the public address of a package. A machine without that address has a mirror in apt's
 settings. Archives drop a package when a newer version arrives; the snapshot services of Debian and
@@ -40,7 +40,7 @@ _ARCHIVES = {
             "https://snapshot.debian.org/archive/debian/{time}",
         ),
         _DebianArchive(
-            tuple(f"{scheme}://{place}" for place in _SECURITY for scheme in ("http", "https")),
+            tuple(f"{scheme}://{address}" for address in _SECURITY for scheme in ("http", "https")),
             ("-security", "/updates"),
             "https://snapshot.debian.org/archive/debian-security/{time}",
         ),
@@ -66,7 +66,7 @@ _ARCHIVES = {
 def host_mirrors(
     folder: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")
 ) -> tuple[tuple[str, str], ...]:
-    """Public addresses and the addresses that this machine's apt sources name instead, as pairs.
+    """Return pairs of public addresses and of those that this machine's apt sources name instead.
 
     Empty if the sources name public addresses themselves. The second of a pair may contain
     credentials.
@@ -75,7 +75,7 @@ def host_mirrors(
     if not suite:
         return ()
     pairs = []
-    sources = host_sources(folder)
+    sources = list(host_sources(folder))
     for archive in _ARCHIVES.get(system, ()):
         wanted = {suite + suffix for suffix in archive.suites}
         found = [s for s in sources if wanted & set(s.get("Suites", "").split())]
@@ -92,9 +92,7 @@ def is_public(uri: str) -> bool:
 
 
 def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
-    """Return the address of an archive (or of a file in it) on this machine's mirror; without one,
-    the same.
-    """
+    """Return the address on this machine's mirror of an archive, or of a file in it."""
     for public, own in mirrors:
         rest = below(uri, public)
         if rest is not None:
@@ -103,9 +101,7 @@ def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
 
 
 def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
-    """Return the public address of a file on this machine's mirror, without credentials; else the
-    same.
-    """
+    """Return the public address of a file on this machine's mirror, without credentials."""
     bare = without_userinfo(url)
     for public, own in mirrors:
         rest = below(bare, without_userinfo(own))
@@ -115,9 +111,7 @@ def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
 
 
 def snapshot(url: str, time: int) -> str | None:
-    """Return the address of an archive's file as of a time (seconds since 1970); None for other
-    archives.
-    """
+    """Return the address of an archive's file at a time in seconds; None for other archives."""
     text = datetime.fromtimestamp(time, UTC).strftime("%Y%m%dT%H%M%SZ")
     for archive in _all():
         for address in archive.addresses:

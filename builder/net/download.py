@@ -20,15 +20,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import httpx
 
 from builder.net.pace import Pace
 from builder.store.files import CHUNK, space_errors
 
-#: In bytes: an attempt that gains less counts as one that gained nothing. A server that breaks off after each
-#: byte does not hold a command for ever.
+#: In bytes: an attempt that gains less counts as one that gained nothing, so a server that breaks off after
+#: each byte cannot block a command.
 MIN_GAIN = 64 << 10
 
 #: Returns the bytes of the remote file from an offset (in bytes) on. May end early or raise httpx.HTTPError.
@@ -73,12 +72,7 @@ class PartialFile:
     def __enter__(self) -> PartialFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def write(self, data: bytes) -> None:
@@ -104,9 +98,7 @@ class PartialFile:
 
     def _reset(self) -> None:
         self.size = 0
-        self._hashes = {
-            name: hashlib.new(name, usedforsecurity=name != "md5") for name in self._algorithms
-        }
+        self._hashes = {n: hashlib.new(n, usedforsecurity=n != "md5") for n in self._algorithms}
 
     def _update(self, data: bytes) -> None:
         self.size += len(data)
@@ -123,7 +115,7 @@ class HashedBytes:
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
-        """Count and hashes bytes."""
+        """Count and hash bytes."""
         self.size += len(data)
         self._hash.update(data)
 
@@ -140,7 +132,7 @@ def resume(
     size: int | None = None,
     position: Position = lambda size: None,
 ) -> None:
-    """Append to a partial file what it lacks.
+    """Append the missing bytes to a partial file.
 
     Args:
         part: the file.
@@ -171,8 +163,7 @@ def resume(
 
 
 def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
-    """Yield the bytes of a file from ``offset`` on, from the response (200 or 206) to a request for
-    that range.
+    """Yield a file's bytes from ``offset`` on, from the response to a request for that range.
 
     A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are
     skipped.
@@ -197,7 +188,5 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
 
 
 def range_header(offset: int) -> dict[str, str]:
-    """Return the request header that asks for a file from ``offset`` on; empty for the whole
-    file.
-    """
+    """Return the header that requests a file from ``offset`` on; empty for the whole file."""
     return {"Range": f"bytes={offset}-"} if offset else {}

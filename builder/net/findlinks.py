@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,10 +14,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 from packaging.utils import canonicalize_name
 
 from builder.net.pipconfig import pip_configuration
+from builder.redact import redact
 from builder.settings import expand_home
 
 if TYPE_CHECKING:
     import httpx
+
+log = logging.getLogger(__name__)
 
 #: Bytes of a page of links. The largest of PyPI have some MB.
 MAX_PAGE = 64 << 20
@@ -26,20 +30,20 @@ _LINK = re.compile(r"""<a\s[^<>]*?href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 class FindLinks:
     """Folders and files on this disk; HTML pages and simple indexes (PEP 503) on the web.
 
-    ``places`` come first, then those of pip's configuration. Each web page is requested once.
+    ``links`` come first, then those of pip's configuration. Each web page is requested once.
     """
 
-    def __init__(self, places: Sequence[str] = ()) -> None:
+    def __init__(self, links: Sequence[str] = ()) -> None:
         configured = pip_configuration()
         indexes = (configured.index_url, *configured.extra_index_urls)
-        self._places = (*places, *configured.find_links)
+        self._find_links = (*links, *configured.find_links)
         self._indexes = () if configured.no_index else tuple(i for i in indexes if i)
         self._pages: dict[str, list[str]] = {}
 
     def local(self, filename: str) -> Iterator[Path]:
-        """Files with this name on this disk. Their content is not checked."""
-        for place in (*self._places, *self._project_pages(filename)):
-            path = as_path(place)
+        """Yield files with this name on this disk. Their content is not checked."""
+        for link in (*self._find_links, *self._project_pages(filename)):
+            path = as_path(link)
             if path is None:
                 continue
             candidate = path if path.name == filename else path / filename
@@ -47,14 +51,12 @@ class FindLinks:
                 yield candidate
 
     def remote(self, filename: str, client: httpx.Client) -> Iterator[str]:
-        """URLs of files with this name that web pages link to. A page that fails counts as
-        empty.
-        """
-        for place in (*self._places, *self._project_pages(filename)):
-            if not place.startswith(("http://", "https://")):
+        """Yield URLs of files with this name on web pages. A page that fails counts as empty."""
+        for link in (*self._find_links, *self._project_pages(filename)):
+            if not link.startswith(("http://", "https://")):
                 continue
-            for url in (place, *self._links_on_web(place, client)):
-                if _filename(url) == filename:
+            for url in (link, *self._links_on_web(link, client)):
+                if _url_path(url).rsplit("/", 1)[-1] == filename:
                     yield url
 
     def _project_pages(self, filename: str) -> list[str]:
@@ -66,8 +68,9 @@ class FindLinks:
 
         if page not in self._pages:
             try:
-                self._pages[page] = _links(*_downloaded(page, client))
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+                self._pages[page] = list(_links(*_downloaded(page, client)))
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
+                log.info("no wheels from %s: %s", redact(page), redact(str(e)))
                 self._pages[page] = []
         return self._pages[page]
 
@@ -88,27 +91,23 @@ def _downloaded(page: str, client: httpx.Client) -> tuple[str, str]:
         return str(answer.url), data.decode(answer.encoding or "utf-8", errors="replace")
 
 
-def _links(base: str, text: str) -> list[str]:
-    found = []
+def _links(base: str, text: str) -> Iterator[str]:
     for href in _LINK.findall(text):
         with contextlib.suppress(ValueError):  # not a URL
-            found.append(urljoin(base, html.unescape(href)))
-    return found
+            yield urljoin(base, html.unescape(href))
 
 
-def _filename(url: str) -> str:
-    """Return the last part of a URL's path; empty if it is not a URL."""
+def _url_path(url: str) -> str:
+    """Return the path of a URL; empty if it is not a URL."""
     try:
-        return unquote(urlsplit(url).path).rsplit("/", 1)[-1]
+        return unquote(urlsplit(url).path)
     except ValueError:
         return ""
 
 
-def as_path(place: str) -> Path | None:
+def as_path(link: str) -> Path | None:
     """Return the absolute path of a ``file:`` URL or of a plain path; None for other URLs."""
-    if place.startswith("file:"):
-        try:
-            return Path(unquote(urlsplit(place).path))
-        except ValueError:
-            return None
-    return None if "://" in place else expand_home(place).absolute()
+    if link.startswith("file:"):
+        path = _url_path(link)
+        return Path(path) if path else None
+    return None if "://" in link else expand_home(link).absolute()

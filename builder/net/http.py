@@ -32,17 +32,16 @@ def tls_context() -> ssl.SSLContext:
     Raises:
         FetchError: one of them names a file without certificates.
     """
-    named = [
-        (name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
-    ]
+    variables = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+    named = [(name, os.environ.get(name)) for name in variables]
     for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
         if value:
             return _context_from(name, expand_home(value))
     return ssl.create_default_context()
 
 
-def why_silent(error: Exception) -> str:
-    """Return why a server does not answer, in a few words; credentials in addresses are removed."""
+def why_unreachable(error: Exception) -> str:
+    """Return the reason why a server does not respond, in a few words without credentials."""
     if isinstance(error, httpx.TimeoutException):
         return "no response in time"
     for cause in causes(error):
@@ -69,15 +68,12 @@ def _context_from(name: str, path: Path) -> ssl.SSLContext:
             return ssl.create_default_context(capath=str(path))
         return ssl.create_default_context(cafile=str(path))
     except OSError as e:  # includes ssl.SSLError
-        raise FetchError(
-            f"{name} names {path}, which holds no certificates: {e}", "correct or unset it"
-        ) from None
+        problem = f"{name} names {path}, which holds no certificates: {e}"
+        raise FetchError(problem, "correct or unset it") from None
 
 
 class _Credentials(httpx.Auth):
-    """Basic authentication with the user name and password of the URL, else of netrc (``NETRC`` or
-    ``~/.netrc``).
-    """
+    """Basic authentication by the URL's user name and password, else by those of netrc."""
 
     def __init__(self) -> None:
         self._netrc: netrc.netrc | None = None
@@ -99,8 +95,7 @@ class _Credentials(httpx.Auth):
 class _Client(httpx.Client):
     """Raises httpx.InvalidURL for every host name that cannot be one.
 
-    httpx and the resolver raise further exceptions of their own, also for an address to which a
-    server redirects.
+    httpx and the resolver raise other exceptions, also for an address to which a server redirects.
     """
 
     def build_request(self, *args: Any, **options: Any) -> httpx.Request:

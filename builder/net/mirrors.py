@@ -1,5 +1,4 @@
-"""Mirrors (``BUILDER_MIRRORS``, pairs ``FROM=TO``): other places for what recipes and locks name by
-public addresses.
+"""Mirrors (``BUILDER_MIRRORS``, pairs ``FROM=TO``) of what locks name by public addresses.
 
 FROM is a prefix that ends where a part of the address ends: ``https://host/a`` is a prefix of
 ``https://host/a/b``, but not of ``https://host/ab``. A lock always contains the public address, so
@@ -8,20 +7,22 @@ it is the same with and without mirrors.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from urllib.parse import unquote
 
 from builder.oci.reference import Reference
-from builder.redact import without_userinfo
+from builder.redact import redact, without_userinfo
 from builder.settings import Settings, expand_home
+
+log = logging.getLogger(__name__)
 
 _FOLDER = ("/", "./", "../", "~")
 
 
 def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
-    """Yield all mirrored addresses of a URL, in the order of the setting. In a folder: the path of
-    the file.
+    """Yield a URL's mirrored addresses, in the order of the setting; in a folder, the path.
 
     A URL with ``..`` would lead out of a folder, and has none.
     """
@@ -35,13 +36,13 @@ def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
 
 
 def mirrored_url(settings: Settings, url: str) -> str:
-    """Return the first mirrored address of a URL, as a URL (``file:`` for a folder); without a
-    mirror the URL itself.
-    """
+    """Return a URL's first mirrored address, ``file:`` for a folder; without a mirror the URL."""
     for source, target in settings.mirrors:
         rest = below(url, source)
         if rest is not None:
-            return _as_url(target) + rest
+            mirrored = _as_url(target) + rest
+            log.info("%s: using the mirror %s", redact(url), redact(mirrored))
+            return mirrored
     return url
 
 
@@ -58,14 +59,12 @@ def public_url(settings: Settings, url: str) -> str:
 
 
 def _as_url(target: str) -> str:
-    if "://" in target:
-        return target.rstrip("/")
-    return expand_home(target).absolute().as_uri().rstrip("/")
+    url = target if "://" in target else expand_home(target).absolute().as_uri()
+    return url.rstrip("/")
 
 
 def mirrored_base(settings: Settings, reference: str) -> str:
-    """Return the base image reference to open instead of ``reference``; without a mirror the
-    reference itself.
+    """Return the base image to open instead of ``reference``; without a mirror the same.
 
     The prefix ``docker://HOST/REPOSITORY`` (for Docker Hub ``docker://docker.io/library/...``)
     leads to another registry (``docker://HOST[:PORT]/...``) or to OCI layouts (``oci:DIR``, or a
@@ -92,16 +91,16 @@ def _mirrored_registry(settings: Settings, kind: str, reference: str) -> str:
     return reference
 
 
-def below(place: str, prefix: str, ends: str = "/") -> str | None:
+def below(address: str, prefix: str, ends: str = "/") -> str | None:
     """Return the rest of an address after a prefix; None if it does not begin with the prefix.
 
     Args:
-        place: the address.
+        address: the address.
         prefix: the prefix; a final slash makes no difference.
         ends: the characters with which a non-empty rest has to begin.
     """
     stem = prefix.rstrip("/")
-    if not stem or not place.startswith(stem):
+    if not stem or not address.startswith(stem):
         return None
-    rest = place[len(stem) :]
+    rest = address[len(stem) :]
     return rest if not rest or rest[0] in ends else None

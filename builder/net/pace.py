@@ -1,5 +1,4 @@
-"""The least rate of a transfer: a server that sends one byte a minute does not hold a command for
-ever.
+"""Enforces a minimum transfer rate, so that a stalled server cannot block a command.
 
 A time limit for each part of a response (httpx's ``read``) is not enough: every byte resets it.
 Here the bytes and the seconds that were spent waiting for them are counted in windows. A window

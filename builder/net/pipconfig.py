@@ -18,7 +18,7 @@ PYPI = "https://pypi.org/simple"
 
 @dataclass(frozen=True, slots=True)
 class PipConfiguration:
-    """Where packages come from, by pip's configuration files and the ``PIP_*`` variables."""
+    """The sources of packages, by pip's configuration files and the ``PIP_*`` variables."""
 
     index_url: str | None = None
     """The main index; None means pip's built-in one (PyPI)."""
@@ -32,8 +32,7 @@ class PipConfiguration:
 
 
 def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfiguration:
-    """Return the configuration of ``pip install`` for this user and this Python (pip's
-    documentation, "Configuration").
+    """Return the configuration of ``pip install`` for this user and this Python.
 
     From the weakest to the strongest: the files of the system, of the user, of the virtual
     environment, and ``PIP_CONFIG_FILE``; then the variables ``PIP_*``. Section ``[install]`` is
@@ -49,19 +48,13 @@ def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfigurat
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError) as e:
-            raise ConfigError(
-                f"{path}: not a pip configuration file: {str(e).splitlines()[0]}",
-                "correct the file, or remove it",
-            ) from None
+            problem = f"not a pip configuration file: {str(e).splitlines()[0]}"
+            raise ConfigError(f"{path}: {problem}", "correct the file, or remove it") from None
         for name, values in sections.items():
             if parser.has_section(name):
-                values |= {
-                    key.lower().replace("_", "-"): value for key, value in parser.items(name)
-                }
+                values |= {_option(key): value for key, value in parser.items(name)}
     merged = sections["global"] | sections["install"]
-    merged |= {
-        k[4:].lower().replace("_", "-"): v for k, v in env.items() if k.startswith("PIP_") and v
-    }
+    merged |= {_option(k[4:]): v for k, v in env.items() if k.startswith("PIP_") and v}
     return PipConfiguration(
         merged.get("index-url") or None,
         tuple(merged.get("extra-index-url", "").split()),
@@ -71,13 +64,15 @@ def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfigurat
     )
 
 
+def _option(key: str) -> str:
+    return key.lower().replace("_", "-")
+
+
 _SYSTEM = Path("/etc/pip.conf")
 
 
 def _files(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the configuration files that pip reads, the weakest first; missing files are
-    allowed.
-    """
+    """Yield the configuration files that pip reads, also missing ones, the weakest first."""
     own = env.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:  # pip's way to ignore all configuration files
         return

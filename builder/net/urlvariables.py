@@ -28,9 +28,7 @@ def is_own(name: str) -> bool:
 
 
 def variables_in(text: str) -> set[str]:
-    """Return the names of the variables in a text; not those in a password that merely contains a
-    ``$``.
-    """
+    """Return the names of the variables in a text, without a ``$`` in a literal password."""
     return {match[1] or match[2] for match in _VARIABLE.finditer(redact(text))}
 
 
@@ -44,18 +42,15 @@ def expanded(url: str, where: str) -> str:
     Raises:
         ConfigError: a variable is not set, or is builder's own.
     """
+    at = f"{where}: {redact(url)}"
 
     def value(name: str) -> str:
         if is_own(name):
-            raise ConfigError(
-                f"{where}: {redact(url)}: {name} is builder's own variable and is not put into a URL",
-                "use a variable with another name",
-            )
+            problem = f"{name} is builder's own variable and is not put into a URL"
+            raise ConfigError(f"{at}: {problem}", "use a variable with another name")
         if not os.environ.get(name):
-            raise ConfigError(
-                f"{where}: {redact(url)}: the environment variable {name} is not set",
-                f"export {name}=...",
-            )
+            problem = f"the environment variable {name} is not set"
+            raise ConfigError(f"{at}: {problem}", f"export {name}=...")
         return os.environ[name]
 
     return _replaced(url, {name: value(name) for name in sorted(variables_in(url))})
@@ -66,9 +61,7 @@ class UrlVariables:
     """The variables that URLs of a lock may contain."""
 
     sources: tuple[str, ...] = ()
-    """URLs of channels, indexes and find-links as the project's files and pip's configuration name
-    them.
-    """
+    """URLs of channels, indexes and find-links, as in the project's files and pip's configuration."""
 
     def expanded(self, url: str) -> str:
         """Return a URL of a lock with the values of its variables.
@@ -79,14 +72,11 @@ class UrlVariables:
         if "$" not in url:
             return url
         names = {name for source in self.sources for name in self._of(source, url)}
-        return _replaced(
-            url, {n: os.environ[n] for n in names if os.environ.get(n) and not is_own(n)}
-        )
+        values = {n: os.environ[n] for n in names if os.environ.get(n) and not is_own(n)}
+        return _replaced(url, values)
 
     def missing(self, url: str) -> Iterator[str]:
-        """Yield the variables of a URL that no source names for it; those that are only not set are
-        not among them.
-        """
+        """Yield the variables of a URL that no source names for it, whether set or not."""
         named = {name for source in self.sources for name in self._of(source, url)}
         yield from sorted(name for name in variables_in(url) if name not in named or is_own(name))
 
@@ -96,7 +86,7 @@ class UrlVariables:
         plain_source, plain_url = _plain(source), _plain(url)
         names = variables_in(source)
         matches = list(_VARIABLE.finditer(plain_source))
-        if not names or not matches or _place(plain_source) != _place(plain_url):
+        if not names or not matches or _server(plain_source) != _server(plain_url):
             return set()
         return names if plain_url.startswith(plain_source[: matches[-1].end()]) else set()
 
@@ -106,14 +96,12 @@ NO_VARIABLES = UrlVariables()
 
 
 def _plain(url: str) -> str:
-    """Return the URL without literal credentials and with all variables as ``${NAME}``: one
-    spelling for each.
-    """
+    """Return the URL without literal credentials and with all variables as ``${NAME}``."""
     return _VARIABLE.sub(lambda match: f"${{{match[1] or match[2]}}}", redact(url))
 
 
-def _place(url: str) -> tuple[str, str]:
-    """Scheme and host of a URL."""
+def _server(url: str) -> tuple[str, str]:
+    """Return scheme and host of a URL."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -122,9 +110,7 @@ def _place(url: str) -> tuple[str, str]:
 
 
 def _replaced(url: str, values: dict[str, str]) -> str:
-    """Return the URL with the values of variables; a literal password stays as it is, whatever
-    ``$`` it has.
-    """
+    """Return the URL with the values of variables; a literal password stays as it is."""
     literal = userinfo(url)
     if literal and redact("https://" + literal + "h") == "https://h":
         head, tail = url.split(literal, 1)

@@ -1,3 +1,1 @@
-"""Formats of the Open Container Initiative: references, digests, manifests, configs, layouts on
-disk.
-"""
+"""Formats of the Open Container Initiative: references, digests, manifests, configs, layouts."""

@@ -14,9 +14,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def host_architecture() -> str:
-    """Return the OCI's name of this machine's processor: ``amd64``; the kernel's name for rarer
-    ones.
-    """
+    """Return the OCI's name of this machine's processor; for rarer ones, the kernel's name."""
     machine = platform.machine()
     return _ARCHITECTURES.get(machine, machine)
 
@@ -49,7 +47,7 @@ class _HistoryShape(Shape):
 
 
 class RuntimeConfigShape(Shape):
-    """What a config needs for an image to run."""
+    """The keys of a config that an image needs to run."""
 
     architecture: Name | None = None
     os: Name | None = None

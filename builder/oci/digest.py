@@ -20,8 +20,6 @@ def hex_of(digest: str) -> str:
     """
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-        raise ImageError(
-            f"not a sha256 digest: {digest!r}",
-            "the image is damaged, or uses a hash that builder does not know",
-        )
+        hint = "the image is damaged, or uses a hash that builder does not know"
+        raise ImageError(f"not a sha256 digest: {digest!r}", hint)
     return value

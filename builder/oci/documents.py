@@ -27,7 +27,7 @@ from builder.text import human_bytes
 MAX_DOCUMENT = 8 << 20
 #: Objects and lists in each other. Documents of the OCI have 5 levels.
 MAX_JSON_DEPTH = 64
-#: In characters: what a message shows of a key that someone else wrote.
+#: Characters that a message shows of a key that someone else wrote.
 _SHOWN = 60
 #: Names that a hint lists.
 _LISTED = 50
@@ -35,8 +35,7 @@ _DAMAGED = "the image is damaged or hostile: download or write it again"
 
 
 def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
-    """Return a JSON value of any type. Equal bytes have one meaning only, which every reader agrees
-    on.
+    """Return a JSON value of any type, which all readers understand in the same way.
 
     Args:
         data: its bytes, in UTF-8.
@@ -58,9 +57,8 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
             parse_float=_finite_number,
         )
         if "\\u" in text:
-            json.dumps(
-                value, ensure_ascii=False
-            ).encode()  # half of a surrogate pair cannot be encoded
+            # half of a surrogate pair cannot be encoded
+            json.dumps(value, ensure_ascii=False).encode()
     except ValueError as e:
         raise ImageError(f"{what} is not JSON: {e}", _DAMAGED) from None
     except RecursionError:
@@ -77,9 +75,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(
-            f"the key {shown(next(k for k in keys if keys.count(k) > 1))} occurs twice"
-        )
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shown(twice)} occurs twice")
     return found
 
 
@@ -105,26 +102,19 @@ def _too_deep(what: str) -> ImageError:
 
 
 def _too_large(what: str, size: int, most: int) -> ImageError:
-    return ImageError(
-        f"{what} is too large: {human_bytes(size)}, at most {human_bytes(most)} are allowed",
-        _DAMAGED,
-    )
+    sizes = f"{human_bytes(size)}, at most {human_bytes(most)} are allowed"
+    return ImageError(f"{what} is too large: {sizes}", _DAMAGED)
 
 
 def shown(text: str) -> str:
-    """Return a text of a document as a message can show it: short, in quotes, without control
-    characters.
-    """
+    """Return a text as a message can show it: short, in quotes, without control characters."""
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 def some(names: Iterable[str]) -> str:
-    """Names of a document as a hint can list them: sorted, and not more than fit."""
+    """Return names of a document as a hint can list them: sorted, and not more than fit."""
     known = sorted(set(names))
-    texts = [
-        name if name.isprintable() and len(name) <= _SHOWN else shown(name)
-        for name in known[:_LISTED]
-    ]
+    texts = [n if n.isprintable() and len(n) <= _SHOWN else shown(n) for n in known[:_LISTED]]
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     return ", ".join(texts) + more or "none"
 
@@ -148,7 +138,7 @@ MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=25
 
 
 class Shape(BaseModel):
-    """What a JSON object must look like. Keys that are not listed may have any value."""
+    """The form of a JSON object. Keys that are not listed may have any value."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
@@ -183,12 +173,9 @@ def check_shape(shape: type[Shape], value: object, what: str) -> None:
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
-        wrong_type = first["type"] == "model_type"  # pydantic's message names the class
-        problem = (
-            "input should be an object"
-            if wrong_type
-            else first["msg"][:1].lower() + first["msg"][1:]
-        )
+        problem = first["msg"][:1].lower() + first["msg"][1:]
+        if first["type"] == "model_type":  # pydantic's message names the class
+            problem = "input should be an object"
         raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", _DAMAGED) from None
 
 
@@ -205,33 +192,17 @@ def check_digest(digest: str, what: str) -> None:
 
 
 def check_size(descriptor: Descriptor, what: str, most: int = MAX_DOCUMENT) -> None:
-    """Raise ImageError when a descriptor is of more bytes than a document may have: before it is
-    fetched.
-    """
+    """Raise ImageError, before it is fetched, for a document with more bytes than allowed."""
     if descriptor.size > most:
         raise _too_large(what, descriptor.size, most)
 
 
 #: Keys with a meaning in manifests, indexes and descriptors, by their spelling in small letters.
-_KEYS = {
-    key.casefold(): key
-    for key in (
-        "annotations",
-        "artifactType",
-        "config",
-        "data",
-        "digest",
-        "fsLayers",
-        "layers",
-        "manifests",
-        "mediaType",
-        "platform",
-        "schemaVersion",
-        "size",
-        "subject",
-        "urls",
-    )
-}
+_KEY_NAMES = (
+    "annotations artifactType config data digest fsLayers layers manifests mediaType platform "
+    "schemaVersion size subject urls"
+)
+_KEYS = {key.casefold(): key for key in _KEY_NAMES.split()}
 
 
 def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:

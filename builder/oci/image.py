@@ -24,11 +24,7 @@ def plain_image(layers: Sequence[Layer], config: Mapping[str, Any]) -> Image:
 
 
 def image_of(
-    layers: Sequence[Layer],
-    env: Mapping[str, str],
-    *,
-    architecture: str = "amd64",
-    target: str = "",
+    layers: Sequence[Layer], env: Mapping[str, str], architecture: str = "amd64", target: str = ""
 ) -> Image:
     """Return an image of some layers that runs as root in ``/``.
 
@@ -43,8 +39,6 @@ def image_of(
         "Labels": {"org.builder.target": target} if target else {},
         "WorkingDir": "/",
     }
-    diff_ids = [layer.diff_id for layer in layers]
-    rootfs = {"type": "layers", "diff_ids": diff_ids}
-    return plain_image(
-        layers, {"architecture": architecture, "os": "linux", "config": runtime, "rootfs": rootfs}
-    )
+    rootfs = {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]}
+    config = {"architecture": architecture, "os": "linux", "config": runtime, "rootfs": rootfs}
+    return plain_image(layers, config)

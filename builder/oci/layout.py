@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -35,14 +36,17 @@ from builder.store.leftovers import remove_left_behind
 from builder.store.locks import writer_lock
 from builder.store.temporary import temporary_beside
 
+log = logging.getLogger(__name__)
+
 OCI_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 #: Layers that are hashed at the same time.
 _THREADS = 8
 _DAMAGED = "the layout is damaged: write it again"
+_EMPTY_INDEX: Mapping[str, Any] = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
 
 
 def blob_path(folder: Path, digest: str) -> Path:
-    """Return where a layout holds, or would hold, a blob.
+    """Return the path of a blob in a layout, whether it exists or not.
 
     Raises:
         ImageError: it is not a sha256 digest.
@@ -56,8 +60,7 @@ def blob_path(folder: Path, digest: str) -> Path:
 def write_layout(
     image: Image, folder: Path, tag: str | None, store: Store, *, durable: bool = True
 ) -> None:
-    """Add an image to an OCI layout, which is created when it does not exist; other images in it
-    stay.
+    """Add an image to an OCI layout, which is created if necessary; its other images stay.
 
     Blobs are hard links to the store's files where the file system allows it, else copies; their
     content is compared with their digests. ``index.json`` is replaced last, when the blobs are on
@@ -82,18 +85,18 @@ def write_layout(
     require_layers(image, f"write {folder}")
     with space_errors(folder, OUTPUT_HINT):
         if folder.exists() and not folder.is_dir():
-            raise ImageError(
-                f"{folder} is not a folder", "choose another folder for the OCI layout"
-            )
+            hint = "choose another folder for the OCI layout"
+            raise ImageError(f"{folder} is not a folder", hint)
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             index_file = folder / "index.json"
-            index = read_index(folder) if index_file.exists() else _empty_index()
+            index = read_index(folder) if index_file.exists() else _EMPTY_INDEX
             missing = [layer for layer in image.layers if not _holds(folder, layer, store)]
+            reused = len(image.layers) - len(missing)
+            log.info("%s: %d layers added, %d reused", folder, len(missing), reused)
             in_parallel(lambda layer: _place(layer, folder, store), missing, _THREADS)
-            changed = _write_if_changed(
-                blob_path(folder, image.config_descriptor.digest), image.config
-            )
+            config_file = blob_path(folder, image.config_descriptor.digest)
+            changed = _write_if_changed(config_file, image.config)
             changed |= _write_if_changed(blob_path(folder, image.digest), image.manifest)
             if not (folder / "oci-layout").exists():
                 write_atomic(folder / "oci-layout", OCI_LAYOUT, durable=durable)
@@ -101,32 +104,28 @@ def write_layout(
             if durable and (missing or changed or new != index):
                 _sync_blobs(image, folder)
             changed = _write_if_changed(index_file, canonical_json(new), durable=durable)
-            if (
-                durable and not changed
-            ):  # the writer before may have been killed before it synced the index
+            # the writer before may have been killed before it synced the index
+            if durable and not changed:
                 sync_files([index_file])
 
 
 def _sync_blobs(image: Image, folder: Path) -> None:
     """Wait until the blobs of an image are on the disk."""
-    descriptors = [
-        image.config_descriptor,
-        image.manifest_descriptor,
-        *(x.descriptor for x in image.layers),
-    ]
+    descriptors = [image.config_descriptor, image.manifest_descriptor]
+    descriptors += [layer.descriptor for layer in image.layers]
     sync_files({blob_path(folder, descriptor.digest) for descriptor in descriptors})
     for parent in (folder / "blobs", folder, folder.absolute().parent):  # they may be new
         sync_folder(parent)
 
 
 def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None) -> dict[str, Any]:
-    """Return an index with one more image: another image with the tag loses it, and a digest is
-    listed once per tag.
+    """Return an index with one more image; a digest is listed once per tag.
 
     Args:
         index: the index.
         descriptor: the image's manifest.
-        tag: None: without a tag; an image that is listed with one already is not listed again.
+        tag: is removed from another image. None: without a tag; an image that is listed with one
+            already is not listed again.
     """
 
     def is_replaced(entry: Mapping[str, Any]) -> bool:
@@ -146,13 +145,9 @@ def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None
 
 
 def move_layout_tag(
-    folder: Path,
-    tag: str,
-    descriptor: Descriptor,
-    may_move: Callable[[str | None], bool],
+    folder: Path, tag: str, descriptor: Descriptor, may_move: Callable[[str | None], bool]
 ) -> tuple[str | None, str | None]:
-    """Point a tag at an image that the layout holds; nobody else changes the layout in the
-    meantime.
+    """Point a tag at an image that the layout holds, under the layout's lock.
 
     Args:
         folder: the layout.
@@ -247,10 +242,6 @@ def _has_blob(folder: Path, descriptor: Descriptor) -> bool:
     return is_digest(descriptor.digest) and blob_path(folder, descriptor.digest).exists()
 
 
-def _empty_index() -> dict[str, Any]:
-    return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
-
-
 def _write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
     """Write a file unless it has this content; returns whether that was necessary."""
     with suppress(FileNotFoundError, ImageError):  # something else, which is replaced
@@ -264,7 +255,7 @@ def _place(layer: Layer, folder: Path, store: Store) -> None:
     """Put a layer's file into the layout.
 
     Its content is compared with its digest: the fingerprint of a cached file does not show a
-        flipped bit.
+    flipped bit.
     """
     assert layer.path is not None
     digest, size = layer.descriptor.digest, layer.descriptor.size
@@ -273,10 +264,8 @@ def _place(layer: Layer, folder: Path, store: Store) -> None:
     try:
         store.link_or_copy(layer.path, temporary, digest)
         if temporary.stat().st_size != size:
-            raise ImageError(
-                f"{layer.path} is not the layer {digest}",
-                "a file of the cache was changed: build again",
-            )
+            problem = f"{layer.path} is not the layer {digest}"
+            raise ImageError(problem, "a file of the cache was changed: build again")
         is_copy = not temporary.samefile(layer.path)
         temporary.replace(target)
     finally:
@@ -326,8 +315,7 @@ def tag_annotations(folder: Path, tag: str) -> dict[str, str]:
 def read_layout(
     folder: Path, tag_or_digest: str | None = None, architecture: str | None = None
 ) -> Image:
-    """Return an image of a layout; config and manifest are verified by their digests, layers by
-    their size.
+    """Return an image of a layout, its config and manifest verified by digest, its layers by size.
 
     Args:
         folder: the layout.
@@ -338,12 +326,14 @@ def read_layout(
     Raises:
         ImageError: there is no such image, or the layout is damaged; the message names the file.
     """
-    wanted = _image_manifest(folder, tag_or_digest, architecture)
+    name = str(folder)
+    chosen = choose(read_index(folder)["manifests"], tag_or_digest, name)
+    wanted = through_indexes(chosen, lambda index: read_blob(folder, index), architecture, name)
     manifest = read_blob(folder, wanted)
-    data = parse_manifest(manifest, wanted, str(folder))
+    data = parse_manifest(manifest, wanted, name)
     config_descriptor = Descriptor.from_json(data["config"])
     config = read_blob(folder, config_descriptor)
-    layers = image_layers(data, parse_config(config, str(folder)), str(folder))
+    layers = image_layers(data, parse_config(config, name), name)
     found = tuple(replace(layer, path=_layer_file(folder, layer)) for layer in layers)
     descriptor = Descriptor(wanted.media_type, wanted.digest, len(manifest))
     return Image(found, config, config_descriptor, manifest, descriptor)
@@ -371,9 +361,8 @@ def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) ->
     if sha256(data) != descriptor.digest:
         raise ImageError(f"{path} is corrupt: its content does not match its digest", _DAMAGED)
     if len(data) != descriptor.size:
-        raise ImageError(
-            f"{path}: {len(data)} bytes, its descriptor lists {descriptor.size}", _DAMAGED
-        )
+        sizes = f"{len(data)} bytes, its descriptor lists {descriptor.size}"
+        raise ImageError(f"{path}: {sizes}", _DAMAGED)
     return data
 
 
@@ -391,9 +380,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         marker = parse_json(read_file(marker_file, str(marker_file)), str(marker_file))
         index = parse_index(read_file(index_file, str(index_file)), str(index_file))
     except FileNotFoundError as e:
-        raise ImageError(
-            f"{folder} is not an OCI layout: {Path(e.filename).name} is missing", hint
-        ) from None
+        problem = f"is not an OCI layout: {Path(e.filename).name} is missing"
+        raise ImageError(f"{folder} {problem}", hint) from None
     except OSError as e:
         raise ImageError(f"{e.filename}: {e.strerror}", "let this user read the layout") from None
     version = marker.get("imageLayoutVersion")
@@ -403,32 +391,18 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def _image_manifest(
-    folder: Path, tag_or_digest: str | None, architecture: str | None
-) -> Descriptor:
-    """Return the manifest of an image, found through indexes for several architectures."""
-    wanted = choose(read_index(folder)["manifests"], tag_or_digest, str(folder))
-    return through_indexes(
-        wanted, lambda index: read_blob(folder, index), architecture, str(folder)
-    )
-
-
 def _layer_file(folder: Path, layer: Layer) -> Path:
-    path = blob_path(folder, layer.descriptor.digest)
+    digest, size = layer.descriptor.digest, layer.descriptor.size
+    path = blob_path(folder, digest)
     try:
         info = path.lstat()
     except FileNotFoundError:
-        raise ImageError(
-            f"{folder}: layer {layer.descriptor.digest} is missing", _DAMAGED
-        ) from None
+        raise ImageError(f"{folder}: layer {digest} is missing", _DAMAGED) from None
     except OSError as e:
         raise ImageError(f"{path}: {e.strerror}", "let this user read the layout") from None
     check_ordinary(info, str(path))
-    size = info.st_size
-    if size != layer.descriptor.size:
-        raise ImageError(
-            f"{path}: {size} bytes, the manifest lists {layer.descriptor.size}", _DAMAGED
-        )
+    if info.st_size != size:
+        raise ImageError(f"{path}: {info.st_size} bytes, the manifest lists {size}", _DAMAGED)
     return path
 
 

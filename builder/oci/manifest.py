@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from builder.errors import ImageError
@@ -38,17 +38,17 @@ MANIFESTS = (OCI_MANIFEST, DOCKER_MANIFEST)
 #: Indexes may contain indexes; more levels than this are a loop.
 MAX_INDEX_DEPTH = 4
 _DAMAGED = "the image is damaged: download or write it again"
+#: A parsed document, or an object in one.
+_Object = Mapping[str, Any]
 
 
-def tag_of(entry: Mapping[str, Any]) -> str | None:
+def tag_of(entry: _Object) -> str | None:
     """Return the tag of an entry of ``index.json``; None when it has none."""
     tag: str | None = (entry.get("annotations") or {}).get(REF_NAME)
     return tag
 
 
-def choose(
-    entries: Sequence[Mapping[str, Any]], tag_or_digest: str | None, where: str
-) -> Descriptor:
+def choose(entries: Sequence[_Object], tag_or_digest: str | None, where: str) -> Descriptor:
     """Return the entry of an ``index.json`` with a tag or digest; with None, the only image.
 
     Args:
@@ -61,9 +61,8 @@ def choose(
     """
     tags = some(tag for entry in entries if (tag := tag_of(entry)))
     if tag_or_digest is None:
-        images = [
-            entry for entry in entries if not entry.get("artifactType")
-        ]  # attached artifacts are not images
+        # attached artifacts are not images
+        images = [entry for entry in entries if not entry.get("artifactType")]
         if len({entry["digest"] for entry in images}) != 1:
             count = f"{len(images)} images" if images else "no image"
             raise ImageError(f"{where} holds {count}", f"name one by its tag: {tags}")
@@ -74,9 +73,8 @@ def choose(
     raise ImageError(f"{where} holds no image {tag_or_digest!r}", f"its tags: {tags}")
 
 
-def choose_platform(index: Mapping[str, Any], architecture: str | None, where: str) -> Descriptor:
-    """Return the manifest of an image index for linux and an architecture (image-spec,
-    image-index.md).
+def choose_platform(index: _Object, architecture: str | None, where: str) -> Descriptor:
+    """Return the manifest for linux and an architecture of an image index (image-index.md).
 
     Args:
         index: the image index.
@@ -87,12 +85,7 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
         ImageError: there is no such manifest, or it is not an index.
     """
     _check_index(index, where)
-    found: list[tuple[str, str, Mapping[str, Any]]] = []
-    for entry in index["manifests"]:
-        platform = entry.get("platform") or {}
-        known = platform.get("architecture") not in (None, "unknown")
-        if known and (platform.get("os") or "linux") == "linux":
-            found.append((platform["architecture"], platform.get("variant") or "", entry))
+    found = list(_linux_manifests(index))
     architectures = sorted({name for name, _, _ in found})
     available = some(architectures) if architectures else "none for linux"
     if architecture is None and len(architectures) > 1:
@@ -103,6 +96,15 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
         raise ImageError(f"{where} holds no image for {wanted}", f"it has: {available}")
     best = min(matching, key=lambda item: (not _is_plain(item[0], item[1]), item[1]))
     return Descriptor.from_json(best[2])
+
+
+def _linux_manifests(index: _Object) -> Iterator[tuple[str, str, _Object]]:
+    """Yield the architecture and variant of each manifest for linux, and its entry."""
+    for entry in index["manifests"]:
+        platform = entry.get("platform") or {}
+        known = platform.get("architecture") not in (None, "unknown")
+        if known and (platform.get("os") or "linux") == "linux":
+            yield platform["architecture"], platform.get("variant") or "", entry
 
 
 def through_indexes(
@@ -122,17 +124,14 @@ def through_indexes(
     for _ in range(MAX_INDEX_DEPTH):
         if found.media_type not in INDEXES:
             return found
-        index = parse_index(
-            read(found), f"the image index {found.digest} of {where}", found.media_type
-        )
+        name = f"the image index {found.digest} of {where}"
+        index = parse_index(read(found), name, found.media_type)
         found = choose_platform(index, architecture, where)
     raise ImageError(f"{where}: image indexes refer to each other", _DAMAGED)
 
 
 def _is_plain(architecture: str, variant: str) -> bool:
-    """Return whether a variant runs on every processor of its architecture: none, amd64 v1, arm64
-    v8.
-    """
+    """Return whether a variant is its architecture's lowest: none, v1 of amd64, v8 of arm64."""
     return variant in ("", "v8" if architecture == "arm64" else "v1")
 
 
@@ -185,8 +184,7 @@ class _DockerListingShape(Shape):
 
 
 def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str, Any]:
-    """Return an image manifest with its config and layers, all of them descriptors with sha256
-    digests.
+    """Return an image manifest; its config and layers are descriptors with sha256 digests.
 
     Args:
         data: its bytes.
@@ -200,10 +198,8 @@ def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str,
     what = f"the manifest {descriptor.digest} of {where}"
     value = parse_json(data, what)
     if value.get("schemaVersion") == 1:
-        raise ImageError(
-            f"{where} is a Docker schema 1 image",
-            "pull and push it once with a current Docker, or use another base",
-        )
+        hint = "pull and push it once with a current Docker, or use another base"
+        raise ImageError(f"{where} is a Docker schema 1 image", hint)
     _check_media_type(value, descriptor.media_type, what)
     if not value.get("config") or not isinstance(value.get("layers"), list):
         raise ImageError(f"{what} has no config or layers", "it is not an image, or it is damaged")
@@ -214,13 +210,12 @@ def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str,
 
 
 def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
-    """Return an image index, or the ``index.json`` of a layout. Each of its ``manifests`` is a
-    descriptor.
+    """Return an image index, or a layout's ``index.json``; its ``manifests`` are descriptors.
 
     Args:
         data: its bytes.
         what: its name, for messages.
-        media_type: what its descriptor states, or the response that it came with.
+        media_type: of its descriptor, or of the response that it came with.
 
     Raises:
         ImageError: it is not an index.
@@ -231,7 +226,7 @@ def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
     return value
 
 
-def _check_index(value: Mapping[str, Any], what: str) -> None:
+def _check_index(value: _Object, what: str) -> None:
     if not isinstance(value.get("manifests"), list):
         raise ImageError(f"{what} has no list of manifests", _DAMAGED)
     check_shape(_IndexShape, value, what)
@@ -241,8 +236,7 @@ def _check_index(value: Mapping[str, Any], what: str) -> None:
 
 
 def stated_media_type(data: bytes, content_type: str, what: str) -> str:
-    """Return the media type of a manifest or index: its own, else the ``Content-Type`` of the
-    response.
+    """Return the media type of a manifest or index: its own, else the response's.
 
     Args:
         data: its bytes; of anything else, such as a page for people, the Content-Type counts.
@@ -259,27 +253,25 @@ def stated_media_type(data: bytes, content_type: str, what: str) -> str:
         if content_type in (*MANIFESTS, *INDEXES):
             raise
         return content_type
-    _check_media_type(value, content_type, what)
-    own = value.get("mediaType")
-    return own if isinstance(own, str) and own else content_type
+    return _check_media_type(value, content_type, what)
 
 
-def _check_media_type(value: Mapping[str, Any], stated: str, what: str) -> None:
-    """Refuse a document that is a manifest for one reader and an index for another."""
+def _check_media_type(value: _Object, stated: str, what: str) -> str:
+    """Return a document's media type; refuse a manifest that other readers take for an index."""
     refuse_look_alikes(value, what)
     own = value.get("mediaType") or ""
     if not isinstance(own, str):
         raise ImageError(f"{what}: mediaType is not a text", _DAMAGED)
-    known = (*MANIFESTS, *INDEXES)
-    if own and stated in known and own != stated:
-        raise ImageError(
-            f"{what} has the media type {shown(own)}, and is served as {stated}", _DAMAGED
-        )
-    is_index = value.get("manifests") is not None or (own or stated) in INDEXES
-    keys_of_manifests = any(value.get(key) is not None for key in ("config", "layers", "fsLayers"))
-    is_manifest = keys_of_manifests or (own or stated) in MANIFESTS
+    if stated in (*MANIFESTS, *INDEXES) and own not in ("", stated):
+        types = f"has the media type {shown(own)}, and is served as {stated}"
+        raise ImageError(f"{what} {types}", _DAMAGED)
+    media_type = own or stated
+    keys = {key for key, item in value.items() if item is not None}
+    is_index = "manifests" in keys or media_type in INDEXES
+    is_manifest = bool(keys & {"config", "layers", "fsLayers"}) or media_type in MANIFESTS
     if is_index and is_manifest:
         raise ImageError(f"{what} can be read as a manifest and as an index", _DAMAGED)
+    return media_type
 
 
 def parse_docker_listing(data: bytes, where: str) -> list[dict[str, Any]]:
@@ -319,9 +311,7 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def image_layers(
-    manifest: Mapping[str, Any], config: Mapping[str, Any], where: str
-) -> tuple[Layer, ...]:
+def image_layers(manifest: _Object, config: _Object, where: str) -> tuple[Layer, ...]:
     """Return the layers of a manifest, without paths; titles come from the config's history.
 
     Args:
@@ -334,9 +324,8 @@ def image_layers(
     diff_ids = config["rootfs"]["diff_ids"]
     descriptors = [Descriptor.from_json(d) for d in manifest["layers"]]
     if len(diff_ids) != len(descriptors):
-        raise ImageError(
-            f"{where}: {len(descriptors)} layers but {len(diff_ids)} diff_ids", _DAMAGED
-        )
+        counts = f"{len(descriptors)} layers but {len(diff_ids)} diff_ids"
+        raise ImageError(f"{where}: {counts}", _DAMAGED)
     history = config.get("history") or []
     titles = [h.get("created_by") or "" for h in history if not h.get("empty_layer")]
     if len(titles) != len(descriptors):
@@ -346,13 +335,10 @@ def image_layers(
 
 
 def require_layers(image: Image, purpose: str) -> None:
-    """Raise ImageError when a base layer was not downloaded; ``purpose`` follows "cannot" in the
-    message.
-    """
+    """Raise ImageError, "cannot ``purpose``", when a base layer was not downloaded."""
     for layer in image.layers:
         if layer.path is None:
-            raise ImageError(
-                f"cannot {purpose}: the base layer {layer.descriptor.digest} is still in "
-                f"{layer.origin or 'its registry'}",
-                "build with the base's layers (download_base)",
-            )
+            where = layer.origin or "its registry"
+            problem = f"the base layer {layer.descriptor.digest} is still in {where}"
+            hint = "build with the base's layers (download_base)"
+            raise ImageError(f"cannot {purpose}: {problem}", hint)

@@ -37,17 +37,13 @@ def is_digest(text: str) -> bool:
 
 
 def local_name(target: str) -> str:
-    """Return the name that builder itself gives a target's image in the storage of docker or
-    podman.
-    """
+    """Return builder's name of a target's image in the storage of docker or podman."""
     return f"builder/{target}:latest"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The name of an image: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is
-    ``docker.io``.
-    """
+    """The name of an image: ``host[:port]/repository[:tag][@digest]``; Docker Hub is ``docker.io``."""
 
     host: str
     repository: str
@@ -61,7 +57,7 @@ class Reference:
 
     @property
     def ref(self) -> str:
-        """What to ask the registry for: the digest, else the tag, else ``latest``."""
+        """The name to request from the registry: the digest, else the tag, else ``latest``."""
         return self.digest or self.tag or "latest"
 
     def __str__(self) -> str:
@@ -71,8 +67,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is
-        allowed.
+        """Read a reference as ``docker pull`` does; it may begin with ``docker://`` or ``oras://``.
 
         Without a host it is Docker Hub's; a repository of one word there is in ``library/``.
 
@@ -81,10 +76,8 @@ class Reference:
         """
         rest = text.strip().removeprefix("docker://").removeprefix("oras://")
         if "://" in rest:
-            raise RegistryError(
-                f"{_shown(text)!r} is a URL, not an image reference",
-                "leave out the scheme: HOST[:PORT]/REPOSITORY[:TAG]",
-            )
+            problem = f"{_shown(text)!r} is a URL, not an image reference"
+            raise RegistryError(problem, "leave out the scheme: HOST[:PORT]/REPOSITORY[:TAG]")
         rest, at, digest = rest.partition("@")
         if at and not is_digest(digest):
             raise RegistryError(
@@ -116,9 +109,7 @@ def _split_tag(rest: str, text: str) -> tuple[str, str | None]:
 
 
 def _split_host(rest: str) -> tuple[str, str]:
-    """Host and path. By Docker's rule the first part is a host when no repository can have that
-    name.
-    """
+    """Return host and path; the first part is a host if no repository can have that name."""
     first, slash, path = rest.partition("/")
     is_host = any(c in first for c in ".:[") or first == "localhost" or first != first.lower()
     return (first, path) if slash and is_host else (DOCKER_IO, rest)
@@ -135,10 +126,8 @@ def check_repository(path: str, text: str | None = None) -> None:
     if not path:
         raise RegistryError(f"{shown!r} names no repository", _FORM)
     if len(path) > MAX_REPOSITORY:
-        raise RegistryError(
-            f"{shown!r}: the repository name is longer than {MAX_REPOSITORY} characters",
-            "choose a shorter one",
-        )
+        problem = f"the repository name is longer than {MAX_REPOSITORY} characters"
+        raise RegistryError(f"{shown!r}: {problem}", "choose a shorter one")
     for component in path.split("/"):
         if _COMPONENT.fullmatch(component):
             continue

@@ -1,8 +1,7 @@
-"""The cache on disk, the folder ``BUILDER_CACHE``. Removing any part of it costs time, never a
-result.
+"""The cache on disk (``BUILDER_CACHE``). Removing any part of it costs time, never a result.
 
 ==================  =====================================================================================
-module              what it holds
+module              content
 ==================  =====================================================================================
 ``folders``         the list of all folders of the cache, each with its purpose and its prune rule
 ``blobs``           :class:`Store`: packages, layers and images by digest, and locks between builds

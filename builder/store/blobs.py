@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NoReturn
 
 from builder.errors import BuilderError, ImageError
@@ -31,18 +31,18 @@ from builder.store.files import (
     space_errors,
     write_atomic,
 )
-from builder.store.fingerprints import compare, mark_verified, verified
+from builder.store.fingerprints import compare, verified
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
 from builder.store.locks import file_lock
 from builder.store.temporary import temporary_name
 from builder.store.walk import Stuck
 
+log = logging.getLogger(__name__)
+
 
 class BlobWriter:
-    """A blob that is being written. Leaving the context without :meth:`commit` discards the
-    bytes.
-    """
+    """A blob that is being written. Leaving the context without :meth:`commit` discards it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class BlobWriter:
         return self
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append bytes and returns their number.
+        """Append bytes and return their number.
 
         Raises:
             SpaceError: the disk is full.
@@ -82,12 +82,7 @@ class BlobWriter:
             self._store.adopt(self._path, digest)
         return digest, self.size
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # Closing a file on a full disk fails a second time; the first error is the one to report.
         with contextlib.suppress(OSError):
             self._file.close()
@@ -104,9 +99,7 @@ class Store:
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
         self._hashed: dict[_Identity, str] = {}
-        """The digests of files that this object has written or hashed: a command hashes no file
-        twice.
-        """
+        """Digests of files that this object has written or hashed: none is hashed twice."""
 
     # blobs
 
@@ -118,22 +111,19 @@ class Store:
         """
         algorithm, _, value = digest.partition(":")
         if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-            raise BuilderError(
-                f"not a sha256 digest: {digest!r}",
-                "a digest is 'sha256:' and 64 lower-case hex digits",
-            )
+            hint = "a digest is 'sha256:' and 64 lower-case hex digits"
+            raise BuilderError(f"not a sha256 digest: {digest!r}", hint)
         return self.blobs / value
 
     def get(self, digest: str, size: int | None = None) -> Path | None:
-        """Return the path of a blob whose content matches its digest, or None. A corrupt blob is
-        removed.
+        """Return the path of a blob that matches its digest, or None; a corrupt one is removed.
 
         Args:
             digest: the blob's digest.
             size: the expected size in bytes; None accepts any.
         """
         path = self.path(digest)
-        found = compare(path, digest, _seen_beside(path))
+        found = compare(path, digest, seen_of(path))
         if found is None:
             return None
         if not found.matches:
@@ -167,8 +157,8 @@ class Store:
         """Move a finished file of the same file system into the store; returns its new path.
 
         The caller has hashed the file: ``digest`` is not checked. A blob that another build has
-            stored
-        meanwhile stays: on NFS, replacing it would fail the processes of other hosts that read it.
+        stored meanwhile stays: on NFS, replacing it would fail the processes of other hosts that
+        read it.
         """
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,16 +170,14 @@ class Store:
             looks = fingerprint(temporary)
             self.remember(temporary, digest)
             temporary.replace(path)
-        write_atomic(_seen_beside(path), looks.encode())
+        write_atomic(seen_of(path), looks.encode())
         return path
 
     def drop(self, digest: str) -> None:
         """Remove a blob, if it exists."""
         path = self.path(digest)
         path.unlink(missing_ok=True)
-        _seen_beside(path).unlink(missing_ok=True)
-
-    # records
+        seen_of(path).unlink(missing_ok=True)
 
     # files that are published
 
@@ -210,8 +198,7 @@ class Store:
         return found == digest
 
     def was_hashed(self, path: Path, digest: str) -> bool:
-        """Return whether this object has written or hashed a file, and it had this digest and was
-        not changed since.
+        """Return whether this object hashed a file with this digest, and it has not changed since.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -219,15 +206,12 @@ class Store:
         return self._hashed.get(_identity(path)) == digest
 
     def remember(self, path: Path, digest: str) -> None:
-        """Record for :meth:`was_hashed` that a file was just written or hashed and has this
-        digest.
-        """
+        """Record for :meth:`was_hashed` that a file was just hashed and has this digest."""
         with contextlib.suppress(FileNotFoundError):
             self._hashed[_identity(path)] = digest
 
     def place(self, source: Path, target: Path, digest: str) -> None:
-        """Place a file that is published at ``target`` in one step: a hard link where possible,
-        else a copy.
+        """Place a published file at ``target`` in one step: a hard link if possible, else a copy.
 
         The content is compared with the digest, and is on the disk at the end.
 
@@ -246,8 +230,7 @@ class Store:
                     self.mark_verified(target, digest, temporary)
 
     def link_or_copy(self, source: Path, target: Path, digest: str) -> None:
-        """Create ``target`` as a link to a file or as a copy, and compares the content with the
-        digest.
+        """Create ``target`` as a link or copy, and compare the content with the digest.
 
         Raises:
             ImageError: see :meth:`place`.
@@ -257,9 +240,7 @@ class Store:
                 target.hardlink_to(source)
             except FileNotFoundError:
                 raise
-            except (
-                OSError
-            ):  # another file system, one without hard links, or a file of another user
+            except OSError:  # another file system, no hard links, or a file of another user
                 matches = copy_hashed(source, target) == digest
             else:
                 matches = self.rehash(source, digest)
@@ -272,9 +253,7 @@ class Store:
         self.remember(target, digest)
 
     def refuse(self, path: Path, digest: str) -> NoReturn:
-        """Raise the error about a file that does not match its digest; one of the cache is removed
-        first.
-        """
+        """Raise the error about a corrupt file; one of the cache is removed first."""
         hint = "write it again"
         with contextlib.suppress(OSError):
             if self.path(digest).exists() and self.path(digest).samefile(path):
@@ -282,6 +261,7 @@ class Store:
             if path.is_relative_to(self.root):
                 path.unlink(missing_ok=True)
                 hint = "the file was removed from the cache: run the command again"
+                log.info("removed %s from the cache: it is corrupt", path.name)
         raise ImageError(f"{path} is corrupt: its content does not match its digest {digest}", hint)
 
     # files outside the store
@@ -297,8 +277,7 @@ class Store:
         return verified(path, digest, self._seen_at(path, digest))
 
     def mark_verified(self, path: Path, digest: str, file: Path | None = None) -> None:
-        """Record for :meth:`verify` that a file outside the store was just hashed and has this
-        digest.
+        """Record for :meth:`verify` that a file outside the store has this digest.
 
         Args:
             path: the file.
@@ -307,23 +286,20 @@ class Store:
                 may replace it there at once. None: it is at ``path``.
         """
         self.remember(file or path, digest)
-        mark_verified(file or path, self._seen_at(path, digest))
+        write_atomic(self._seen_at(path, digest), fingerprint(file or path).encode())
 
     def _seen_at(self, path: Path, digest: str) -> Path:
-        place = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-        return self.seen_file(f"{digest}-{place}")
+        key = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+        return self.seen_file(f"{digest}-{key}")
 
     def seen_file(self, name: str) -> Path:
-        """Return the path of the fingerprint file for a file outside the store; ``name`` begins
-        with its digest.
-        """
+        """Return the fingerprint file of a file outside the store; ``name`` is DIGEST-KEY."""
         return self.folders.seen / name.replace(":", "-")
 
     # temporary files and locks
 
     def temporary(self) -> Path:
-        """Return a new unique path for a file that this process writes, in the file system of the
-        store.
+        """Return a new unique path in the store's file system, for a file of this process.
 
         :meth:`sweep` of a later build removes the file if this process is killed.
         """
@@ -339,16 +315,14 @@ class Store:
         Returns:
             The bytes freed.
         """
-        return sum(
-            remove_left_behind(folder, stuck) for folder in {self.tmp, *SHARED_FOLDERS, *folders}
-        )
+        swept = {self.tmp, *SHARED_FOLDERS, *folders}
+        return sum(remove_left_behind(folder, stuck) for folder in swept)
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Hold a lock of this cache, so that two builds do not do the same work at the same time.
 
-        Where the file system has no locks, they may: the ``with`` block is right without the lock,
-            too.
+        Where the file system has no locks, they may: the ``with`` block is right without the lock.
         """
         with space_errors(self.root):
             folder = self.folders.locks
@@ -374,9 +348,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _fingerprint_if_whole(blob: Path, digest: str) -> str:
-    """Return the fingerprint of a blob whose content matches its digest, which is read; else an
-    empty text.
-    """
+    """Hash a blob; return its fingerprint if it matches its digest, else an empty text."""
     try:
         looks = fingerprint(blob)
         return looks if sha256_file(blob) == digest else ""
@@ -384,5 +356,6 @@ def _fingerprint_if_whole(blob: Path, digest: str) -> str:
         return ""
 
 
-def _seen_beside(blob: Path) -> Path:
+def seen_of(blob: Path) -> Path:
+    """Return the fingerprint file of a blob."""
     return blob.with_name(blob.name + ".seen")

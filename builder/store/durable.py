@@ -36,9 +36,8 @@ def start_writing(fd: int) -> None:
     """
     call = _sync_file_range()
     if call is not None:
-        call(
-            fd, 0, 0, _SYNC_FILE_RANGE_WRITE
-        )  # not every file system has it: an error means nothing
+        # not every file system has it: an error means nothing
+        call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 
 
 @cache
@@ -87,17 +86,16 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 @contextmanager
 def durable_file(path: Path) -> Iterator[Path]:
-    """Yield a new path to write a file to. After the ``with`` block it replaces ``path``, and is on
-    the disk.
+    """Yield a new path to write a file to, which replaces ``path`` after the ``with`` block.
 
-    After an error ``path`` is as before. Files that killed processes left beside it are removed.
+    Then it is on the disk. After an error ``path`` is as before. Files that killed processes left
+    in its folder are removed.
 
     Raises:
         BuilderError: ``path`` is a device or a pipe.
     """
-    if (
-        path.exists() and not path.is_file() and not path.is_dir()
-    ):  # renaming would replace /dev/null
+    # renaming would replace /dev/null
+    if path.exists() and not path.is_file() and not path.is_dir():
         raise BuilderError(f"{path} is a device or a pipe", "name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(path.parent)
@@ -108,6 +106,5 @@ def durable_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         sync_folder(path.parent)
     finally:
-        temporary.unlink(
-            missing_ok=True
-        )  # rename(2) leaves both names if they are links to one file
+        # rename(2) leaves both names if they are links to one file
+        temporary.unlink(missing_ok=True)

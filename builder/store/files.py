@@ -20,9 +20,8 @@ from builder.text import human_bytes
 CHUNK = 1 << 20
 #: The hint for what a user keeps: layouts, archives, SIFs.
 OUTPUT_HINT = "free some space there, or choose another folder: --output FILE or --to oci:DIR"
-_FREE_SPACE = (
-    "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk"
-)
+_SPACE = "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk"
+_CHOOSE = "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)"
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
@@ -33,9 +32,7 @@ def sha256_file(path: Path) -> str:
 
 
 def copy_hashed(source: Path, target: Path) -> str:
-    """Copy a file and its permissions; returns the ``sha256:...`` digest of the bytes that were
-    copied.
-    """
+    """Copy a file and its permissions; returns the ``sha256:...`` digest of the copied bytes."""
     digest = hashlib.sha256()
     with source.open("rb") as f, target.open("wb") as out:
         while chunk := f.read(CHUNK):
@@ -46,17 +43,14 @@ def copy_hashed(source: Path, target: Path) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """Size, inode and modification time of a file as text; it differs after every change of the
-    file.
-    """
+    """Return size, inode and modification time of a file as text; it differs after each change."""
     info = path.stat()
     return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
 @contextmanager
 def space_errors(where: Path, hint: str = "") -> Iterator[None]:
-    """Report a full disk, and a folder that cannot be written to, with its name. Other errors pass
-    through.
+    """Report a full disk, or a folder that cannot be written to, by its name; other errors pass.
 
     Args:
         where: the folder that the ``with`` block writes to.
@@ -70,20 +64,14 @@ def space_errors(where: Path, hint: str = "") -> Iterator[None]:
         yield
     except OSError as e:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise SpaceError(f"no space left on the disk of {where}", hint or _FREE_SPACE) from e
+            raise SpaceError(f"no space left on the disk of {where}", hint or _SPACE) from e
         if e.errno in _NOT_WRITABLE and _concerns(e, where):
-            raise BuilderError(
-                f"cannot write to {where}: {e.strerror}",
-                hint
-                or "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)",
-            ) from e
+            raise BuilderError(f"cannot write to {where}: {e.strerror}", hint or _CHOOSE) from e
         raise
 
 
 def _concerns(error: OSError, where: Path) -> bool:
-    """Return whether an error is about this folder, a folder above it, or a file in it, as far as
-    is known.
-    """
+    """Return whether an error may be about this folder, a folder above it, or a file in it."""
     if not isinstance(error.filename, str | bytes):
         return True
     path = Path(os.fsdecode(error.filename))
@@ -91,8 +79,7 @@ def _concerns(error: OSError, where: Path) -> bool:
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
-    """Write a small file under a temporary name and renames it: readers see the old file or the new
-    one.
+    """Write a small file and rename it into place: readers see the old file or the new one.
 
     Args:
         path: the file; missing folders are created.
@@ -124,8 +111,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
 
 
 def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that the user has named. A device or a pipe is written to: root would replace
-    /dev/null.
+    """Write a file that the user has named. A device is written to: root would replace /dev/null.
 
     Not for files in folders that others can write to: writing to a pipe waits for its reader.
 
@@ -141,8 +127,7 @@ def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def read_foreign(path: Path, most: int) -> bytes:
-    """Return at most the last ``most`` bytes of a file that a container left; nothing if it is no
-    file.
+    """Return the last ``most`` bytes of a file that a container left; nothing if it is no file.
 
     The container may have put a symlink to a file of the host there, a folder or a pipe.
     """
@@ -183,7 +168,5 @@ def require_space(folder: Path, needed: int, what: str) -> None:
         probe = probe.parent
     free = shutil.disk_usage(probe).free
     if free < needed:
-        raise SpaceError(
-            f"{what} needs about {human_bytes(needed)} in {folder}, {human_bytes(free)} are free",
-            _FREE_SPACE,
-        )
+        sizes = f"about {human_bytes(needed)} in {folder}, {human_bytes(free)} are free"
+        raise SpaceError(f"{what} needs {sizes}", _SPACE)

@@ -1,4 +1,4 @@
-"""Fingerprints: which files were hashed already.
+"""Fingerprints of the files that were hashed already.
 
 Hashing a large file takes seconds, and a build needs hundreds of files. After a file was hashed, a
 *fingerprint file* records its size in bytes, its inode and its modification time in nanoseconds. As
@@ -11,8 +11,7 @@ blob and its fingerprint file::
 After an edit of the blob, the modification time differs. The next use hashes the blob and finds
 another digest: :func:`verified` returns False. After a copy of the cache, inode and time differ,
 the blob is hashed once more, and a new fingerprint is written. A bit that the disk or the memory
-flipped changes neither:
-:meth:`builder.store.blobs.Store.rehash` is for what is published.
+flipped changes neither: :meth:`builder.store.blobs.Store.rehash` is for what is published.
 
 The fingerprint files of files outside the cache (a wheel in a find-links folder) are in the folder
 ``seen``, named after the digest. The modification time of a fingerprint file is the time of its
@@ -35,7 +34,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class ContentMatch:
-    """What a file's content was compared with."""
+    """The result of comparing a file's content with a digest."""
 
     fingerprint: str
     """Of the file that was compared."""
@@ -50,16 +49,8 @@ class ContentMatch:
         return int(self.fingerprint.split()[0])
 
 
-def mark_verified(path: Path, seen: Path) -> None:
-    """Record in ``seen`` that the file ``path``, as it is now, was hashed and has the expected
-    digest.
-    """
-    write_atomic(seen, fingerprint(path).encode())
-
-
 def verified(path: Path, digest: str, seen: Path) -> bool:
-    """Return whether the content of a file matches its digest; False also when there is no such
-    file.
+    """Return whether the content of a file matches its digest; False if there is no such file.
 
     Args:
         path: the file.
@@ -95,9 +86,7 @@ def compare(path: Path, digest: str, seen: Path) -> ContentMatch | None:
 
 
 def _recorded(seen: Path) -> bytes:
-    """Return a fingerprint file's content: after a power loss anything, since these files are not
-    synced.
-    """
+    """Return a fingerprint file's content: anything after a power loss, as it is not synced."""
     try:
         return seen.read_bytes()
     except OSError:

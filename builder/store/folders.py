@@ -14,9 +14,7 @@ from pathlib import Path
 
 
 class PruneRule(Enum):
-    """What ``builder cache prune`` removes from a folder. "Old" means: last used before the given
-    time.
-    """
+    """What ``builder cache prune`` removes from a folder; "old" is last used before its time."""
 
     RECORDS = "each record that names a missing blob"
     FILES = "each old file, also in folders below"
@@ -34,38 +32,31 @@ class CacheFolder:
     rule: PruneRule
 
 
-FOLDERS = (
-    CacheFolder("blobs", "packages, layers and base images, by digest", PruneRule.ITEMS),
-    CacheFolder(
-        "layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS
-    ),
-    CacheFolder("bytecode", "records: the compiled modules of which packages", PruneRule.RECORDS),
-    CacheFolder("wheels", "records: which wheel was built from which source", PruneRule.RECORDS),
-    CacheFolder("index", "records: which files are in each package", PruneRule.FILES),
-    CacheFolder(
-        "seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES
-    ),
-    CacheFolder("partial", "incomplete downloads, to be resumed", PruneRule.ENTRIES),
-    CacheFolder("names", "records: which PyPI project each conda package is", PruneRule.FILES),
-    CacheFolder("smoke", "records of passed smoke tests", PruneRule.FILES),
-    CacheFolder(
-        "unverified", "records: published blobs that were not read back yet", PruneRule.NEVER
-    ),
-    CacheFolder("repodata", "indexes of conda channels", PruneRule.FILES),
-    CacheFolder("rootfs", "unpacked images, for the runners userns and apptainer", PruneRule.ITEMS),
-    CacheFolder(
-        "sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES
-    ),
-    CacheFolder("tmp", "files that are being written; sweep removes leftovers", PruneRule.ENTRIES),
-    CacheFolder("uv", "uv's own cache: package indexes and unpacked wheels", PruneRule.ITEMS),
-    CacheFolder("git", "git repositories of source packages", PruneRule.ENTRIES),
-    CacheFolder("bases", "records: which image a base reference names", PruneRule.RECORDS),
-    CacheFolder(
-        "channels", "the Python of base images, as a package (python: base)", PruneRule.NEVER
-    ),
-    CacheFolder("tools", "programs that builds of wheels need", PruneRule.ENTRIES),
-    CacheFolder("logs", "the log of each command, for bug reports", PruneRule.FILES),
-    CacheFolder("locks", "lock files between builds", PruneRule.NEVER),
+FOLDERS = tuple(
+    CacheFolder(name, purpose, rule)
+    for name, purpose, rule in (
+        ("blobs", "packages, layers and base images, by digest", PruneRule.ITEMS),
+        ("layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS),
+        ("bytecode", "records: the compiled modules of which packages", PruneRule.RECORDS),
+        ("wheels", "records: which wheel was built from which source", PruneRule.RECORDS),
+        ("index", "records: which files are in each package", PruneRule.FILES),
+        ("seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES),
+        ("partial", "incomplete downloads, to be resumed", PruneRule.ENTRIES),
+        ("names", "records: which PyPI project each conda package is", PruneRule.FILES),
+        ("smoke", "records of passed smoke tests", PruneRule.FILES),
+        ("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
+        ("repodata", "indexes of conda channels", PruneRule.FILES),
+        ("rootfs", "unpacked images, for the runners userns and apptainer", PruneRule.ITEMS),
+        ("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
+        ("tmp", "files that are being written; sweep removes leftovers", PruneRule.ENTRIES),
+        ("uv", "uv's own cache: package indexes and unpacked wheels", PruneRule.ITEMS),
+        ("git", "git repositories of source packages", PruneRule.ENTRIES),
+        ("bases", "records: which image a base reference names", PruneRule.RECORDS),
+        ("channels", "the Python of base images, as a package (python: base)", PruneRule.NEVER),
+        ("tools", "programs that builds of wheels need", PruneRule.ENTRIES),
+        ("logs", "the log of each command, for bug reports", PruneRule.FILES),
+        ("locks", "lock files between builds", PruneRule.NEVER),
+    )
 )
 
 
@@ -96,7 +87,5 @@ class CacheFolders:
         self.locks = root / "locks"
 
     def sif_record(self, path: Path) -> Path:
-        """Return the record of a SIF's digest. Its modification time is when the SIF was last
-        used.
-        """
+        """Return the record of a SIF's digest. Its modification time is the SIF's last use."""
         return self.seen / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"

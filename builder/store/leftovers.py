@@ -39,7 +39,7 @@ def remove_left_behind(folder: Path, stuck: Stuck = bool) -> int:
     again. So files that were not changed for a week are removed, too.
 
     Args:
-        folder: its files of other users are left out.
+        folder: its files of other users are skipped.
         stuck: receives what cannot be removed.
 
     Returns:
@@ -53,8 +53,7 @@ def remove_left_behind(folder: Path, stuck: Stuck = bool) -> int:
     for path in paths:
         with contextlib.suppress(OSError):  # removed meanwhile
             if _is_left_behind(path):
-                size = path.lstat().st_size
-                freed += size * try_to_remove(path, stuck)
+                freed += path.lstat().st_size * try_to_remove(path, stuck)
     return freed
 
 
@@ -64,7 +63,6 @@ def _is_left_behind(path: Path) -> bool:
         return False
     if writer.has_ended():
         return True
-    info = (
-        path.lstat()
-    )  # unpacking sets the time of a folder to the one in an archive, but not st_ctime
+    # unpacking sets the time of a folder to the one in an archive, but not st_ctime
+    info = path.lstat()
     return max(info.st_mtime, info.st_ctime) < time.time() - ABANDONED_S

@@ -2,9 +2,8 @@
 
 ``flock`` fails on Lustre that is mounted without ``-o flock`` (ENOSYS) and on NFS without a lock
 server (ENOLCK). With ``-o localflock`` it succeeds, and the processes of other hosts are not
-excluded. So most work needs no lock to be right: every file is written under a name of its own and
-renamed. There a lock only saves two builds the same work, and :func:`file_lock` goes on without
-one.
+excluded. So most work needs no lock to be right: every file is written under a unique name and
+renamed. There a lock only saves two builds the same work, and :func:`file_lock` continues without.
 
 A file that is read, changed and written again does need one: the index of an OCI layout, which
 would lose the tag of another writer. :func:`writer_lock` then creates a file that only one process
@@ -24,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from builder.store.temporary import temporary_beside, temporary_name, writer_of
+from builder.store.temporary import has_ended, temporary_beside, temporary_name
 
 #: Seconds between two attempts: the first pause, and the longest. Waiting in the kernel is no better: clients
 #: of NFS ask their server again and again, too.
@@ -51,7 +50,7 @@ def file_lock(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def writer_lock(path: Path) -> Iterator[None]:
-    """Yield like :func:`file_lock`, and excludes others on a file system without locks, too."""
+    """Hold a lock as :func:`file_lock` does, on a file system without locks too."""
     with file_lock(path) as is_locked:
         if is_locked:
             yield
@@ -66,7 +65,7 @@ def _flock(fd: int) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except (BlockingIOError, PermissionError):  # some file systems say EACCES
+        except (BlockingIOError, PermissionError):  # some file systems return EACCES
             time.sleep(next(pauses))
         except OSError:
             return False
@@ -81,14 +80,14 @@ def _pauses() -> Iterator[float]:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Create a file, and removes it at the end. Waits while another process has it."""
+    """Create a file, and remove it at the end. Waits while another process has it."""
     mine = temporary_name()
     seen, since, pauses = "", time.monotonic(), _pauses()
     while not _create(path, mine):
         holder = _holder(path)
         if holder != seen:
             seen, since = holder, time.monotonic()
-        elif _has_ended(holder) or time.monotonic() - since > ABANDONED_S:
+        elif has_ended(holder) or time.monotonic() - since > ABANDONED_S:
             _break(path, holder)
             continue
         time.sleep(next(pauses))
@@ -117,15 +116,8 @@ def _holder(path: Path) -> str:
         return ""
 
 
-def _has_ended(holder: str) -> bool:
-    writer = writer_of(holder)
-    return writer is not None and writer.has_ended()
-
-
 def _break(path: Path, holder: str) -> None:
-    """Remove the file of a process that has ended, unless another one has created it again
-    meanwhile.
-    """
+    """Remove the file of a process that has ended, unless another one has created it again."""
     aside = temporary_beside(path)
     with contextlib.suppress(FileNotFoundError):
         path.rename(aside)

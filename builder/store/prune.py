@@ -1,4 +1,4 @@
-"""The size of the cache (``builder cache info``), and what ``builder cache prune`` removes from it.
+"""The size of the cache (``builder cache info``), and what ``builder cache prune`` removes.
 
 What takes space is removed item by item, the least recently used first: blobs, SIFs, unpacked
 images, incomplete downloads, git repositories, tools, and uv's cache. All of them are made or
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import math
 import os
 import re
@@ -30,16 +31,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.store.blobs import Store
+from builder.store.blobs import Store, seen_of
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
 from builder.store.running import oldest_running
 from builder.store.unpacked import KEPT_DAYS, prune_unpacked, remove_unless_used
 from builder.store.walk import Stuck, bottom_up, try_to_remove
+from builder.text import human_bytes
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """How much one folder of the cache holds."""
+    """The number and size of the files in one folder of the cache."""
 
     name: str
     files: int
@@ -49,7 +53,7 @@ class Usage:
 
 
 def usage(cache: Path) -> list[Usage]:
-    """Return what each folder of a cache holds, sorted by name; empty if there is no cache."""
+    """Return the usage of each folder of a cache, sorted by name; empty if there is no cache."""
     if not cache.is_dir():
         return []
     found = []
@@ -66,9 +70,7 @@ def cache_size(cache: Path) -> int:
 
 
 def files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
-    """Yield everything in a tree that is no folder: the open folder that it is in, its name, and
-    its properties.
-    """
+    """Yield everything in a tree that is no folder: its open folder, name and properties."""
     for level in bottom_up(folder):
         for name in level.files:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
@@ -90,7 +92,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed so that a cache has a size."""
+    """The items to remove so that a cache has a size."""
 
     items: tuple[Item, ...]
     """The least recently used one first."""
@@ -109,8 +111,7 @@ class Removal:
 
 
 def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> Removal:
-    """Return what has to be removed so that the cache has ``max_size`` bytes at most; removes
-    nothing.
+    """Return the items to remove so that the cache has ``max_size`` bytes at most.
 
     The rest may be larger: then everything else is in use. Without a size: what was not used for
     some days, and unpacked images that were not used for a day.
@@ -165,9 +166,7 @@ def prune(
 
 
 def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
-    """Remove what :func:`plan_removal` found; returns the bytes freed, without what is in use by
-    now.
-    """
+    """Remove the items of a plan, unless they are used by now; returns the bytes freed."""
     for item in removal.items:
         if item.kind == "blobs" and _was_used_since(item):
             continue
@@ -181,7 +180,9 @@ def remove_items(cache: Path, removal: Removal, stuck: Stuck = bool) -> int:
     for folder in FOLDERS:
         if folder.rule == PruneRule.RECORDS:
             _prune_records(cache / folder.name)
-    return removal.before - cache_size(cache)
+    freed = removal.before - cache_size(cache)
+    log.info("pruned %s: %d items, %s", cache, len(removal.items), human_bytes(freed))
+    return freed
 
 
 def _was_used_since(blob: Item) -> bool:
@@ -197,14 +198,13 @@ def _items(cache: Path) -> Iterator[Item]:
     for path in folders.blobs.glob("*"):
         if path.suffix != ".seen":
             with contextlib.suppress(OSError):  # another process removed it
-                yield from _item("blobs", path, _last_used(path), _seen(path))
+                yield from _item("blobs", path, _last_used(path), seen_of(path))
     for folder in FOLDERS:
         if folder.rule == PruneRule.ENTRIES:
             for path in (cache / folder.name).glob("*"):
                 with contextlib.suppress(OSError):
-                    times = [
-                        p.lstat().st_mtime for p in (path, folders.sif_record(path)) if p.exists()
-                    ]
+                    uses = (path, folders.sif_record(path))
+                    times = [use.lstat().st_mtime for use in uses if use.exists()]
                     yield from _item(folder.name, path, max(times, default=0.0))
     with contextlib.suppress(OSError):  # as a whole: its files refer to each other
         yield from _item("uv", folders.uv, (folders.uv / "CACHEDIR.TAG").stat().st_mtime)
@@ -259,14 +259,9 @@ def _prune_everything(cache: Path, stuck: Stuck) -> None:
             try_to_remove(folder, stuck)
 
 
-def _seen(blob: Path) -> Path:
-    """Return the fingerprint file of a blob."""
-    return blob.with_name(blob.name + ".seen")
-
-
 def _last_used(blob: Path) -> float:
-    """Return when a blob was last used, in seconds since 1970."""
-    return max(p.stat().st_mtime for p in (blob, _seen(blob)) if p.exists())
+    """Return the time of a blob's last use, in seconds since 1970."""
+    return max(path.stat().st_mtime for path in (blob, seen_of(blob)) if path.exists())
 
 
 #: In canonical JSON. A text of the record cannot match, because its quotes are escaped.
@@ -297,6 +292,5 @@ def _prune_uv(folder: Path, stuck: Stuck) -> None:
         for path in folder.iterdir():
             if path.is_dir():
                 try_to_remove(path, stuck)
-        (
-            folder / "CACHEDIR.TAG"
-        ).unlink()  # last: after an interruption the cache still counts as old
+        # last: after an interruption the cache still counts as old
+        (folder / "CACHEDIR.TAG").unlink()

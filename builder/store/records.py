@@ -26,8 +26,7 @@ def write_record(path: Path, value: Any) -> None:
 def read_record(path: Path) -> Any:
     """Return the value that :func:`write_record` wrote, or None if the file is missing or damaged.
 
-    Reading sets the file's modification time, so that ``builder cache prune`` sees when it was last
-    used.
+    Reading sets the file's modification time, the last use for ``builder cache prune``.
     """
     try:
         digest, _, data = path.read_bytes().partition(b"\n")

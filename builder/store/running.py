@@ -1,9 +1,9 @@
-"""Which commands use a cache now.
+"""Marks of the commands that use a cache now.
 
 A command marks the cache with an empty file in ``locks/``, named after its process as temporary
 files are. What was used after the oldest command that still runs began may be in use, so
-:mod:`builder.store.prune` does not remove it. This needs no locks, which network file systems may
-lack.
+:mod:`builder.store.prune` does not remove it. This needs no locks, because network file systems may
+have none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ELSEWHERE_S = 86400
 
 
 def mark_running(cache: Path) -> Callable[[], None]:
-    """Mark a cache as used by this command; returns what removes the mark at its end.
+    """Mark a cache as used by this command; returns a function that removes the mark.
 
     A cache that cannot be written to needs no mark.
     """
@@ -40,7 +40,9 @@ def mark_running(cache: Path) -> Callable[[], None]:
 
 
 def oldest_running(cache: Path, now: float | None = None) -> float | None:
-    """When the oldest command that uses the cache began, in seconds since 1970; None if none does.
+    """Return the start of the oldest command that uses the cache, in seconds since 1970.
+
+    None if there is none.
 
     This process does not count. Marks of killed commands are removed.
     """

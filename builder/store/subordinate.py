@@ -19,7 +19,7 @@ _REMOVE = 'echo && read -r _ && exec rm -rf --one-file-system -- "$1"'
 
 
 def ranges(file: Path) -> list[tuple[str, str]]:
-    """Return this user's ranges of ids in a file: the first id of each, and how many they are."""
+    """Return this user's ranges of ids in a file: the first id of each, and their number."""
     names = {user_name(), str(os.geteuid())}
     try:
         lines = [line.strip().split(":") for line in file.read_text().splitlines()]
@@ -46,12 +46,9 @@ def remove_mapped(path: Path) -> None:
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()  # it is in its namespace
         for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
-            other = [
-                word
-                for first, count in ranges(Path(f"/etc/sub{kind}"))
-                for word in (first, first, count)
-            ]
-            words = [f"new{kind}map", str(process.pid), "0", str(own), "1", *other]
+            words = [f"new{kind}map", str(process.pid), "0", str(own), "1"]
+            for first, count in ranges(Path(f"/etc/sub{kind}")):
+                words += (first, first, count)
             subprocess.run(words, capture_output=True, check=True)
         process.stdin.write(b"\n")
     if os.path.lexists(path):

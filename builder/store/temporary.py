@@ -1,15 +1,14 @@
-"""Names of temporary files, from which a later build sees whether the process that wrote them still
-runs.
+"""Names of temporary files; they tell a later build whether their process still runs.
 
-A name holds the place, the process and a random number::
+A name holds the system, the process and a random number::
 
     blob-3f9a0c11d2e4b567-4711-9f86d081884c7d65
-              place        pid      random
+             system        pid      random
 
 A process ID means something in one *pid namespace* only, and every container has its own. So the
-place is a hash of the namespace, of the boot of its kernel and of the host name. Two containers
-with one host name, and two hosts that share a cache, have different places. No lock is needed,
-which network file systems may lack.
+system is a hash of the namespace, of the boot of its kernel and of the host name. Two containers
+with one host name, and two hosts that share a cache, are different systems. No lock is needed,
+because network file systems may have none.
 
 :mod:`builder.store.leftovers` removes the files of processes that were killed.
 """
@@ -35,15 +34,15 @@ _KEPT = 120
 class Writer:
     """The process that made a temporary file."""
 
-    place: str
+    system: str
     pid: int
 
     def is_here(self) -> bool:
         """Return whether its process ID means something to this process."""
-        return self.place == _place()
+        return self.system == _system()
 
     def has_ended(self) -> bool:
-        """Return whether it was a process of this place, and no longer runs."""
+        """Return whether it was a process of this system, and no longer runs."""
         return self.is_here() and not self.is_running()
 
     def is_running(self) -> bool:
@@ -58,32 +57,28 @@ class Writer:
 
 
 def temporary_name(kind: str = "blob") -> str:
-    """Return a new unique name for a file or folder that this process writes and removes: ``blob``
-    or ``build``.
-    """
-    return f"{kind}-{_place()}-{os.getpid()}-{os.urandom(8).hex()}"
+    """Return a new unique name for a ``blob`` or ``build`` that this process writes."""
+    return f"{kind}-{_system()}-{os.getpid()}-{os.urandom(8).hex()}"
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return a unique hidden name in the folder of ``path``: write there, then rename to
-    ``path``.
-    """
+    """Return a unique hidden name in the folder of ``path``: write there, then rename it."""
     name = os.fsdecode(os.fsencode(path.name)[:_KEPT])
     return path.parent / f".{name}.{temporary_name()}.tmp"
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
-    """Yield a name for an incomplete file that only this process writes to, with what earlier
-    processes left of it.
+    """Yield a name for an incomplete file of this process, with what earlier ones left of it.
 
     Renaming decides which process gets the file: two never append to it, also without locks. At the
     end the file has its name ``path`` again, unless it was moved elsewhere. That of a killed
-    process is taken over by the next one in the same place.
+    process is taken over by the next one of the same system.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path.parent / f"{path.name}.{temporary_name()}"
-    for left in (path, *_left_claims(path)):
+    claims = path.parent.glob(f"{path.name}.blob-*")
+    for left in (path, *(claim for claim in claims if has_ended(claim.name))):
         with contextlib.suppress(FileNotFoundError):  # there is none, or another process was faster
             left.rename(mine)
             os.utime(mine)  # it is in use now: builder cache prune leaves it
@@ -95,22 +90,21 @@ def claimed(path: Path) -> Iterator[Path]:
             mine.rename(path)
 
 
-def _left_claims(path: Path) -> Iterator[Path]:
-    for other in path.parent.glob(f"{path.name}.blob-*"):
-        writer = writer_of(other.name)
-        if writer is not None and writer.has_ended():
-            yield other
-
-
 def writer_of(name: str) -> Writer | None:
-    """Who made a file with a name of this module; None for other names."""
+    """Return the process that made a file with a name of this module; None for other names."""
     found = _NAME.search(name)
     return Writer(found[1], int(found[2])) if found else None
 
 
+def has_ended(name: str) -> bool:
+    """Return whether a name is of a process of this system that no longer runs."""
+    writer = writer_of(name)
+    return writer is not None and writer.has_ended()
+
+
 @cache
-def _place() -> str:
-    """Return where this process's ID is valid; unique if the system does not tell."""
+def _system() -> str:
+    """Return the system in which this process's ID is valid; random if it is unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = Path("/proc/self/ns/pid").readlink()

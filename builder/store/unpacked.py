@@ -1,4 +1,4 @@
-"""Unpacked images in the cache: which are in use, and which are removed.
+"""Unpacked images in the cache: their use and their removal.
 
 An image with many files is unpacked in seconds, but takes gigabytes. So each layer is unpacked
 once, and the files of images are hard links to those of layers::
@@ -50,14 +50,12 @@ def image_folder(rootfs: Path, target: str, digests: Iterable[str], uid: int) ->
 
 
 def layer_folder(rootfs: Path, digest: str, uid: int) -> Path:
-    """Return the folder of a layer, by the digest of its blob; the files belong to the user
-    ``uid``.
-    """
+    """Return the folder of a layer by its blob's digest; its files belong to the user ``uid``."""
     return rootfs / f"{digest.removeprefix('sha256:')}-{uid}"
 
 
 def hold(folder: Path) -> bool:
-    """Mark an unpacked image as used now, and keeps it from being removed until this process ends.
+    """Mark an unpacked image as used now, and keep it from being removed until this process ends.
 
     Returns:
         False: there is no such folder.
@@ -72,8 +70,7 @@ def hold(folder: Path) -> bool:
 
 
 def open_used(folder: Path) -> int | None:
-    """Mark an unpacked image or layer as used now, and opens it: while it is open, nobody removes
-    it.
+    """Mark an unpacked image or layer as used now, and open it: while open, it is not removed.
 
     Returns:
         The descriptor; None: there is no such folder.
@@ -84,20 +81,16 @@ def open_used(folder: Path) -> int | None:
         return None
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(fd, fcntl.LOCK_SH)
-    try:
-        is_same = os.path.samestat(folder.stat(), os.fstat(fd))
-    except FileNotFoundError:
-        is_same = False  # removed before it was locked
-    if not is_same:
-        os.close(fd)
-        return None
-    os.utime(fd)  # `builder cache prune` goes by the time of last use
-    return fd
+    with contextlib.suppress(FileNotFoundError):  # removed before it was locked
+        if os.path.samestat(folder.stat(), os.fstat(fd)):
+            os.utime(fd)  # `builder cache prune` goes by the time of last use
+            return fd
+    os.close(fd)
+    return None
 
 
 def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
-    """Remove an unpacked image or layer; returns False if it is in use, or the user may not remove
-    it.
+    """Remove an unpacked image or layer; returns False if it is in use or cannot be removed.
 
     Where the file system has no locks, it counts as in use for :data:`KEPT_DAYS` after its last
     use.
@@ -119,9 +112,7 @@ def remove_unless_used(folder: Path, stuck: Stuck = bool) -> bool:
 
 
 def _is_used(fd: int) -> bool:
-    """Return whether a process uses an unpacked image or layer; else this process holds it
-    alone.
-    """
+    """Return whether a process uses an unpacked image or layer; else this process locks it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -132,8 +123,7 @@ def _is_used(fd: int) -> bool:
 
 
 def keep_last(rootfs: Path, target: str, uid: int) -> None:
-    """Remove the images of a target and user that are not among the last :data:`KEPT` that were
-    used.
+    """Remove the images of a target and user, but the last :data:`KEPT` that were used.
 
     Then it removes the user's layers that no image shares files with.
     """
@@ -147,13 +137,9 @@ def keep_last(rootfs: Path, target: str, uid: int) -> None:
 
 
 def _is_shared(layer: Path) -> bool:
-    """Return whether an image has a file of a layer. Images are complete when they get their
-    name.
-    """
-    with (
-        contextlib.suppress(FileNotFoundError),
-        os.scandir(layer) as files,
-    ):  # another process may remove it
+    """Return whether an image has a file of a layer. Images are complete when they get a name."""
+    # another process may remove it
+    with contextlib.suppress(FileNotFoundError), os.scandir(layer) as files:
         return any(file.stat().st_nlink > 1 for file in files)
     return False
 

@@ -33,8 +33,7 @@ class Level:
 
 
 def bottom_up(folder: Path, *, make_writable: bool = False) -> Iterator[Level]:
-    """Yield all folders of a tree, each after the folders in it. Folders that this user cannot read
-    are left out.
+    """Yield all folders of a tree that this user can read, each after the folders in it.
 
     Args:
         folder: the tree; nothing is returned if there is no such folder.
@@ -118,9 +117,7 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def try_to_remove(folder: Path, stuck: Stuck = bool) -> bool:
-    """Remove a folder if it can be removed, see :func:`remove_tree`; else passes it to
-    ``stuck``.
-    """
+    """Remove a folder as :func:`remove_tree` does; pass it to ``stuck`` if that fails."""
     try:
         remove_tree(folder)
     except OSError:
@@ -130,8 +127,7 @@ def try_to_remove(folder: Path, stuck: Stuck = bool) -> bool:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, even if its permissions forbid it (an unpacked root file system has such
-    folders).
+    """Remove a folder, even if its permissions forbid it, as in an unpacked root file system.
 
     Nothing happens if there is none. A file or symlink of that name is removed, too. Files may
     belong to this user's subordinate ids.

@@ -1,3 +1,1 @@
-"""File trees: reads and writes tar and squashfs, merges layers into one tree, and compares
-trees.
-"""
+"""File trees: reads and writes tar and squashfs, and merges layers into one tree."""

@@ -1,5 +1,4 @@
-"""How large a tree of files may be that others wrote: a small file must not become one that fills
-memory.
+"""Limits of file trees that others wrote: a small file must not become one that fills memory.
 
 Members of layers and of squashfs partitions pass these checks before anything else looks at them.
 """
@@ -27,10 +26,8 @@ _DO_NOT_USE = "the image is damaged or hostile: do not use it"
 def check_path(path: str, where: str) -> None:
     """Raise ImageError when a path is too long or too deep."""
     if len(path) > MAX_PATH:
-        raise ImageError(
-            f"{where}: a path of {len(path)} characters, at most {MAX_PATH} are allowed: {shown_path(path)}",
-            _DO_NOT_USE,
-        )
+        long = f"a path of {len(path)} characters, at most {MAX_PATH} are allowed"
+        raise ImageError(f"{where}: {long}: {shown_path(path)}", _DO_NOT_USE)
     folders = path.count("/")
     if folders > MAX_FOLDERS:
         deep = f"{folders} folders deep, at most {MAX_FOLDERS} are allowed"
@@ -63,18 +60,15 @@ class Tally:
             check_path(path, self._name)
         self._names += len(path) + _PER_MEMBER
         if self._names > MAX_NAMES:
-            raise ImageError(
-                f"{self._name}: the names of its files need more than {human_bytes(MAX_NAMES)}",
-                _DO_NOT_USE,
-            )
+            large = f"the names of its files need more than {human_bytes(MAX_NAMES)}"
+            raise ImageError(f"{self._name}: {large}", _DO_NOT_USE)
 
     def add_content(self, size: int) -> None:
         """Count the content of a file. Raises as :meth:`add` does."""
         self._content += size
         if self._content > MAX_CONTENT:
-            raise ImageError(
-                f"{self._name}: its files have more than {human_bytes(MAX_CONTENT)}", _DO_NOT_USE
-            )
+            large = f"its files have more than {human_bytes(MAX_CONTENT)}"
+            raise ImageError(f"{self._name}: {large}", _DO_NOT_USE)
 
 
 def shown_path(text: str) -> str:

@@ -1,6 +1,6 @@
-"""What is left out when a folder of the project is copied.
+"""Files that are omitted when a folder of the project is copied.
 
-Three things are always left out: what tools write into a project (:data:`TOOLS`), what builder
+Three things are always omitted: what tools write into a project (:data:`TOOLS`), what builder
 itself writes (:data:`OWN`), and folders that a tool has marked as its own (:data:`MARKS`). The
 project's ``.builderignore`` adds patterns in gitignore's syntax. A folder that is named itself is
 copied, whatever its name.
@@ -20,7 +20,7 @@ from builder.errors import ConfigError
 
 #: The file of patterns, in the project folder. It is not copied itself.
 IGNORE_FILE = ".builderignore"
-#: Names that are left out in every folder.
+#: Names that are omitted in every folder.
 TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_Store", IGNORE_FILE})
 #: What builder writes into the project: an image would contain its predecessor, and the editor's schema of
 #: recipes changes with builder's version.
@@ -28,11 +28,11 @@ OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
 #: Files and folders inside an OCI image layout, builder's cache, a virtual environment, or another cache.
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: A list of patterns has at most this many bytes.
-_MAX_PATTERNS = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 class Ignore:
-    """What is left out of the folders of one project.
+    """The rules that omit files from copies of a project's folders.
 
     Args:
         root: the project folder.
@@ -49,7 +49,7 @@ class Ignore:
         self._spec = _spec(self.file, self._lines)
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
-        """Return whether a file or folder that was found in a copied folder is left out."""
+        """Return whether a file or folder that was found in a copied folder is omitted."""
         if path.name in TOOLS or path in {self._root / name for name in OWN}:
             return True
         if is_folder and any((path / mark).exists() for mark in MARKS):
@@ -57,22 +57,18 @@ class Ignore:
         return bool(self._check(path, is_folder)[0])
 
     def rule_for(self, path: Path, *, is_folder: bool) -> str:
-        """Return the line of ``.builderignore`` that leaves a path out (``FILE:LINE: PATTERN``);
-        empty: none.
-        """
+        """Return the line of ``.builderignore`` that omits a path, as ``FILE:LINE: PATTERN``."""
         included, index = self._check(path, is_folder)
         if not included or index is None:
             return ""
         return f"{self.file}:{index + 1}: {self._lines[index]}"
 
     def allows(self, path: Path) -> bool:
-        """Return whether a line ``!PATTERN`` says that a path is wanted in the image."""
+        """Return whether a line ``!PATTERN`` includes a path."""
         return self._check(path, False)[0] is False
 
     def _check(self, path: Path, is_folder: bool) -> tuple[bool | None, int | None]:
-        """Return whether the patterns leave a path out (None: none fits it), and the index of the
-        deciding line.
-        """
+        """Return whether a path is omitted (None: no pattern), and the deciding line's index."""
         if path == self._root or not path.is_relative_to(self._root):
             return None, None
         text = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
@@ -89,14 +85,12 @@ class GitIgnore:
 
     @classmethod
     def of(cls, folder: Path) -> GitIgnore:
-        """Return the patterns for the files in a folder; those above it only if they do not name
-        it.
-        """
+        """Return the patterns for a folder's files; those above it only if they do not name it."""
         found = cls()
-        for place in reversed(_up_to_checkout(folder)):
-            if found.leaves_out(place, is_folder=True):
+        for parent in reversed(_up_to_checkout(folder)):
+            if found.leaves_out(parent, is_folder=True):
                 return cls().below(folder)
-            found = found.below(place)
+            found = found.below(parent)
         return found
 
     def below(self, folder: Path) -> GitIgnore:
@@ -118,17 +112,16 @@ class GitIgnore:
 
 
 def _up_to_checkout(folder: Path) -> list[Path]:
-    """Return a folder and those above it up to the top of the checkout; without one the folder
-    alone.
+    """Return a folder and those above it up to the top of the checkout; without one, the folder.
 
     The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files
     below it.
     """
-    places = [folder, *folder.parents]
-    for number, place in enumerate(places):
-        git = place / ".git"
-        if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, place.stat().st_uid):
-            return places[: number + 1]
+    upwards = [folder, *folder.parents]
+    for count, parent in enumerate(upwards, 1):
+        git = parent / ".git"
+        if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, parent.stat().st_uid):
+            return upwards[:count]
     return [folder]
 
 
@@ -140,22 +133,18 @@ def plain_path(path: Path) -> Path:
 def _read_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_PATTERNS + 1)
-        if len(data) > _MAX_PATTERNS:
-            raise ConfigError(
-                f"{path}: more than {_MAX_PATTERNS} bytes", "write one pattern a line"
-            )
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{path}: more than {_MAX_BYTES} bytes", "write one pattern a line")
         return data.decode().splitlines()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
-        raise ConfigError(
-            f"{path}: not UTF-8 text", "write one pattern a line, as in .gitignore"
-        ) from None
+        hint = "write one pattern a line, as in .gitignore"
+        raise ConfigError(f"{path}: not UTF-8 text", hint) from None
     except OSError as e:
-        raise ConfigError(
-            f"{path}: cannot be read: {e.strerror}", "check its permissions"
-        ) from None
+        problem = f"{path}: cannot be read: {e.strerror}"
+        raise ConfigError(problem, "check its permissions") from None
 
 
 def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
@@ -163,10 +152,8 @@ def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
         return GitIgnoreSpec.from_lines(lines)
     except ValueError:
         bad = next(number for number, line in enumerate(lines, 1) if not _is_pattern(line))
-        raise ConfigError(
-            f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern",
-            "write it as in .gitignore: /data/ or *.csv",
-        ) from None
+        problem = f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern"
+        raise ConfigError(problem, "write it as in .gitignore: /data/ or *.csv") from None
 
 
 def _is_pattern(line: str) -> bool:

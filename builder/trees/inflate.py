@@ -31,7 +31,7 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
     """Yield the tar of a layer blob, in chunks.
 
     The magic number decides: gzip (any number of gzip members), zstd (any number of frames), or
-        uncompressed.
+    uncompressed.
 
     Args:
         path: the blob.
@@ -60,9 +60,8 @@ def inflate(path: Path, hashed: hashlib._Hash | None = None) -> Iterator[bytes]:
             while hashed is not None and f.read(CHUNK):  # what the codec did not read
                 pass
     except _DAMAGE as e:
-        raise ImageError(
-            f"{path} is damaged: {e}", "build again, or fetch the image again"
-        ) from None
+        hint = "build again, or fetch the image again"
+        raise ImageError(f"{path} is damaged: {e}", hint) from None
 
 
 class _HashedFile(io.RawIOBase):
@@ -84,8 +83,7 @@ class _HashedFile(io.RawIOBase):
 
 
 class InflatingReader:
-    """Reads the tar of a layer blob. A thread decompresses ahead of the reader: the codecs release
-    the GIL.
+    """Reads the tar of a layer blob; a thread decompresses ahead (the codecs release the GIL).
 
     Call :meth:`close` when done, or use it as a context manager.
 
@@ -124,12 +122,11 @@ class InflatingReader:
         self._stop = True
         while self._thread.is_alive():
             with contextlib.suppress(queue.Empty):
-                self._queue.get(
-                    timeout=0.05
-                )  # makes room for the put() that the thread may wait in
+                # makes room for the put() that the thread may wait in
+                self._queue.get(timeout=0.05)
 
     def read_some(self, limit: int) -> memoryview:
-        """Between 1 and ``limit`` bytes; none at the end.
+        """Return between 1 and ``limit`` bytes; none at the end.
 
         Raises:
             ImageError: the blob is damaged.
@@ -146,7 +143,7 @@ class InflatingReader:
         return out
 
     def read_exactly(self, size: int) -> bytes | memoryview:
-        """``size`` bytes, or fewer at the end."""
+        """Return ``size`` bytes, or fewer at the end."""
         first = self.read_some(size)
         if len(first) == size:
             return first

@@ -16,9 +16,7 @@ _WHITEOUT_PREFIX = ".wh."
 
 
 class Kind(bytes, Enum):
-    """What a member is. The values are the type flags of a tar header, except for the two overlay
-    markers.
-    """
+    """The kind of a member: the type flag of a tar header, or one of two overlay markers."""
 
     FILE = b"0"
     HARDLINK = b"1"
@@ -28,14 +26,12 @@ class Kind(bytes, Enum):
     DIRECTORY = b"5"
     FIFO = b"6"
     WHITEOUT = b"w"
-    """Hides its path in the layers below. In a squashfs: a character device 0/0, as overlayfs
-    expects.
-    """
+    """Hides its path in the layers below. In a squashfs: a character device 0/0, as in overlayfs."""
     OPAQUE = b"o"
     """Hides everything that the layers below have in the directory at its path."""
 
 
-#: Kinds that every reader leaves out: containers get their devices from the runtime.
+#: Kinds that every reader skips: containers get their devices from the runtime.
 DEVICES = (Kind.CHARACTER_DEVICE, Kind.BLOCK_DEVICE)
 
 
@@ -46,8 +42,7 @@ class Member:
     path: str
     """Relative to the root of the tree, without a leading slash; empty for the root directory.
     Undecodable bytes are surrogates, as :func:`os.fsdecode` returns them. A path read from a tar is
-    raw: see
-    :func:`clean_path`."""
+    raw: see :func:`clean_path`."""
     kind: Kind
     mode: int = 0
     """Permission bits, with setuid, setgid and sticky: at most ``0o7777``."""
@@ -91,7 +86,7 @@ def clean_path(path: str) -> str:
 
 
 def parse_whiteout(path: str) -> tuple[Kind, str] | None:
-    """Return what a file with a ``.wh.`` name means in a layer (image-spec, layer.md).
+    """Return the meaning of a file with a ``.wh.`` name in a layer (image-spec, layer.md).
 
     Args:
         path: a clean path whose last part begins with ``.wh.``.

@@ -1,5 +1,4 @@
-"""Merges layers into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking
-anything.
+"""Merges layers into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking.
 
 The layers are read from the top down, each one once, and every member is passed on or dropped as it
 comes. Any user can do this, and memory holds paths only.
@@ -51,10 +50,10 @@ from builder.trees.sources import Source, Stream
 
 @dataclass(slots=True)
 class _Layer:
-    """What one layer did so far."""
+    """The effects of one layer so far."""
 
     visible: dict[str, bool] = field(default_factory=dict)
-    """Its members, directories aside, and whether each is part of the result under its own name."""
+    """Its members but directories, and whether each is part of the result under its own name."""
     blocked: set[str] = field(default_factory=set)
     """Paths that it hides from the layers below, with everything below the paths."""
     opaque: set[str] = field(default_factory=set)
@@ -66,7 +65,7 @@ class _Layer:
 
 
 class Merge:
-    """The members that layers have together. Iterate once.
+    """The members of the merged tree of some layers. Iterate once.
 
     Members come in no particular order, and each path comes at most once. The target of a hard link
     is among them, and may come after the link.
@@ -100,18 +99,14 @@ class Merge:
             yield from self._read_layer(source)
         if self._wanted:
             target, links = min(self._wanted.items())
-            raise ImageError(
-                f"hard link {links[0]!r} to {target!r}, which does not exist", DO_NOT_USE
-            )
+            link = f"hard link {links[0]!r} to {target!r}"
+            raise ImageError(f"{link}, which does not exist", DO_NOT_USE)
 
     @property
     def whiteouts(self) -> set[str]:
-        """Paths that hide everything below them in trees further down; a file hides its own path
-        anyway.
-        """
-        return {
-            path for path in self._blocked if self.kinds.get(path, Kind.DIRECTORY) is Kind.DIRECTORY
-        }
+        """Paths that hide everything below them further down; a file hides its own path anyway."""
+        folder = Kind.DIRECTORY
+        return {path for path in self._blocked if self.kinds.get(path, folder) is folder}
 
     def _read_layer(self, source: Source) -> Stream:
         layer = _Layer()
@@ -139,9 +134,7 @@ class Merge:
             layer.opaque.add(member.path)
 
     def _take_directory(self, path: str) -> bool:
-        """Return whether a listed directory is the topmost of its path, and so decides on mode and
-        owner.
-        """
+        """Return whether a listed directory is the topmost of its path: it sets mode and owner."""
         is_new = path not in self.kinds or path in self.implied
         if not is_new or self._is_hidden(path):
             return False
@@ -150,9 +143,7 @@ class Merge:
         return True
 
     def _read_file(self, member: Member, content: Content, layer: _Layer) -> Stream:
-        """Yield a file or link under its own name if that is visible, and under the names that want
-        it.
-        """
+        """Yield a file or link under its own name if visible, and under the names that want it."""
         path = member.path
         if path in layer.visible:
             raise ImageError(f"{path!r} appears twice in one layer", DO_NOT_USE)
@@ -168,9 +159,7 @@ class Merge:
             yield from self._named(member, content, names)
 
     def _read_hard_link(self, member: Member, names: Sequence[str], layer: _Layer) -> Stream:
-        """Link its visible names to the target, or records which names wait for the target's
-        content.
-        """
+        """Link its visible names to the target, or record the names that wait for its content."""
         target = layer.link_targets.get(member.target, member.target)
         layer.link_targets[member.path] = target
         for name in names:
@@ -214,9 +203,7 @@ class Merge:
         return bool(path) and (path in self._blocked or self._is_closed(path.rpartition("/")[0]))
 
     def _is_closed(self, folder: str) -> bool:
-        """Return whether a layer above hides everything that the current layer has in a
-        directory.
-        """
+        """Return whether a layer above hides all that the current layer has in a directory."""
         known = self._closed.get(folder)
         if known is None:
             known = self._closed[folder] = folder in self.opaque or self._is_hidden(folder)

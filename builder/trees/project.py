@@ -1,9 +1,8 @@
-"""The files of a Python package in the user's project: which they are, their hash, and a copy of
-them.
+"""The files of a Python package in the user's project: their names, their hash, and a copy.
 
 They are all files that no ``.gitignore`` names. git itself is not asked: others may have made the
-checkout. What :mod:`builder.trees.ignore` leaves out of images is left out here too, and so is what
-builder writes beside the package: with it each lock would change the files that it was made from.
+checkout. What :mod:`builder.trees.ignore` omits from images is omitted here too, and so is what
+builder writes next to the package: with it each lock would change the files that it was made from.
 
 The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on
 times, on the other permission bits, and on the order in which a folder is listed.
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from builder.errors import ConfigError
 from builder.model import canonical_json
-from builder.store.files import CHUNK, space_errors
+from builder.store.files import space_errors
 from builder.text import human_bytes
 from builder.trees.ignore import GitIgnore, Ignore, plain_path
 
@@ -31,7 +30,7 @@ MAX_FILES = 100_000
 #: Bytes of all files of one local package, which are read whenever a lock is checked.
 MAX_BYTES = 4 << 30
 #: Paths that builder or its user writes for builder, relative to the folder of the project or of the package,
-#: which may have been a project of its own.
+#: which may have been a project once.
 _BUILDERS = re.compile(
     r"wheels/([0-9a-f]{12}/)?[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml"
     r"|(.*/)?[^/]+\.lock\.yml(\.unfinished)?|.*\.egg-info(/.*)?"
@@ -96,20 +95,12 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
 
     def walk(prefix: str, patterns: GitIgnore) -> Iterator[str]:
         if prefix.count("/") > 100:
-            raise ConfigError(
-                f"{folder}: more than 100 folders deep", "name the folder in .builderignore"
-            )
+            hint = "name the folder in .builderignore"
+            raise ConfigError(f"{folder}: more than 100 folders deep", hint)
         for entry in os.scandir(folder / prefix):
-            name, path, is_folder = (
-                prefix + entry.name,
-                Path(entry.path),
-                entry.is_dir(follow_symlinks=False),
-            )
-            if (
-                _is_builders(path, root)
-                or _is_builders(path, folder)
-                or ignore.leaves_out(path, is_folder=is_folder)
-            ):
+            name, path = prefix + entry.name, Path(entry.path)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if _is_builders(path, root, folder) or ignore.leaves_out(path, is_folder=is_folder):
                 continue
             if patterns.leaves_out(path, is_folder=is_folder):
                 continue
@@ -121,11 +112,9 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
     return walk("", GitIgnore.of(folder))
 
 
-def _is_builders(path: Path, root: Path) -> bool:
-    return (
-        path.is_relative_to(root)
-        and _BUILDERS.fullmatch(path.relative_to(root).as_posix()) is not None
-    )
+def _is_builders(path: Path, *tops: Path) -> bool:
+    names = (path.relative_to(top).as_posix() for top in tops if path.is_relative_to(top))
+    return any(_BUILDERS.fullmatch(name) for name in names)
 
 
 def _checked(folder: Path, files: list[str]) -> tuple[str, ...]:
@@ -154,11 +143,8 @@ def _digest(folder: Path, files: tuple[str, ...]) -> str:
 
 
 def _sha256(path: Path) -> str:
-    value = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            value.update(chunk)
-    return value.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_executable(path: Path) -> bool:
@@ -166,6 +152,5 @@ def _is_executable(path: Path) -> bool:
 
 
 def _changed(folder: Path) -> ConfigError:
-    return ConfigError(
-        f"{folder}: files were changed while they were copied", "run the command again"
-    )
+    problem = f"{folder}: files were changed while they were copied"
+    return ConfigError(problem, "run the command again")

@@ -1,8 +1,7 @@
-"""Writes the merged files of layers and partitions into a folder. Everything in it belongs to this
-user.
+"""Writes the merged files of layers and partitions into a folder; all of it belongs to this user.
 
 No member can reach outside the folder: a path that has anything but directories above it is
-refused, and no link is followed. Device nodes and extended attributes are left out.
+refused, and no link is followed. Device nodes and extended attributes are skipped.
 
 A layer can be unpacked alone, for all images that have it. Its folder holds the content of its
 files, under numbers, and a list of its members. So whiteouts, hard links to other layers and modes
@@ -54,13 +53,12 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class _Unpacked(Member):
     """A member of a layer that was unpacked."""
 
-    place: str = ""
-    """Where the content of a file is on this machine."""
+    content_path: str = ""
+    """The file on this machine that holds its content."""
 
 
 def unpack_layer(layer: Layer, folder: Path, store: Store, advance: Advance = int) -> None:
-    """Unpack one layer into a new folder, for :func:`unpacked_source`. After an error the folder is
-    gone.
+    """Unpack one layer into a new folder, for :func:`unpacked_source`; after an error it is gone.
 
     Args:
         layer: its blob is on this machine.
@@ -90,22 +88,19 @@ def unpacked_source(folder: Path) -> Source:
         with (folder / _MEMBERS).open() as members:
             for number, line in enumerate(members):
                 path, kind, mode, size, mtime, target = json.loads(line)
-                place = f"{folder}/{number}"
-                yield (
-                    _Unpacked(path, Kind(kind.encode()), mode, 0, 0, size, mtime, target, place),
-                    iter(()),
-                )
+                attributes = (mode, 0, 0, size, mtime, target, f"{folder}/{number}")
+                yield _Unpacked(path, Kind(kind.encode()), *attributes), iter(())
 
     return stream
 
 
 def unpacked_size(layers: Iterable[Layer]) -> int:
-    """About how many bytes the files of some layers have."""
+    """Estimate the bytes of the files of some layers."""
     return sum(layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size for layer in layers)
 
 
 def write_tree(sources: Sequence[Source], folder: Path, advance: Advance = int) -> None:
-    """Write what layers or partitions have together into a new folder.
+    """Write the merged tree of layers or partitions into a new folder.
 
     This user can read, change and remove what is in it; no file is setuid. After an error the
     folder is gone.
@@ -159,7 +154,7 @@ class _Writer:
         self._links: list[Member] = []
 
     def add(self, member: Member, content: Content) -> None:
-        """Put one member of a merged tree in its place.
+        """Write one member of a merged tree.
 
         Raises:
             ImageError: the path lies below something that is not a directory, or the content is too
@@ -182,12 +177,12 @@ class _Writer:
             os.mkfifo(real, 0o600)
             os.chmod(real, member.mode & _FILE_BITS)
         elif isinstance(member, _Unpacked):
-            _link(member.place, real)
+            _link(member.content_path, real)
         else:
             _write_file(real, member, content)
 
     def finish(self) -> None:
-        """Make the hard links, and sets modes and times of the directories, the deepest first."""
+        """Make the hard links, and set modes and times of the directories, the deepest first."""
         for link in self._links:
             if link.target not in self._files:
                 what = f"hard link {link.path!r} to {link.target!r}"
@@ -213,12 +208,12 @@ class _Writer:
         self._attributes[path] = Member(path, Kind.DIRECTORY, 0o755)
 
 
-def _link(place: str, real: str) -> None:
+def _link(source: str, real: str) -> None:
     """Make a hard link; a copy on a file system without hard links, or if the file has too many."""
     try:
-        os.link(place, real, follow_symlinks=False)
+        os.link(source, real, follow_symlinks=False)
     except OSError:
-        shutil.copy2(place, real, follow_symlinks=False)
+        shutil.copy2(source, real, follow_symlinks=False)
 
 
 def _write_file(real: str, member: Member, content: Content) -> None:

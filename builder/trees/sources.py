@@ -1,4 +1,4 @@
-"""Streams of members: what layers, SIF partitions and lists hold, in one form."""
+"""Streams of members: the content of layers, SIF partitions and lists in one form."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def squashfs_source(
 
 
 def listed_source(entries: Iterable[tuple[Member, bytes]]) -> Source:
-    """Members whose content is in memory."""
+    """Yield members whose content is in memory."""
     stored = list(entries)
 
     def stream() -> Stream:
@@ -101,9 +101,7 @@ def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
 
 
 def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
-    """Yield the members of a layer, which is hashed at the same time. One that is corrupt is
-    refused at the end.
-    """
+    """Yield the members of a layer and hash it; if it is corrupt, raise ImageError at the end."""
     hashed = hashlib.sha256()
     try:
         yield from _read(path, hashed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -55,26 +56,51 @@ def test_within_an_import() -> None:
     assert wait_after(lines) == ["after", "interrupted"]
 
 
-@pytest.mark.parametrize(("n", "method"), [(1, "acquire"), (0, "release")])
-def test_while_futures_are_locked(n: int, method: str) -> None:
-    """``concurrent.futures.wait`` locks all futures and frees them again, so that their threads can go on."""
-    program = f"""
-    from concurrent.futures import Future, wait
-    futures = sorted((Future(), Future()), key=id)  # wait takes them in this order
-    condition, other = futures[{n}]._condition, futures[{1 - n}]
-    condition.acquire = condition.release = int  # does nothing
-    condition.{method} = functools.partial(signal.raise_signal, signal.SIGINT)
-    try:
-        catch_ctrl_c()
-        wait(futures, timeout=0)
-        time.sleep(110)
-    except KeyboardInterrupt:
-        thread = threading.Thread(target=other.set_result, args=[1], daemon=True)
-        thread.start()
-        thread.join(10)
-        print("locked" if thread.is_alive() else "free")
+def test_while_threads_work() -> None:
+    """At 50 moments of ``in_parallel``: its threads are never left waiting for a lock."""
+    program = """
+    from builder.parallel import in_parallel
+    def work(n):
+        if n == 20: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    catch_ctrl_c()
+    interrupts._AGAIN_S = 1000
+    for _ in range(50):
+        try:
+            in_parallel(work, range(40), 8)
+            time.sleep(110)
+        except KeyboardInterrupt:
+            print("done")
     """
-    assert run(program) == ["free"]
+    assert run(program) == ["done"] * 50
+
+
+def test_second_ctrl_c() -> None:
+    """Ends the process at once, even if the first one has left a thread waiting forever."""
+    program = """
+    def press():
+        for _ in range(2):
+            time.sleep(0.5)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    interrupts._AGAIN_S = 0.1
+    catch_ctrl_c()
+    threading.Thread(target=press, daemon=True).start()
+    while True:
+        try: threading.Event().wait()
+        except KeyboardInterrupt: print("first", flush=True)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _START + textwrap.dedent(program)], capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, b"first\n")
+
+
+def test_pressed_twice_at_once() -> None:
+    """Programs that pass Ctrl-C on may send it twice: the command still cleans up."""
+    lines = """
+    try: signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt: signal.raise_signal(signal.SIGINT)
+    """
+    assert wait_after(lines) == ["interrupted"]
 
 
 def test_error_after_a_lost_ctrl_c() -> None:

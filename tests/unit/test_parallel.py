@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 
 import pytest
 
-from builder import parallel as module
 from builder.errors import RegistryError
 from builder.parallel import Stopped, in_parallel
 
@@ -31,7 +29,8 @@ def test_first_failure_stops_the_rest() -> None:
 
 def test_first_of_several_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first failure is raised, not any one of those that the main thread finds when it wakes up."""
-    monkeypatch.setattr(module, "wait", lambda futures, return_when: concurrent.futures.wait(futures))
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (start(self), self.join()))
 
     def work(n: int) -> None:
         raise RegistryError(f"failure {n}")

@@ -40,7 +40,7 @@ class InflatedTable:
         self.data += data
 
     def locate(self, block: int, offset: int) -> int:
-        """Return where an offset in the block at a position is in ``data``."""
+        """Return the index in ``data`` of an offset in the block at a position."""
         i = bisect.bisect_left(self._positions, block)
         if i == len(self._positions) or self._positions[i] != block:
             raise ValueError("a reference to a missing block")
@@ -75,8 +75,8 @@ class Inode(NamedTuple):
 
     number: int
     member: Member | None
-    """None for a device node or socket, which trees leave out."""
-    place: Listing | Data | None
+    """None for a device node or socket, which trees skip."""
+    body: Listing | Data | None
     """Of a directory or file."""
 
 
@@ -102,8 +102,8 @@ def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: s
             member.kind = Kind.DIRECTORY
             return Inode(number, member, _directory_body(table, kind, at))
         case InodeType.FILE:
-            member.size, place = _file_body(table, kind, at)
-            return Inode(number, member, place)
+            member.size, body = _file_body(table, kind, at)
+            return Inode(number, member, body)
         case InodeType.SYMLINK:
             member.kind, member.mode = Kind.SYMLINK, 0o777
             member.target = _symlink_target(table, at)
@@ -121,9 +121,8 @@ def _directory_body(table: InflatedTable, kind: InodeType, at: int) -> Listing:
         block, _, size, offset, _ = DIRECTORY_INODE.unpack_from(table.data, at)
     else:
         _, size, block, _, _, offset, _ = LONG_DIRECTORY_INODE.unpack_from(table.data, at)
-    return Listing(
-        block, offset, size - 3
-    )  # the format counts "." and "..", which are not in the listing
+    # the format counts "." and "..", which are not in the listing
+    return Listing(block, offset, size - 3)
 
 
 def _file_body(table: InflatedTable, kind: InodeType, at: int) -> tuple[int, Data]:

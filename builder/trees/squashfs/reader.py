@@ -7,7 +7,6 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import zstandard
@@ -43,14 +42,8 @@ MAX_TABLE = 256 << 20
 #: In bytes: the memory that inflating one block of at most 1 MiB may need.
 _CODEC_MEMORY = 64 << 20
 _DAMAGED = "the file is damaged: copy or build it again"
-_DAMAGE: Any = (
-    struct.error,
-    ValueError,
-    LookupError,
-    OverflowError,
-    isal_zlib.error,
-    zstandard.ZstdError,
-)
+_CODEC_ERRORS: Any = (isal_zlib.error, zstandard.ZstdError)
+_DAMAGE = (struct.error, ValueError, LookupError, OverflowError, *_CODEC_ERRORS)
 
 
 class Squashfs:
@@ -81,7 +74,7 @@ class Squashfs:
             if size is not None:
                 self._end = min(self._end, size)
             self._superblock = self._read_superblock()
-            with self._damage_named():
+            with _DamageNamed(self._name):
                 self._read_tables()
         except BaseException:
             self._file.close()
@@ -90,20 +83,14 @@ class Squashfs:
     def __enter__(self) -> Squashfs:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
-        """Yield all members and their content: each directory before its entries, which are sorted
-        by name.
+        """Yield all members and their content: each directory before its entries, sorted by name.
 
         The root directory comes first, with an empty path. Device nodes other than whiteouts are
-        left out.
+        skipped.
 
         The walk begins with the reference of one inode. The inode of a directory leads to its
         listing, and the listing to the references of the entries, which are put on a stack::
@@ -134,16 +121,16 @@ class Squashfs:
         pending = [] if start is None else [(below, start)]
         while pending:
             path, reference = pending.pop()
-            with self._damage_named(path):
-                number, member, place = read_inode(self._inodes, self._ids, reference, path)
+            with _DamageNamed(self._name, path):
+                number, member, body = read_inode(self._inodes, self._ids, reference, path)
                 if not 0 < number <= self._superblock.inode_count:
                     raise ValueError(f"an inode with the number {number}")
-                if isinstance(place, Listing):
+                if isinstance(body, Listing):
                     if number in folders:
                         what = f"the directory {shown_path('/' + path)}"
                         raise ImageError(f"{self._name}: {what} appears twice", _DAMAGED)
                     folders.add(number)
-                    pending += reversed(list(self._children(path, place, tally)))
+                    pending += reversed(list(self._children(path, body, tally)))
             if member is None:
                 continue
             if member.kind is not Kind.DIRECTORY and number in first_names:
@@ -151,7 +138,7 @@ class Squashfs:
                 continue
             first_names[number] = path
             tally.add_content(member.size)
-            yield member, self._content(member, place) if isinstance(place, Data) else iter(())
+            yield member, self._content(member, body) if isinstance(body, Data) else iter(())
 
     def _children(self, path: str, listing: Listing, tally: Tally) -> Iterator[tuple[str, int]]:
         """Yield the paths in a directory, each with the reference of its inode."""
@@ -163,18 +150,18 @@ class Squashfs:
     def _find_directory(self, path: str) -> int | None:
         """Return the reference of a directory's inode; None when the path is not a directory."""
         reference = self._superblock.root
-        with self._damage_named(path):
+        with _DamageNamed(self._name, path):
             for part in path.split("/") if path else ():
-                place = read_inode(self._inodes, self._ids, reference).place
-                if not isinstance(place, Listing):
+                body = read_inode(self._inodes, self._ids, reference).body
+                if not isinstance(body, Listing):
                     return None
-                listed = read_listing(self._directories, place)
+                listed = read_listing(self._directories, body)
                 found = next((child for name, child in listed if name == part), None)
                 if found is None:
                     return None
                 reference = found
-            place = read_inode(self._inodes, self._ids, reference).place
-        return reference if isinstance(place, Listing) else None
+            body = read_inode(self._inodes, self._ids, reference).body
+        return reference if isinstance(body, Listing) else None
 
     # superblock and tables ----------------------------------------------------------------------------------
 
@@ -196,15 +183,11 @@ class Squashfs:
                 "apptainer build --mksquashfs-args '-comp zstd' NEW.sif OLD.sif",
             )
         if block.block_size not in BLOCK_SIZES:
-            raise ImageError(
-                f"{self._name}: the squashfs is damaged: blocks of {block.block_size} bytes",
-                _DAMAGED,
-            )
+            problem = f"the squashfs is damaged: blocks of {block.block_size} bytes"
+            raise ImageError(f"{self._name}: {problem}", _DAMAGED)
         if block.size > self._end:
-            raise ImageError(
-                f"{self._name} is cut short: {self._end} bytes of a squashfs of {block.size}",
-                _DAMAGED,
-            )
+            sizes = f"{self._end} bytes of a squashfs of {block.size}"
+            raise ImageError(f"{self._name} is cut short: {sizes}", _DAMAGED)
         self._end = block.size
         return block
 
@@ -222,9 +205,8 @@ class Squashfs:
         following = [block.id_table]
         following += [block.fragment_table] if block.fragment_count else []
         following += [block.export_table] if block.export_table != NO_TABLE else []
-        end = min(
-            INDEX_ENTRY.unpack(self._read_at(index, INDEX_ENTRY.size))[0] for index in following
-        )
+        starts = (self._read_at(index, INDEX_ENTRY.size) for index in following)
+        end = min(INDEX_ENTRY.unpack(start)[0] for start in starts)
         self._inodes = self._read_metadata_table(block.inode_table, block.directory_table)
         self._directories = self._read_metadata_table(block.directory_table, end)
 
@@ -232,9 +214,6 @@ class Squashfs:
         if position + size > self._end:
             raise ValueError("it is cut short, or refers to something outside of itself")
         return os.pread(self._file.fileno(), size, self._offset + position)
-
-    def _damage_named(self, path: str = "") -> _DamageNamed:
-        return _DamageNamed(self._name, path)
 
     def _inflate(self, data: bytes, most: int) -> bytes:
         """Inflate a block.
@@ -247,9 +226,8 @@ class Squashfs:
         """
         if self._superblock.compressor == ZSTD:
             stated = zstandard.get_frame_parameters(data).content_size
-            if (
-                most < stated < zstandard.CONTENTSIZE_ERROR
-            ):  # a size that is stated overrides the limit
+            # a size that is stated overrides the limit
+            if most < stated < zstandard.CONTENTSIZE_ERROR:
                 raise ValueError(f"a block of {stated} bytes, at most {most} are allowed")
             return self._zstd.decompress(data, max_output_size=most)
         decompressor = isal_zlib.decompressobj()
@@ -271,9 +249,7 @@ class Squashfs:
         return data, start + size
 
     def _read_lookup_table(self, index: int, count: int, width: int) -> Iterator[bytes]:
-        """Yield the blocks of a table of entries of one size, from the list of their positions at
-        ``index``.
-        """
+        """Yield the blocks of a table of equal entries; the list of their positions is at ``index``."""
         left = count * width
         if left > MAX_TABLE:
             raise ValueError(f"a table of {left} bytes, at most {MAX_TABLE} are allowed")
@@ -298,18 +274,17 @@ class Squashfs:
 
     # content ------------------------------------------------------------------------------------------------
 
-    def _content(self, member: Member, place: Data) -> Iterator[bytes]:
+    def _content(self, member: Member, body: Data) -> Iterator[bytes]:
         block_size = self._superblock.block_size
-        with self._damage_named(member.path):
-            in_fragment = member.size % block_size if place.fragment != NONE else 0
-            left, position = member.size - in_fragment, place.start
+        with _DamageNamed(self._name, member.path):
+            in_fragment = member.size % block_size if body.fragment != NONE else 0
+            left, position = member.size - in_fragment, body.start
             blocks = -(-left // block_size)
-            lengths = self._inodes.data[place.lengths_at : place.lengths_at + 4 * blocks]
+            lengths = self._inodes.data[body.lengths_at : body.lengths_at + 4 * blocks]
             for (length,) in struct.iter_unpack("<I", lengths):
                 wanted = min(left, block_size)
-                data = (
-                    self._read_block(position, length) if length else bytes(wanted)
-                )  # no length: a hole
+                # no length: a hole
+                data = self._read_block(position, length) if length else bytes(wanted)
                 if len(data) != wanted:
                     raise ValueError("a block of the wrong size")
                 position += length & ~UNCOMPRESSED_BLOCK
@@ -318,9 +293,8 @@ class Squashfs:
             if left:
                 raise ValueError("blocks are missing")
             if in_fragment:
-                data = self._read_fragment(place.fragment)[
-                    place.offset : place.offset + in_fragment
-                ]
+                end = body.offset + in_fragment
+                data = self._read_fragment(body.fragment)[body.offset : end]
                 if len(data) != in_fragment:
                     raise ValueError("a fragment that is too short")
                 yield data
@@ -330,20 +304,17 @@ class Squashfs:
         if size > self._superblock.block_size:
             raise ValueError(f"a stored block of {size} bytes")
         data = self._read_at(position, size)
-        return (
-            data
-            if length & UNCOMPRESSED_BLOCK
-            else self._inflate(data, self._superblock.block_size)
-        )
+        if length & UNCOMPRESSED_BLOCK:
+            return data
+        return self._inflate(data, self._superblock.block_size)
 
     def _read_fragment(self, number: int) -> bytes:
         data = self._fragment_cache.get(number)
         if data is not None:
             self._fragment_cache.move_to_end(number)
             return data
-        position, length, _ = FRAGMENT_ENTRY.unpack_from(
-            self._fragments, number * FRAGMENT_ENTRY.size
-        )
+        at = number * FRAGMENT_ENTRY.size
+        position, length, _ = FRAGMENT_ENTRY.unpack_from(self._fragments, at)
         data = self._fragment_cache[number] = self._read_block(position, length)
         if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
             self._fragment_cache.popitem(last=False)
@@ -356,20 +327,14 @@ class _DamageNamed:
     A class, because a generator as a context manager costs too much for every inode.
     """
 
-    def __init__(self, name: str, path: str) -> None:
+    def __init__(self, name: str, path: str = "") -> None:
         self._name, self._path = name, path
 
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, value: BaseException | None, trace: object) -> None:
         if isinstance(value, _DAMAGE):
             where = f" at {shown_path('/' + self._path)}" if self._path else ""
-            raise ImageError(
-                f"{self._name}: the squashfs is damaged{where}: {value}", _DAMAGED
-            ) from None
+            problem = f"the squashfs is damaged{where}: {value}"
+            raise ImageError(f"{self._name}: {problem}", _DAMAGED) from None

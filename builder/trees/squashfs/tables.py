@@ -66,9 +66,7 @@ class NewInode:
 
 
 class MetadataTable:
-    """A table in metadata blocks: 8 KiB of content each, compressed, with the stored length in
-    front.
-    """
+    """A table in metadata blocks of 8 KiB, each compressed, with the stored length in front."""
 
     def __init__(self, compress: Compress) -> None:
         self._compress = compress
@@ -77,9 +75,7 @@ class MetadataTable:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the next byte goes: the position of its stored block, and the offset in the
-        block.
-        """
+        """The position of the next byte's stored block, and the offset in the block."""
         return len(self._stored), len(self._pending)
 
     def write(self, data: bytes) -> None:
@@ -129,10 +125,9 @@ class LookupTable:
 class TreeTables:
     """The inode and directory tables of a tree.
 
-    A directory's listing holds the places of its children's inodes, and its own inode the place of
-    the listing. So the tree is written from the leaves up: children, listing, inode. Inode numbers
-    are assigned before, in the same order. For ``/a`` with the file ``b`` in it, and the file
-    ``/c``::
+    A directory's listing refers to its children's inodes, and its inode refers to the listing. So
+    the tree is written from the leaves up: children, listing, inode. Inode numbers are assigned
+    before, in the same order. For ``/a`` with the file ``b`` in it, and the file ``/c``::
 
         number   inode table     directory table
         1        file b
@@ -179,9 +174,8 @@ class TreeTables:
             kind, body = node.kind, _special(node)
         uid, gid = self._id_index(node.uid), self._id_index(node.gid)
         node.where = self.inodes.position
-        self.inodes.write(
-            INODE_HEADER.pack(kind, node.mode, uid, gid, node.mtime, node.number) + body
-        )
+        header = INODE_HEADER.pack(kind, node.mode, uid, gid, node.mtime, node.number)
+        self.inodes.write(header + body)
 
     def _id_index(self, number: int) -> int:
         if number not in self._id_indexes:
@@ -190,7 +184,7 @@ class TreeTables:
         return self._id_indexes[number]
 
     def _directory(self, node: NewInode, parent: int) -> tuple[InodeType, bytes]:
-        """Write a directory's listing, and returns its inode's type and body."""
+        """Write a directory's listing; returns its inode's type and body."""
         block, offset = self.directories.position
         size, index = self._write_listing(sorted(node.children.items()))
         links = 2 + sum(child.kind is InodeType.DIRECTORY for child in node.children.values())
@@ -223,7 +217,7 @@ class TreeTables:
         return size, index
 
     def _run(self, entries: Sequence[tuple[bytes, NewInode]]) -> tuple[int, bytes]:
-        """As many of the entries as one header can describe: their count, and the header with them.
+        """Return the entries that one header can describe: their count, and the header with them.
 
         Their inodes lie in one metadata block, and their inode numbers are near the first one's. A
         run does not begin another entry beyond the end of its metadata block, so that the index can
@@ -241,9 +235,8 @@ class TreeTables:
                 break
             if count and start + len(run) > METADATA_SIZE:
                 break
-            run += (
-                DIRECTORY_ENTRY.pack(child.where[1], difference, child.kind, len(name) - 1) + name
-            )
+            run += DIRECTORY_ENTRY.pack(child.where[1], difference, child.kind, len(name) - 1)
+            run += name
             count += 1
         return count, DIRECTORY_HEADER.pack(count - 1, first.where[0], first.number) + run
 
@@ -251,13 +244,11 @@ class TreeTables:
 def _file(node: NewInode) -> tuple[InodeType, bytes]:
     lengths = struct.pack(f"<{len(node.blocks)}I", *node.blocks)
     if node.links > 1 or node.start > NONE or node.size > NONE:
-        body = LONG_FILE_INODE.pack(
-            node.start, node.size, 0, node.links, node.fragment, node.offset, NONE
-        )
+        end = node.fragment, node.offset
+        body = LONG_FILE_INODE.pack(node.start, node.size, 0, node.links, *end, NONE)
         return InodeType.LONG_FILE, body + lengths
-    return InodeType.FILE, FILE_INODE.pack(
-        node.start, node.fragment, node.offset, node.size
-    ) + lengths
+    body = FILE_INODE.pack(node.start, node.fragment, node.offset, node.size)
+    return InodeType.FILE, body + lengths
 
 
 def _special(node: NewInode) -> bytes:

@@ -8,7 +8,7 @@ members' own is stored.
 mksquashfs is not used: its output depends on its version, and version 4.5 sets the time of a tar's
 root directory to the time of day.
 
-Extended attributes and device nodes are left out, as everywhere in builder. A whiteout is written
+Extended attributes and device nodes are skipped, as everywhere in builder. A whiteout is written
 as a character device 0/0, as overlayfs expects.
 """
 
@@ -17,9 +17,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import BinaryIO
 
 import deflate
@@ -65,8 +64,7 @@ Block = bytes | bytearray | memoryview
 
 
 class SquashfsWriter:
-    """Writes one file system. Use it as a context manager; the file is not complete before
-    :meth:`finish`.
+    """Writes one file system, complete after :meth:`finish`. Use it as a context manager.
 
     Args:
         out: a file that can seek, open for writing. The file system begins at its current position.
@@ -103,12 +101,7 @@ class SquashfsWriter:
     def __enter__(self) -> SquashfsWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def add(self, member: Member, content: Iterable[bytes | memoryview] = ()) -> None:
@@ -132,9 +125,8 @@ class SquashfsWriter:
         kind = _NODE_KINDS.get(member.kind)
         if kind is None:
             name = member.kind.name.lower().replace("_", " ")
-            raise ImageError(
-                f"{member.path!r} is a {name}, which squashfs partitions do not hold", _DO_NOT_USE
-            )
+            problem = f"{member.path!r} is a {name}, which squashfs partitions do not hold"
+            raise ImageError(problem, _DO_NOT_USE)
         node = NewInode(kind, member.mode & 0o7777, member.uid, member.gid, mtime)
         if kind is InodeType.SYMLINK:
             node.target, node.mode = os.fsencode(member.target), 0o777
@@ -160,9 +152,7 @@ class SquashfsWriter:
         inode_table = self._position
         directory_table = inode_table + len(inodes)
         fragments_at = directory_table + len(directories)
-        fragment_entries = [
-            FRAGMENT_ENTRY.pack(position, length, 0) for position, length in self._fragments
-        ]
+        fragment_entries = [FRAGMENT_ENTRY.pack(*stored, 0) for stored in self._fragments]
         fragments = LookupTable.of(fragment_entries, fragments_at, self._compress)
         ids_at = fragments_at + len(fragments.data)
         ids = LookupTable.of([ID_ENTRY.pack(i) for i in tree.ids], ids_at, self._compress)
@@ -170,23 +160,8 @@ class SquashfsWriter:
         padding = -size % _PADDING
         self._out.write(inodes + directories + fragments.data + ids.data + bytes(padding))
         self._out.seek(self._start)
-        block = self._superblock(
-            tree,
-            size=size,
-            id_table=ids.index,
-            inode_table=inode_table,
-            directory_table=directory_table,
-            fragment_table=fragments.index if self._fragments else NO_TABLE,
-        )
-        self._out.write(SUPERBLOCK.pack(*block))
-        return size + padding
-
-    def _superblock(self, tree: TreeTables, **places: int) -> Superblock:
-        """Return the superblock; ``places`` are the size, and the positions of the tables or of
-        their indexes.
-        """
-        block, offset = tree.root
-        return Superblock(
+        root_block, root_offset = tree.root
+        block = Superblock(
             magic=MAGIC,
             inode_count=tree.count,
             time=self._time,
@@ -198,11 +173,17 @@ class SquashfsWriter:
             id_count=len(tree.ids),
             major=4,
             minor=0,
-            root=block << 16 | offset,
+            root=root_block << 16 | root_offset,
+            size=size,
+            id_table=ids.index,
             xattr_table=NO_TABLE,
+            inode_table=inode_table,
+            directory_table=directory_table,
+            fragment_table=fragments.index if self._fragments else NO_TABLE,
             export_table=NO_TABLE,
-            **places,
         )
+        self._out.write(SUPERBLOCK.pack(*block))
+        return size + padding
 
     # the tree -----------------------------------------------------------------------------------------------
 
@@ -216,15 +197,14 @@ class SquashfsWriter:
 
     def _directory(self, path: str) -> NewInode:
         node = self._root
-        for part in _parts(path):
+        for part in os.fsencode(path).split(b"/") if path else ():
             child = node.children.get(part)
             if child is None:
                 child = node.children[part] = NewInode(InodeType.DIRECTORY, mtime=self._time)
                 self._implied.add(id(child))
             elif child.kind is not InodeType.DIRECTORY:
-                raise ImageError(
-                    f"{path!r} lies below something that is not a directory", _DO_NOT_USE
-                )
+                problem = f"{path!r} lies below something that is not a directory"
+                raise ImageError(problem, _DO_NOT_USE)
             node = child
         return node
 
@@ -235,9 +215,8 @@ class SquashfsWriter:
         if raw in children:
             raise ImageError(f"{path!r} appears twice", _DO_NOT_USE)
         if not 0 < len(raw) <= _LONGEST_NAME:
-            raise ImageError(
-                f"{path!r} has an empty name, or one over {_LONGEST_NAME} bytes", _DO_NOT_USE
-            )
+            problem = f"{path!r} has an empty name, or one over {_LONGEST_NAME} bytes"
+            raise ImageError(problem, _DO_NOT_USE)
         children[raw] = node
 
     def _add_link(self, path: str, target: str) -> None:
@@ -251,9 +230,7 @@ class SquashfsWriter:
 
     # data ---------------------------------------------------------------------------------------------------
 
-    def _add_content(
-        self, node: NewInode, member: Member, content: Iterable[bytes | memoryview]
-    ) -> None:
+    def _add_content(self, node: NewInode, member: Member, content: Iterable[Block]) -> None:
         """Cut a file into blocks. A file smaller than one block goes into the fragment."""
         node.size = left = member.size
         buffer = bytearray()
@@ -272,9 +249,8 @@ class SquashfsWriter:
                 view = view[BLOCK_SIZE:]
             buffer += view
         if left:
-            raise ImageError(
-                f"the content of {member.path!r} does not have {member.size} bytes", _DO_NOT_USE
-            )
+            problem = f"the content of {member.path!r} does not have {member.size} bytes"
+            raise ImageError(problem, _DO_NOT_USE)
         if not buffer:
             return
         if node.size >= BLOCK_SIZE:
@@ -292,14 +268,12 @@ class SquashfsWriter:
             self._fragment_count += 1
 
     def _submit(self, block: Block, node: NewInode | None) -> None:
-        """Compress a block in a thread; ``node`` is the file that it belongs to, None for a
-        fragment.
-        """
+        """Compress a block in a thread; ``node`` is its file, None for a fragment."""
         self._pending.append((self._pool.submit(self._compress_block, block), node))
         self._write_pending(4 * self._jobs)
 
     def _compress_block(self, block: Block) -> tuple[Block, int]:
-        """Return what to store for a block, and its stored length as tables hold it."""
+        """Return the bytes to store for a block, and its stored length as tables hold it."""
         packed = self._compress(block)
         if len(packed) < len(block):
             return packed, len(packed)
@@ -326,7 +300,3 @@ class SquashfsWriter:
                 node.blocks.append(length)
             self._out.write(data)
             self._position += len(data)
-
-
-def _parts(path: str) -> Iterator[bytes]:
-    return iter(os.fsencode(path).split(b"/") if path else ())

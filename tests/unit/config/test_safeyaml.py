@@ -48,7 +48,7 @@ def test_long_text_by_aliases() -> None:
 
 
 def test_alias_of_itself() -> None:
-    assert problem("a: &a [1, [*a]]") == "the alias *a is inside of what it stands for"
+    assert problem("a: &a [1, [*a]]") == "the alias *a refers to itself"
 
 
 @pytest.mark.parametrize(
