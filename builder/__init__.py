@@ -13,8 +13,11 @@ from builder.version import __version__
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe as Recipe
+    from builder.doctor import Finding as Finding
+    from builder.doctor import examine_host as examine_host
     from builder.engines.base import BuildResult as BuildResult
     from builder.errors import BuilderError as BuilderError
+    from builder.launch.images import TargetImages as TargetImages
     from builder.model import Lock as Lock
     from builder.project import Project as Project
     from builder.publishing.publish import Published as Published
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "BuildResult": "builder.engines.base",
     "BuilderError": "builder.errors",
+    "Finding": "builder.doctor",
     "Lock": "builder.model",
     "Project": "builder.project",
     "PublishOptions": "builder.publishing.publish",
@@ -36,6 +40,8 @@ _MODULES = {
     "Settings": "builder.settings",
     "SmokeOptions": "builder.smoke.options",
     "SmokeReport": "builder.smoke.run",
+    "TargetImages": "builder.launch.images",
+    "examine_host": "builder.doctor",
     "publish": "builder.publishing.publish",
 }
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +18,6 @@ from builder.cli.context import (
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.cli.run_image import RunImage
     from builder.config.recipe import Recipe
     from builder.site.containers import ContainerRequest
 
@@ -84,21 +81,16 @@ def run(
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.cli.run_here import bind_here, run_reference
-    from builder.cli.run_image import chosen_image
+    from builder.launch.here import run_reference, run_target
+    from builder.launch.images import named_image
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.containers import ContainerRequest
     from builder.site.shell import from_user
 
     recipe, command = _recipe_and_command(context, words)
     if recipe is None:
-        given = {
-            "--image": image,
-            "--digest": digest,
-            "--no-build": no_build,
-            "--print": only_print,
-        }
-        _refuse_recipe_options(words[0], given)
+        options = {"--image": image, "--digest": digest, "--no-build": no_build}
+        _refuse_recipe_options(words[0], options | {"--print": only_print})
     request = ContainerRequest(
         image="",
         command=command,
@@ -111,12 +103,14 @@ def run(
         may_build=not no_build,
     )
     if recipe is None:
-        request = request if no_bind else bind_here(context, request)
-        code = run_reference(context, words[0], request)
+        bind, settings = not no_bind, context.settings
+        code = run_reference(words[0], request, settings, context.output, bind=bind)
     elif only_print:
-        code = _print(context, recipe, request, chosen_image(recipe, image, digest))
+        _print(context, recipe, request, named_image(recipe, image, digest))
+        return
     else:
-        code = _run(context, recipe, request, chosen_image(recipe, image, digest), bind=not no_bind)
+        name = named_image(recipe, image, digest)
+        code = run_target(context.project, recipe, request, name, bind=not no_bind)
     context_exit(code)
 
 
@@ -140,61 +134,12 @@ def _refuse_recipe_options(reference: str, options: Mapping[str, object]) -> Non
             )
 
 
-def _print(
-    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None
-) -> int:
-    """Print the command line: for a shell on the site, where the folder is another one. Returns
-    0.
-    """
-    from builder.cli.run_edf import print_edf
-    from builder.cli.run_image import printed_image
-    from builder.site.command import shell_line, site_command
+def _print(context: Context, recipe: Recipe, request: ContainerRequest, image: str) -> None:
+    """Print the command line: for a shell on the site, where the folder is another one."""
+    from builder.launch.here import printed_command
 
-    request = replace(request, image=(given or printed_image(context, recipe)).name)
-    if recipe.site.runtime.kind == "edf":
-        print_edf(context, recipe, request)
-        return 0
-    words = site_command(recipe, request).words
-    if recipe.site.runtime.kind == "userns":
-        context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
-    line = shell_line(recipe, words)
-    context.output.result({"target": recipe.name, "command": words, "shell": line})
+    made = printed_command(context.project, recipe, request, image)
+    value = {"target": recipe.name, "command": made.words, "shell": made.shell}
+    context.output.result(value | ({"edf": made.edf} if made.edf else {}))
     if not context.output.as_json:
-        click.echo(line)
-    return 0
-
-
-def _run(
-    context: Context,
-    recipe: Recipe,
-    request: ContainerRequest,
-    given: RunImage | None,
-    *,
-    bind: bool,
-) -> int:
-    """Run the command on this machine; returns its exit code."""
-    from builder.cli.run_edf import run_edf
-    from builder.cli.run_here import bind_folder, run_userns, where
-    from builder.cli.run_image import image_to_run
-    from builder.site.command import run_site, site_command
-    from builder.site.images import check_sif
-    from builder.site.paths import command_folder
-
-    runtime = recipe.site.runtime
-    if bind:
-        request = bind_folder(
-            request, context.project.root, recipe.conda.prefix, command_folder(recipe)
-        )
-    site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
-    chosen = given or image_to_run(context, recipe)
-    request = replace(request, image=chosen.name)
-    if runtime.kind == "userns":
-        return run_userns(context, recipe, request)
-    if runtime.kind == "edf":
-        return run_edf(recipe, request)
-    if runtime.takes_sif and "://" not in request.image:
-        check_sif(request.image, os.environ)
-    if chosen.origin:
-        context.output.note(f"running {recipe.name}{where(request)}: {chosen.origin}")
-    names = [name for name, value in request.env.items() if value is None]
-    return run_site(recipe, site_command(recipe, request).words, names=names).returncode
+        click.echo(made.shell)

@@ -88,8 +88,7 @@ def _gpus(site: SiteFile) -> str:
 def sites_show(context: Context, name: str) -> None:
     """Print the file of site NAME, with its comments; --json prints the site with what it extends.
 
-    The path is on stderr, so that stdout can become a file: builder sites show NAME >
-        sites/NAME.yaml
+    The path is on stderr, so that stdout can become a file: builder sites show NAME > sites/NAME.yaml
     """
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, unknown_site

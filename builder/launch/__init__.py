@@ -1,0 +1,5 @@
+"""Uses finished images: runs a command in one, here or in a job.
+
+``images`` chooses the image of a target; ``here`` runs a command in it on this machine, ``edf``
+with the Container Engine, and ``jobs`` writes batch scripts that do.
+"""
