@@ -85,7 +85,7 @@ def pull(
         _pull_reference(context, target, load)
         return
     project, out = context.project, context.output
-    recipe = context.one_recipe(target)
+    recipe = context.project.one_recipe(target)
     where = destination_text(recipe, origin, "--from")
     place = open_place(where, project.settings, project.store, option="--from", reporter=out)
     with closing(place):

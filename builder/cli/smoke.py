@@ -110,7 +110,7 @@ def smoke(
     annotations = origin_annotations(
         os.environ.get("BUILDER_SOURCE"), os.environ.get("BUILDER_REVISION")
     )
-    recipe = context.one_recipe(target)
+    recipe = context.project.one_recipe(target)
     request = SmokeRequest(options, slurm, compare or "", annotations)
     if pair or rounds:
         _compare(context, recipe, _checked_pair(pair, request, image), rounds, request)

@@ -48,7 +48,7 @@ def _list(context: Context) -> None:
 def _show(context: Context, target: str) -> None:
     import yaml
 
-    recipe = context.one_recipe(target)
+    recipe = context.project.one_recipe(target)
     data = recipe.model_dump(mode="json", exclude={"source", "root"})
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if context.output.as_json:
