@@ -19,6 +19,7 @@ from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.mistakes import explained, flags_first, wants_json
+from builder.cli.options import COUNT, FILE, flag, text_option
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
 from builder.interrupts import take_interrupt
@@ -90,20 +91,14 @@ class LazyGroup(click.Group):
 )
 @click.option("--cache", type=_FOLDER, help="Cache folder. [env: BUILDER_CACHE]")
 @click.option("--tmpdir", type=_FOLDER, help="Folder for temporary files. [env: BUILDER_TMPDIR]")
-@click.option(
-    "--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]"
-)
-@click.option(
-    "--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]"
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only the result, warnings and errors.")
+@click.option("--jobs", type=COUNT, help="Number of threads to use. [env: BUILDER_JOBS]")
+@flag("--offline", help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
+@flag("-q", "--quiet", help="Print only the result, warnings and errors.")
 @click.option(
     "-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request."
 )
 @click.option(
-    "--log-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the log to this file. Default: logs/ in the cache.",
+    "--log-file", type=FILE, help="Write the log to this file. Default: logs/ in the cache."
 )
 @click.pass_context
 def cli(

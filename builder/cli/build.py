@@ -16,6 +16,7 @@ from builder.cli.context import (
     origin_annotations,
     pass_context,
 )
+from builder.cli.options import FILE, flag
 from builder.cli.slurmoptions import slurm_options, take_job_options
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from builder.site.build_jobs import BuildTask
     from builder.smoke.options import SlurmOptions
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 #: How many file conflicts are listed.
 _SHOWN_CONFLICTS = 5
 #: How many differences between two runs of the steps are listed.
@@ -122,11 +122,11 @@ class BuildOptions:
     shell_complete=complete_target,
     help="A target, like the argument.",
 )
-@click.option("--all", "all_targets", is_flag=True, help="Build all targets of the project.")
+@flag("--all", "all_targets", help="Build all targets of the project.")
 @click.option(
     "--lock",
     "lock_file",
-    type=_FILE,
+    type=FILE,
     help="Build from this lock file, also one of conda-lock, uv, pixi or pip, instead of the target's.",
 )
 @click.option(
@@ -143,19 +143,13 @@ class BuildOptions:
     "--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's."
 )
 @slurm_options
-@click.option(
+@flag(
     "--accept-licenses",
-    is_flag=True,
     help="Accept the licences that the engine asks about (cotainr: Miniforge's).",
 )
-@click.option(
-    "--rebuild",
-    is_flag=True,
-    help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).",
-)
-@click.option(
+@flag("--rebuild", help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).")
+@flag(
     "--check-reproducible",
-    is_flag=True,
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
 @click.option(
@@ -164,9 +158,7 @@ class BuildOptions:
 @click.option(
     "--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision."
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Show the layers and their sizes; download and build nothing."
-)
+@flag("--dry-run", help="Show the layers and their sizes; download and build nothing.")
 @common_options
 @pass_context
 def build(

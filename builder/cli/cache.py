@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.options import flag
 from builder.errors import BuilderError, ConfigError, UsageError
 from builder.progress import working
 from builder.text import Table, human_bytes, parse_bytes
@@ -59,11 +60,10 @@ def cache_info(context: Context) -> None:
     metavar="SIZE",
     help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
-@click.option(
+@flag("--dry-run", help="Show what would be removed.")
+@flag(
     "--all",
     "everything",
-    is_flag=True,
     help="Remove everything except lock files and records of what was published and not read back.",
 )
 @common_options

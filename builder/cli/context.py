@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from builder.cli.options import decorated, text_option
 from builder.cli.output import Output
 from builder.errors import BuilderError, ConfigError
 from builder.settings import Settings
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 T = TypeVar("T")
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def decorated(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a command, in their order."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
 
 
 @dataclass
@@ -201,10 +190,9 @@ container_options = decorated(
         metavar="NAME[=VALUE]",
         help="Set a variable; NAME alone passes the value of this shell.",
     ),
-    click.option(
+    text_option(
         "--env-file",
-        default="",
-        metavar="FILE",
+        "FILE",
         help="A file with NAME=VALUE lines, on the machine that runs the command.",
     ),
 )

@@ -11,8 +11,9 @@ import click
 
 from builder.cli import failed, run
 from builder.cli.cache import prune_all
-from builder.cli.context import Context, decorated
+from builder.cli.context import Context
 from builder.cli.leave import leave
+from builder.cli.options import decorated, flag
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.cli.slurmoptions import job_options, take_job_options
@@ -30,13 +31,13 @@ USUAL_GROUPS = ("ml", "gui")
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30
 _OPTIONS = decorated(
-    click.option("-y", "--yes", is_flag=True, help="Answer yes to every question (for CI)."),
-    click.option("--dry-run", is_flag=True, help="Build, and print what would be published."),
+    flag("-y", "--yes", help="Answer yes to every question (for CI)."),
+    flag("--dry-run", help="Build, and print what would be published."),
     click.option("--tag", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."),
     click.option(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),
-    click.option("--force", is_flag=True, help="Allow a dated tag to move, and latest to go back."),
+    flag("--force", help="Allow a dated tag to move, and latest to go back."),
     job_options,
 )
 
@@ -53,12 +54,7 @@ def command(root: Path) -> click.Command:
     names = declared_groups(root)
 
     def publish(
-        yes: bool,
-        dry_run: bool,
-        tag: str | None,
-        to: str | None,
-        force: bool,
-        **more: Any,
+        yes: bool, dry_run: bool, tag: str | None, to: str | None, force: bool, **more: Any
     ) -> None:
         from builder.publishing.publish import PublishOptions
 
@@ -72,12 +68,7 @@ def command(root: Path) -> click.Command:
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [
-        click.option(
-            f"--{name}",
-            _parameter(name),
-            is_flag=True,
-            help=f"Publish the targets of group {name}.",
-        )
+        flag(f"--{name}", _parameter(name), help=f"Publish the targets of group {name}.")
         for name in names
     ]
     settings = {"help_option_names": ["-h", "--help"]}

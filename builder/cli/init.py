@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, complete_site, pass_context
+from builder.cli.options import FILE, flag, text_option
 
 if TYPE_CHECKING:
     from builder.config.site import Site
     from builder.start.found import Candidate
     from builder.start.new import Wishes, Written
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 #: The answer of a user whose images run on no site.
 _NO_SITE = "none"
 
 
 @click.command()
 @click.option(
-    "--from",
-    "source",
-    type=_FILE,
-    help="The file that names the packages. Default: see above.",
+    "--from", "source", type=FILE, help="The file that names the packages. Default: see above."
 )
 @click.option(
     "--with",
@@ -35,18 +32,10 @@ _NO_SITE = "none"
     metavar="NAME",
     help="Add this extra or dependency group of pyproject.toml, uv.lock or pylock.toml.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
-@click.option("--base", metavar="BASE", default="", help="The base image.")
-@click.option(
-    "--name", metavar="NAME", default="", help="The name of the target. Default: the folder's."
-)
-@click.option(
-    "--site",
-    metavar="NAME",
-    default="",
-    help="The site that runs the image.",
-    shell_complete=complete_site,
-)
+@flag("-y", "--yes", help="Ask nothing: the folder's name, and no site.")
+@text_option("--base", "BASE", help="The base image.")
+@text_option("--name", "NAME", help="The name of the target. Default: the folder's.")
+@text_option("--site", "NAME", help="The site that runs the image.", shell_complete=complete_site)
 @common_options
 @pass_context
 def init(

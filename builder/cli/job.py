@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, container_options, pass_context, target_and_command
+from builder.cli.options import COUNT, FILE, flag, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.errors import UsageError
 
@@ -18,52 +19,42 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_and_command
-@click.option(
-    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes."
-)
+@click.option("--nodes", type=COUNT, default=1, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus",
     type=click.IntRange(min=0),
     help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes.",
 )
 @click.option(
-    "--tasks",
-    type=click.IntRange(min=1),
-    help="Processes per node, for jobs without GPUs. Default: the recipe's.",
+    "--tasks", type=COUNT, help="Processes per node, for jobs without GPUs. Default: the recipe's."
 )
-@click.option(
+@text_option(
     "--time",
-    default="",
-    metavar="T",
+    "T",
     help="Time limit: HH:MM:SS, or D-HH:MM as Slurm writes it. In a chain: of each segment.",
 )
-@click.option(
+@text_option(
     "--account",
-    default="",
-    envvar=ACCOUNT_VARIABLES,
-    metavar="A",
+    "A",
     help="The account to charge. Default: $SBATCH_ACCOUNT.",
+    envvar=ACCOUNT_VARIABLES,
 )
-@click.option(
-    "--partition", default="", metavar="P", help="Slurm partition in the place of the recipe's."
-)
-@click.option("--qos", default="", metavar="Q", help="Slurm QOS in the place of the recipe's.")
+@text_option("--partition", "P", help="Slurm partition in the place of the recipe's.")
+@text_option("--qos", "Q", help="Slurm QOS in the place of the recipe's.")
 @raw_slurm_option
-@click.option(
+@text_option(
     "--data",
-    default="",
-    metavar="TAR",
+    "TAR",
     help="A tar on the site, which the job unpacks on the node's own storage: $BUILDER_DATA.",
 )
-@click.option(
+@text_option(
     "--checkpoint",
-    default="",
-    metavar="DIR",
+    "DIR",
     help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. The newest in it is $BUILDER_RESUME.",
 )
 @click.option(
     "--chain",
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help="Run N segments one after the other; each resumes from the newest checkpoint.",
 )
@@ -73,18 +64,14 @@ if TYPE_CHECKING:
     help="Launcher of the processes. Default: the recipe's.",
 )
 @container_options
-@click.option(
+@flag(
     "--interactive",
-    is_flag=True,
     help="Print the command that allocates a node with a terminal, and the command to run there.",
 )
 @click.option(
-    "--output",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the script to this file instead of printing it.",
+    "--output", "file", type=FILE, help="Write the script to this file instead of printing it."
 )
-@click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
+@flag("--submit", help="Submit the script with sbatch.")
 @pass_context
 def job(
     context: Context,

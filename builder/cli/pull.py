@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.options import flag
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
 from builder.errors import UsageError
 
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_argument
-@click.option(
-    "--if-changed",
-    is_flag=True,
-    help="Skip the download if the local copy already has the registry's digest.",
-)
+@flag("--if-changed", help="Skip the download if the local copy already has the registry's digest.")
 @click.option(
     "--tag", default="latest", show_default=True, help="Tag or digest of the published image."
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, complete_target, pass_context
+from builder.cli.options import FILE
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -19,13 +20,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write. Default: reports/index.html in the project.",
+    "--output", type=FILE, help="The file to write. Default: reports/index.html in the project."
 )
 @click.option(
     "--share",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Instead of the page, write a copy of the newest image's reports without hosts, users, paths and "
     "dates, to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report.",

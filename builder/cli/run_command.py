@@ -15,6 +15,7 @@ from builder.cli.context import (
     pass_context,
     target_and_command,
 )
+from builder.cli.options import flag
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,19 +25,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_and_command
-@click.option(
-    "--print",
-    "only_print",
-    is_flag=True,
-    help="Print the site's command line instead of running it.",
-)
+@flag("--print", "only_print", help="Print the site's command line instead of running it.")
 @container_options
 @click.option(
     "--digest", default="", help="With builder's own runtime: refuse any other image than this one."
 )
-@click.option(
+@flag(
     "--no-build",
-    is_flag=True,
     help="With builder's own runtime: run only an image that was built or pulled before, as jobs do.",
 )
 @click.option(
@@ -48,10 +43,8 @@ if TYPE_CHECKING:
     "--workdir",
     help="The folder to start in. To start in a folder of the host, mount it with --bind.",
 )
-@click.option(
-    "--no-bind", is_flag=True, help="Do not mount the project folder; start in the image's own."
-)
-@click.option("-i", "--interactive", is_flag=True, help="Give the command a terminal.")
+@flag("--no-bind", help="Do not mount the project folder; start in the image's own.")
+@flag("-i", "--interactive", help="Give the command a terminal.")
 @common_options
 @pass_context
 def run(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import decorated
+from builder.cli.options import COUNT, decorated, text_option
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,18 +25,13 @@ raw_slurm_option = click.option(
 _ON = click.option(
     "--on", type=click.Choice(["slurm"]), help="Run as a job on the nodes of the recipe's site."
 )
-_ACCOUNT = click.option(
-    "--account",
-    default="",
-    metavar="A",
-    help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT.",
+_ACCOUNT = text_option(
+    "--account", "A", help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT."
 )
-_TIME = click.option(
-    "--time", default="", metavar="T", help="With --on slurm: time limit of the job (HH:MM:SS)."
-)
+_TIME = text_option("--time", "T", help="With --on slurm: time limit of the job (HH:MM:SS).")
 _NODES = click.option(
     "--nodes",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     show_default=True,
     help="With --on slurm: number of nodes. With 2 or more the network is measured, too.",

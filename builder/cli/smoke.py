@@ -15,6 +15,7 @@ from builder.cli.context import (
     pass_context,
     target_argument,
 )
+from builder.cli.options import COUNT, flag
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -32,16 +33,12 @@ if TYPE_CHECKING:
     type=click.Choice(RUNNER_NAMES),
     help="Runner for the image. Default: the first that works.",
 )
-@click.option(
+@flag(
     "--all-gpus",
-    is_flag=True,
     help="Run one process per GPU, concurrently, and measure communication between them.",
 )
 @click.option(
-    "--devices",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of GPUs that must be present (on each node).",
+    "--devices", type=COUNT, metavar="N", help="Number of GPUs that must be present (on each node)."
 )
 @click.option(
     "--timeout",
@@ -77,7 +74,7 @@ if TYPE_CHECKING:
     default="",
     help="With --on slurm: a SIF's path on the site, or an image reference. Default: the image just built.",
 )
-@click.option("--all", "everything", is_flag=True, help="Show every probe, figure and comparison.")
+@flag("--all", "everything", help="Show every probe, figure and comparison.")
 @common_options
 @pass_context
 def smoke(

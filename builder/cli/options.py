@@ -1,0 +1,36 @@
+"""Short forms of click's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+#: The type of a file's name.
+FILE = click.Path(dir_okay=False, path_type=Path)
+#: The type of a number from 1.
+COUNT = click.IntRange(min=1)
+
+
+def decorated(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command, in their order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def flag(*names: str, help: str) -> Decorator:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
+def text_option(name: str, metavar: str, help: str, **more: Any) -> Decorator:
+    """Return an option whose value is a text, empty without the option."""
+    return click.option(name, metavar=metavar, default="", help=help, **more)
