@@ -19,7 +19,7 @@ from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.mistakes import explained, flags_first, wants_json
-from builder.cli.options import COUNT, FILE, flag, text_option
+from builder.cli.options import COUNT, FILE, flag
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
 from builder.interrupts import take_interrupt
@@ -94,9 +94,7 @@ class LazyGroup(click.Group):
 @click.option("--jobs", type=COUNT, help="Number of threads to use. [env: BUILDER_JOBS]")
 @flag("--offline", help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
 @flag("-q", "--quiet", help="Print only the result, warnings and errors.")
-@click.option(
-    "-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request."
-)
+@click.option("-v", "--verbose", count=True, help="Show stages and decisions; -vv: every request.")
 @click.option(
     "--log-file", type=FILE, help="Write the log to this file. Default: logs/ in the cache."
 )
@@ -115,8 +113,8 @@ def cli(
     """Build container images from conda environments and verify their speed."""
     settings = Settings.from_environment(cache=cache, tmpdir=tmpdir)
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
-    start_logging(settings.cache, log_file, verbose)
     output = Output(quiet=quiet)
+    start_logging(settings.cache, log_file, verbose, output.log_line)
     ctx.call_on_close(mark_running(settings.cache))
     ctx.call_on_close(output.close)  # before an error is printed
     ctx.obj = Context(output, settings, project or Path())

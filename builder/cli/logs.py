@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from builder.errors import UsageError
@@ -23,6 +24,8 @@ from builder.version import __version__
 
 #: How many logs stay in the cache.
 _LOGS = 50
+#: The logger of the command's messages, which are on stderr anyway.
+OUTPUT = "builder.output"
 #: Libraries whose own messages help: their warnings, and everything at ``-vv`` and in the log file.
 _LIBRARIES = ("httpx", "docker")
 
@@ -47,14 +50,46 @@ class _Redacted(logging.Formatter):
         return visible(redact(super().format(record)))
 
 
-def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0) -> None:
+class _Story(_Redacted):
+    """A formatter for ``-v``: ``layers.build: made layer ...``."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return f"{record.name.removeprefix('builder.')}: {record.message}"
+
+
+class _Shown(logging.Handler):
+    """Shows log lines between the messages of the command, which are no log lines on stderr."""
+
+    def __init__(self, verbosity: int, show: Callable[[str], None]) -> None:
+        super().__init__(logging.DEBUG if verbosity > 1 else logging.INFO)
+        self._of_libraries = logging.INFO if verbosity > 1 else logging.WARNING
+        self._show = show
+        every = _Redacted("%(levelname).1s %(name)s: %(message)s")
+        self.setFormatter(every if verbosity > 1 else _Story())
+        self.addFilter(self._is_shown)
+
+    def _is_shown(self, record: logging.LogRecord) -> bool:
+        is_own = record.name.startswith("builder")
+        return record.name != OUTPUT and (is_own or record.levelno >= self._of_libraries)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(self.format(record))
+
+
+def start_logging(
+    cache: Path,
+    log_file: Path | None = None,
+    verbosity: int = 0,
+    show: Callable[[str], None] = print,
+) -> None:
     """Open the log of this command.
 
     Args:
         cache: the cache folder; ``logs/`` in it takes the log unless ``log_file`` is given.
         log_file: the file that the user named with ``--log-file``; it is appended to.
-        verbosity: 0 writes to the log file only, 1 (``-v``) shows INFO on stderr, 2 (``-vv``) shows
-            DEBUG.
+        verbosity: 0 writes to the log file only; 1 (``-v``) shows INFO of builder and warnings of
+            libraries; 2 (``-vv``) shows everything.
+        show: receives the lines to show.
 
     A cache that is not writable is not an error: some commands do not need it.
 
@@ -66,10 +101,7 @@ def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0)
     log.setLevel(logging.DEBUG)
     log.propagate = False
     if verbosity:
-        shown = logging.StreamHandler(sys.stderr)
-        shown.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)
-        shown.setFormatter(_Redacted("%(levelname).1s %(name)s: %(message)s"))
-        _add(shown)
+        _add(_Shown(verbosity, show))
     path = log_file or _new_log(CacheFolders(cache).logs)
     try:
         handler = _open(path)

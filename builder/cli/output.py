@@ -16,9 +16,10 @@ from typing import Any
 import click
 
 from builder.cli.live import Activity
+from builder.cli.logs import OUTPUT
 from builder.text import Table, visible
 
-log = logging.getLogger("builder.output")
+log = logging.getLogger(OUTPUT)
 
 
 class Output:
@@ -75,6 +76,10 @@ class Output:
         self._activity.finish(task)
         if summary:
             self.note(summary)
+
+    def log_line(self, line: str) -> None:
+        """Print a line of the log."""
+        self._say("", line)
 
     def note(self, message: str) -> None:
         log.info("%s", message)

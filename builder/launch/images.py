@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from builder.site.pulled import EnginePull, recorded_pull
 from builder.site.request import JobRequest
 from builder.site.shell import from_user
 from builder.store.files import sha256_file
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class TargetImages:
             return stored.image, self._origin(stored)
         if not may_build:
             return self._placed_sif(wanted, stored)
+        log.info("%s: building, because its last image was not pulled", self.recipe.name)
         result = self.project.build(self.recipe)
         if wanted and wanted != result.digest:
             raise self._other_digest(result.digest, wanted)

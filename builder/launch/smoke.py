@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import StoredReport, earlier_runs, find_reports
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import check_smoke_job, complete_job
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def smoke_target(
         return SmokeTest(run)
     if not request.compare:
         earlier = earlier_runs(run.report, project.reports)
+    log.info("%s: %d earlier runs to compare with", recipe.name, len(earlier))
     this = StoredReport(run.report, str(run.path or "this run"))
     return SmokeTest(run, compare([this], earlier) if earlier else None)
 
