@@ -49,6 +49,11 @@ COMMANDS = {
 }
 _EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+#: The hint of an error of the system.
+_CHECK_PATH = (
+    "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
+)
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +85,7 @@ class LazyGroup(click.Group):
         return found
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
-)
+@click.group(cls=LazyGroup, context_settings=_SETTINGS, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="builder")
 @click.option(
     "--project",
@@ -121,7 +124,7 @@ def cli(
 
 
 def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:
-    """Run a click command and turns every exception into a message; returns the exit code."""
+    """Run a click command and turn every exception into a message; return the exit code."""
     words = sys.argv[1:] if args is None else list(args)
     output = Output(as_json=wants_json(words))
     try:
@@ -134,10 +137,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        message, hint = explained(e)
-        output.error(message, hint)
-        output.failure(message, hint, e.exit_code)
-        return e.exit_code
+        return output.failure(*explained(e), e.exit_code)
     except BrokenPipeError:
         return 141
     except (click.Abort, KeyboardInterrupt):
@@ -150,26 +150,21 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
 
 
 def interrupted(output: Output) -> int:
-    """Report Ctrl-C; returns the exit code."""
+    """Report Ctrl-C; return the exit code."""
     message = "interrupted; finished work is in the cache: run the command again to continue"
-    output.error(message)
-    output.failure(message, "", INTERRUPTED)
-    return INTERRUPTED
+    return output.failure(message, "", INTERRUPTED)
 
 
 def failed(error: Exception, output: Output) -> int:
-    """Report an exception that ends the command; returns the exit code."""
+    """Report an exception that ends the command; return the exit code."""
     log.debug("the command failed", exc_info=error)
     if isinstance(error, BuilderError):
         message, hint, code = error.message, error.hint, error.exit_code
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"
-        hint = (
-            "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
-        )
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        code = SpaceError.exit_code if full else BuilderError.exit_code
+        hint, is_full = _CHECK_PATH, error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = SpaceError.exit_code if is_full else BuilderError.exit_code
     else:
         what = " ".join(str(error).split())[:300]
         message = f"a bug in builder: {type(error).__name__}: {redact(what)}"
@@ -177,7 +172,6 @@ def failed(error: Exception, output: Output) -> int:
         if log_path():
             hint = "please report it with the log"
         code = BUG
-    output.error(message, hint)
     output.failure(message, hint, code)
     if (path := log_path()) is not None and code != UsageError.exit_code:
         output.log_hint(path)

@@ -16,7 +16,7 @@ from builder.cli.context import (
     origin_annotations,
     pass_context,
 )
-from builder.cli.options import FILE, flag
+from builder.cli.options import FILE, choice, flag, origin_options
 from builder.cli.slurmoptions import slurm_options, take_job_options
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
@@ -136,12 +136,8 @@ class BuildOptions:
     metavar="KIND:PATH",
     help="Write to oci:DIR instead of dist/; also write oci-archive:FILE or docker-archive:FILE. Repeatable.",
 )
-@click.option(
-    "--load", type=click.Choice(["docker", "podman"]), help="Also load the image into this engine."
-)
-@click.option(
-    "--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's."
-)
+@choice("--load", of=["docker", "podman"], help="Also load the image into this engine.")
+@choice("--engine", of=ENGINES, help="Build with this engine, not the recipe's.")
 @slurm_options
 @flag(
     "--accept-licenses",
@@ -152,12 +148,7 @@ class BuildOptions:
     "--check-reproducible",
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
-@click.option(
-    "--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source."
-)
-@click.option(
-    "--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision."
-)
+@origin_options
 @flag("--dry-run", help="Show the layers and their sizes; download and build nothing.")
 @common_options
 @pass_context

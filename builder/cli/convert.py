@@ -8,15 +8,16 @@ from typing import Literal
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.options import choice
 from builder.text import human_bytes
 
 
 @click.command()
 @click.argument("source")
 @click.argument("dest")
-@click.option(
+@choice(
     "--compression",
-    type=click.Choice(["zstd", "gzip"]),
+    of=["zstd", "gzip"],
     help="Compression of a squashfs. Default: zstd in a SIF, gzip in a FILE.sqsh.",
 )
 @click.option("--arch", help="Architecture to take if SOURCE has several (amd64, arm64).")
@@ -61,12 +62,11 @@ def convert(
 @click.command()
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option(
+@choice(
     "--format",
     "form",
-    type=click.Choice(["text", "markdown"]),
+    of=["text", "markdown"],
     default="text",
-    show_default=True,
     help="markdown: for release notes and pull requests.",
 )
 @common_options

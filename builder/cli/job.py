@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, container_options, pass_context, target_and_command
-from builder.cli.options import COUNT, FILE, flag, text_option
+from builder.cli.options import COUNT, FILE, choice, flag, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.errors import UsageError
 
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Run N segments one after the other; each resumes from the newest checkpoint.",
 )
-@click.option(
+@choice(
     "--launcher",
-    type=click.Choice(["srun", "torchrun", "mpi"]),
+    of=["srun", "torchrun", "mpi"],
     help="Launcher of the processes. Default: the recipe's.",
 )
 @container_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +34,18 @@ def flag(*names: str, help: str) -> Decorator:
 def text_option(name: str, metavar: str, help: str, **more: Any) -> Decorator:
     """Return an option whose value is a text, empty without the option."""
     return click.option(name, metavar=metavar, default="", help=help, **more)
+
+
+def choice(*names: str, of: Iterable[str], help: str, default: str | None = None) -> Decorator:
+    """Return an option that takes one of some values; the help shows its default."""
+    values, has_default = click.Choice(list(of)), default is not None
+    return click.option(*names, type=values, default=default, show_default=has_default, help=help)
+
+
+def _annotation(name: str) -> Decorator:
+    variable, key = f"BUILDER_{name.upper()}", f"org.opencontainers.image.{name}"
+    return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
+
+
+#: Adds ``--source`` and ``--revision``, see :func:`builder.cli.context.origin_annotations`.
+origin_options = decorated(_annotation("source"), _annotation("revision"))

@@ -91,19 +91,23 @@ class Output:
         self._say("warning: ", message, "yellow")
 
     def error(self, message: str, hint: str = "") -> None:
-        """Report an error that ends the command."""
+        """Print an error of the command, or of one of its targets."""
         log.error("%s%s", message, f" (hint: {hint})" if hint else "")
         self.close()
         self._say("error: ", message, "red")
         if hint:
             self._say("  hint: ", hint)
 
-    def failure(self, message: str, hint: str, code: int) -> None:
-        """With ``--json``, prints the error that ends the command as the one document on stdout."""
+    def failure(self, message: str, hint: str, code: int) -> int:
+        """Print the error that ends the command, with ``--json`` on stdout too; return the exit
+        code.
+        """
+        self.error(message, hint)
         if self.as_json:
             with contextlib.suppress(OSError):  # the error may be that stdout cannot be written to
                 self.result({"error": message, "hint": hint, "code": code})
                 sys.stdout.flush()
+        return code
 
     def log_hint(self, path: Path) -> None:
         """Names the log of a command that failed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument
-from builder.cli.options import flag
+from builder.cli.options import choice, flag
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
 from builder.errors import UsageError
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images."
 )
-@click.option(
+@choice(
     "--load",
-    type=click.Choice(["podman", "podman-hpc"]),
+    of=["podman", "podman-hpc"],
     help="Let this engine pull the image into its own storage.",
 )
 @common_options

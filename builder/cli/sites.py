@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, complete_site, pass_context
+from builder.cli.options import choice
 from builder.errors import ConfigError
 from builder.text import Table
 
@@ -111,20 +112,13 @@ def sites_show(context: Context, name: str) -> None:
 
 @sites.command("new")
 @click.argument("name")
-@click.option(
+@choice(
     "--runtime",
-    type=click.Choice(["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"]),
+    of=["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"],
     default="apptainer",
-    show_default=True,
     help="The site's container runtime; edf is CSCS's Container Engine.",
 )
-@click.option(
-    "--gpu",
-    type=click.Choice(["nvidia", "amd", "none"]),
-    default="nvidia",
-    show_default=True,
-    help="Vendor of the site's GPUs.",
-)
+@choice("--gpu", of=["nvidia", "amd", "none"], default="nvidia", help="Vendor of the site's GPUs.")
 @common_options
 @pass_context
 def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.options import COUNT, decorated, text_option
+from builder.cli.options import COUNT, choice, decorated, text_option
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ raw_slurm_option = click.option(
     metavar="OPTION",
     help="Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
 )
-_ON = click.option(
-    "--on", type=click.Choice(["slurm"]), help="Run as a job on the nodes of the recipe's site."
-)
+_ON = choice("--on", of=["slurm"], help="Run as a job on the nodes of the recipe's site.")
 _ACCOUNT = text_option(
     "--account", "A", help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT."
 )

@@ -15,7 +15,7 @@ from builder.cli.context import (
     pass_context,
     target_argument,
 )
-from builder.cli.options import COUNT, flag
+from builder.cli.options import COUNT, choice, flag
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_argument
-@click.option(
-    "--runner",
-    type=click.Choice(RUNNER_NAMES),
-    help="Runner for the image. Default: the first that works.",
-)
+@choice("--runner", of=RUNNER_NAMES, help="Runner for the image. Default: the first that works.")
 @flag(
     "--all-gpus",
     help="Run one process per GPU, concurrently, and measure communication between them.",
