@@ -49,7 +49,7 @@ COMMANDS = {
 }
 _EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 #: The hint of an error of the system.
 _CHECK_PATH = (
     "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
         return found
 
 
-@click.group(cls=LazyGroup, context_settings=_SETTINGS, epilog=_EPILOG)
+@click.group(cls=LazyGroup, context_settings=HELP_NAMES, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="builder")
 @click.option(
     "--project",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,23 +47,16 @@ class Destination:
     path: Path
 
 
-class _DestinationType(click.ParamType[Destination]):
-    """Reads a value of ``--to``."""
-
-    name = "destination"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Destination:
-        kind, _, path = value.partition(":")
-        if kind not in ("oci", "oci-archive", "docker-archive") or not path:
-            self.fail(
-                f"{value!r} is not oci:DIR, oci-archive:FILE or docker-archive:FILE", param, ctx
-            )
-        found = Destination(kind, Path(path))
-        if found.path.is_file() if kind == "oci" else found.path.is_dir():
-            self.fail(f"{path} is a {'file' if kind == 'oci' else 'folder'}", param, ctx)
-        return found
+def _destination(value: str) -> Destination:
+    """Read a value of ``--to``. Raise BadParameter if it is not valid."""
+    kind, _, path = value.partition(":")
+    if kind not in ("oci", "oci-archive", "docker-archive") or not path:
+        forms = "oci:DIR, oci-archive:FILE or docker-archive:FILE"
+        raise click.BadParameter(f"{value!r} is not {forms}")
+    found = Destination(kind, Path(path))
+    if found.path.is_file() if kind == "oci" else found.path.is_dir():
+        raise click.BadParameter(f"{path} is a {'file' if kind == 'oci' else 'folder'}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -93,10 +87,8 @@ class BuildOptions:
     def check(self, recipes: list[Recipe]) -> None:
         """Raise UsageError if the options contradict each other, or do not apply to the targets."""
         if len(recipes) > 1 and (self.lock_file or self.archives):
-            raise UsageError(
-                "--lock and --to with an archive accept only one target",
-                "build the targets one by one",
-            )
+            message = "--lock and --to with an archive accept only one target"
+            raise UsageError(message, "build the targets one by one")
         if len(self.to) - len(self.archives) > 1:
             raise UsageError("--to oci:DIR is given twice", "omit one of them")
         sifs = [recipe.name for recipe in recipes if recipe.format == "sif"]
@@ -132,7 +124,7 @@ class BuildOptions:
 @click.option(
     "--to",
     multiple=True,
-    type=_DestinationType(),
+    type=_destination,
     metavar="KIND:PATH",
     help="Write to oci:DIR instead of dist/; also write oci-archive:FILE or docker-archive:FILE. Repeatable.",
 )
@@ -179,8 +171,8 @@ def build(
         from builder.cli.build_jobs import build_in_jobs
 
         build_in_jobs(context, recipes, lambda recipe: _job_task(context, recipe, options), folder)
-        return
-    context.each(recipes, lambda recipe: _build_here(context, recipe, options))
+    else:
+        context.each(recipes, lambda recipe: _build_here(context, recipe, options))
 
 
 def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Recipe]:
@@ -188,9 +180,8 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
     if not all_targets:
         return context.chosen_recipes(names)
     if names:
-        raise UsageError(
-            f"--all builds all targets, and {', '.join(names)} is named", "omit one of them"
-        )
+        message = f"--all builds all targets, and {', '.join(names)} is named"
+        raise UsageError(message, "omit one of them")
     return list(context.project.recipes(()))
 
 
@@ -198,7 +189,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 
 
 def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
-    """Build a target, writes all its forms, and returns the build as JSON."""
+    """Build a target and write all its forms; return the build as JSON."""
     project = replace(context.project, says_left_out=True)
     result = project.build(
         recipe,
@@ -211,7 +202,7 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
     )
     place = project.place(result, options.layout)
     answer = print_build(context, result, place)
-    if result.image and not result.sif:
+    if result.image and not result.sif and (options.archives or options.load):
         answer |= _write_other_forms(context, result.image, recipe.name, options)
     if options.check_reproducible:
         _print_differences(context, result)
@@ -219,10 +210,10 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
 
 
 def _print_differences(context: Context, result: BuildResult) -> None:
-    """Print what a second run of the steps left otherwise.
+    """Print the number of steps that ran twice.
 
     Raises:
-        ImageError: there is a difference.
+        ImageError: the second run of the steps left something else.
     """
     name, count = result.recipe.name, result.recipe.step_count
     if not result.differences:
@@ -239,7 +230,7 @@ def _print_differences(context: Context, result: BuildResult) -> None:
 
 
 def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
-    """Print a build that was written to ``place`` and returns it as JSON."""
+    """Print a build that was written to ``place``; return it as JSON."""
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
@@ -253,9 +244,8 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
         from builder.site.images import image_reference
 
         file = image_reference(result.recipe)
-        context.output.note(
-            f'jobs run it as a squashfs: builder convert oci:{place}:{name} "{file}"'
-        )
+        convert = f'builder convert oci:{place}:{name} "{file}"'
+        context.output.note(f"jobs run it as a squashfs: {convert}")
     where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
     return describe_build(result) | where
 
@@ -267,20 +257,15 @@ def print_build_notes(context: Context, result: BuildResult) -> None:
     for note in result.notes:
         context.output.note(note)
     _print_missing_libraries(context, result)
-    count = len(result.conflicts)
-    if count == 0:
-        return
-    shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
-    more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
-    context.output.warn(
-        f"{count} files come from several packages; the later one wins: {shown}{more}"
-    )
+    if count := len(result.conflicts):
+        shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
+        more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
+        about = f"{count} files come from several packages; the later one wins"
+        context.output.warn(f"{about}: {shown}{more}")
 
 
 def _print_missing_libraries(context: Context, result: BuildResult) -> None:
-    """Print a warning for each library that the image lacks, but for optional ones, and what to
-    do.
-    """
+    """Print a warning for each missing library, but for optional ones, and what to do."""
     missing = [library for library in result.missing_libraries if not library.optional]
     for one in missing:
         has = f" (OS package {one.os_package})" if one.os_package else ""
@@ -315,13 +300,9 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
         "lock": result.lock.digest,
         "size": result.artifact.size,
         "layers": layers,
-        "conflicts": [
-            {"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts
-        ],
-        "missing_libraries": [asdict(library) for library in result.missing_libraries],
-        "differences": [
-            {"step": d.step, "path": d.path, "what": d.what} for d in result.differences
-        ],
+        "conflicts": list(map(asdict, result.conflicts)),
+        "missing_libraries": list(map(asdict, result.missing_libraries)),
+        "differences": list(map(asdict, result.differences)),
         "notes": result.notes,
         "seconds": result.timings,
     }
@@ -336,8 +317,6 @@ def _write_other_forms(
     """Write archives and load the image into an engine, as the options say; return more of the
     JSON.
     """
-    if not (options.archives or options.load):
-        return {}
     from builder.image.archive import write_docker_archive, write_oci_archive
     from builder.oci.reference import local_name
     from builder.run.docker import DockerRunner
@@ -382,29 +361,33 @@ def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildT
 
 def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:
     """Return the command line of builder in the job."""
-    project, settings = context.project, context.settings
-    command = [*(sys.executable, "-m", "builder"), *("--project", str(project.root))]
-    command += ["--cache", str(settings.cache)]
-    if settings.tmpdir != CacheFolders(settings.cache).tmp:
-        command += ["--tmpdir", str(settings.tmpdir)]
-    if settings.offline:
-        command.append("--offline")
-
-    command += ["build", recipe.name, "--json"]
-    values = {
+    settings = context.settings
+    is_usual = settings.tmpdir == CacheFolders(settings.cache).tmp
+    before = {
+        "--project": context.project.root,
+        "--cache": settings.cache,
+        "--tmpdir": None if is_usual else settings.tmpdir,
+        "--offline": settings.offline,
+    }
+    after = {
+        "--json": True,
         "--lock": options.lock_file and options.lock_file.absolute(),
         "--to": options.layout and f"oci:{options.layout.absolute()}",
         "--engine": options.engine,
         "--source": options.source,
         "--revision": options.revision,
-    }
-    for name, value in values.items():
-        if value:
-            command += [name, str(value)]
-    flags = {
         "--accept-licenses": options.accept_licenses,
         "--rebuild": options.rebuild,
         "--check-reproducible": options.check_reproducible,
     }
-    command += [name for name, is_set in flags.items() if is_set]
-    return command
+    builder = (sys.executable, "-m", "builder")
+    return [*builder, *_given(before), "build", recipe.name, *_given(after)]
+
+
+def _given(options: Mapping[str, object]) -> Iterator[str]:
+    """Yield the words of the options that have a value."""
+    for name, value in options.items():
+        if value:
+            yield name
+            if value is not True:
+                yield str(value)

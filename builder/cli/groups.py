@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import failed, run
+from builder.cli import HELP_NAMES, failed, run
 from builder.cli.cache import prune_all
 from builder.cli.context import Context
 from builder.cli.leave import leave
@@ -61,9 +61,8 @@ def command(root: Path) -> click.Command:
         job = take_job_options(more)
         groups = [name for name in names if more.get(_parameter(name))]
         if not groups:
-            raise UsageError(
-                "no group given", f"name a group: {' '.join('--' + name for name in names)}"
-            )
+            known = " ".join(f"--{name}" for name in names)
+            raise UsageError("no group given", f"name a group: {known}")
         options = PublishOptions(to=to, month=tag, force=force, job=job, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
@@ -71,8 +70,7 @@ def command(root: Path) -> click.Command:
         flag(f"--{name}", _parameter(name), help=f"Publish the targets of group {name}.")
         for name in names
     ]
-    settings = {"help_option_names": ["-h", "--help"]}
-    add = click.command("publish.py", help=__doc__, context_settings=settings)
+    add = click.command("publish.py", help=__doc__, context_settings=HELP_NAMES)
     return add(decorated(*flags, _OPTIONS)(publish))
 
 
@@ -100,7 +98,7 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     if not options.dry_run and agreed(
         f"Prune what the cache has not used for {PRUNE_DAYS} days?", False
     ):
-        freed = prune_all(context, PRUNE_DAYS, None, set())
+        freed, _ = prune_all(context, PRUNE_DAYS)
         if freed:
             context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 

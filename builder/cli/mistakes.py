@@ -66,19 +66,22 @@ def explained(error: click.ClickException) -> tuple[str, str]:
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
         return f"No such option: {name}", _option_hint(name, context) or general
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        choices = getattr(error.param.type, "choices", ())
-        wrong = re.search(r"'(.*?)' is not one of", error.message)
-        near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
-        if near:
-            return message, f"did you mean {near[0]}?"
-    if (
-        isinstance(error, click.MissingParameter)
-        and error.param is not None
-        and error.param.name == "target"
-    ):
-        return message, "name a target: builder targets lists them"
-    return message, general
+    return message, _value_hint(error) or general
+
+
+def _value_hint(error: click.ClickException) -> str:
+    """Return the hint for a value that is missing or not valid; empty if there is no special
+    one.
+    """
+    if not isinstance(error, click.BadParameter) or error.param is None:
+        return ""
+    if isinstance(error, click.MissingParameter):
+        is_target = error.param.name == "target"
+        return "name a target: builder targets lists them" if is_target else ""
+    wrong = re.search(r"'(.*?)' is not one of", error.message)
+    choices = getattr(error.param.type, "choices", ())
+    near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def _path(context: click.Context) -> str:
