@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    complete_target,
-    origin_annotations,
-    pass_context,
-)
-from builder.cli.options import FILE, choice, flag, origin_options
+from builder.cli.context import Context, complete_target, with_context
+from builder.cli.options import FILE, choice, flag, origin_annotations, origin_options
 from builder.cli.slurmoptions import slurm_options, take_job_options
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
@@ -142,8 +136,7 @@ class BuildOptions:
 )
 @origin_options
 @flag("--dry-run", help="Show the layers and their sizes; download and build nothing.")
-@common_options
-@pass_context
+@with_context
 def build(
     context: Context,
     /,

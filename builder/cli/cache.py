@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.context import Context, context_exit, with_context
 from builder.cli.options import flag
 from builder.errors import BuilderError, ConfigError, UsageError
 from builder.progress import working
@@ -23,8 +23,7 @@ def cache() -> None:
 
 
 @cache.command("info")
-@common_options
-@pass_context
+@with_context
 def cache_info(context: Context) -> None:
     """Show how much the cache holds."""
     from builder.store.prune import usage
@@ -64,8 +63,7 @@ def cache_info(context: Context) -> None:
     "everything",
     help="Remove everything except lock files and records of what was published and not read back.",
 )
-@common_options
-@pass_context
+@with_context
 def cache_prune(
     context: Context, days: float, max_size: str | None, dry_run: bool, everything: bool
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from builder.cli.options import decorated, text_option
+from builder.cli.options import decorated
 from builder.cli.output import Output
 from builder.errors import BuilderError, ConfigError
 from builder.settings import Settings
@@ -165,36 +165,12 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
 #: One target; without it the command takes the only target of the project.
 target_argument = click.argument("target", required=False, shell_complete=complete_target)
 #: A target and a command, see :meth:`Context.recipe_and_command`.
-target_and_command = click.argument(
+words_argument = click.argument(
     "words",
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="[TARGET] [COMMAND]...",
     shell_complete=complete_target,
-)
-
-
-#: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.
-container_options = decorated(
-    click.option("--image", default="", help="Use another image: a reference, or a SIF."),
-    click.option(
-        "--bind",
-        "binds",
-        multiple=True,
-        metavar="SOURCE[:TARGET[:ro]]",
-        help="Mount a file or folder of the machine that runs the command.",
-    ),
-    click.option(
-        "--env",
-        multiple=True,
-        metavar="NAME[=VALUE]",
-        help="Set a variable; NAME alone passes the value of this shell.",
-    ),
-    text_option(
-        "--env-file",
-        "FILE",
-        help="A file with NAME=VALUE lines, on the machine that runs the command.",
-    ),
 )
 
 
@@ -212,19 +188,10 @@ common_options = click.option(
     expose_value=False,
     callback=_set_json,
 )
+#: Adds ``--json``, and passes the :class:`Context`.
+with_context = decorated(common_options, pass_context)
 
 
 def context_exit(code: int) -> None:
     """End the command with an exit code and without a message."""
     click.get_current_context().exit(code)
-
-
-def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
-    """Return the annotations for the sources of an image; never guessed, because they are part of
-    the digest.
-    """
-    pairs = {
-        "org.opencontainers.image.source": source,
-        "org.opencontainers.image.revision": revision,
-    }
-    return {k: v for k, v in pairs.items() if v}

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.context import Context, context_exit, with_context
 from builder.cli.options import choice
 from builder.text import human_bytes
 
@@ -21,8 +21,7 @@ from builder.text import human_bytes
     help="Compression of a squashfs. Default: zstd in a SIF, gzip in a FILE.sqsh.",
 )
 @click.option("--arch", help="Architecture to take if SOURCE has several (amd64, arm64).")
-@common_options
-@pass_context
+@with_context
 def convert(
     context: Context,
     source: str,
@@ -69,8 +68,7 @@ def convert(
     default="text",
     help="markdown: for release notes and pull requests.",
 )
-@common_options
-@pass_context
+@with_context
 def diff(context: Context, a: Path, b: Path, form: str) -> None:
     """Compare the packages and the base images of two lock files. Exit with 1 if they differ."""
     from builder.cli.markdown import lock_changes, summary

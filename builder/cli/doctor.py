@@ -6,14 +6,13 @@ from dataclasses import asdict
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.context import Context, context_exit, with_context
 from builder.progress import working
 from builder.text import Table
 
 
 @click.command()
-@common_options
-@pass_context
+@with_context
 def doctor(context: Context) -> None:
     """Report what this host can lock, build, run and push: tools, GPU, disk, credentials.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_site, pass_context
+from builder.cli.context import Context, complete_site, with_context
 from builder.cli.options import FILE, flag, text_option
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ _NO_SITE = "none"
 @text_option("--base", "BASE", help="The base image.")
 @text_option("--name", "NAME", help="The name of the target. Default: the folder's.")
 @text_option("--site", "NAME", help="The site that runs the image.", shell_complete=complete_site)
-@common_options
-@pass_context
+@with_context
 def init(
     context: Context,
     source: Path | None,

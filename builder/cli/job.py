@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, container_options, pass_context, target_and_command
-from builder.cli.options import COUNT, FILE, choice, flag, text_option
+from builder.cli.context import Context, pass_context, words_argument
+from builder.cli.options import COUNT, FILE, choice, container_options, flag, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.errors import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@target_and_command
+@words_argument
 @click.option("--nodes", type=COUNT, default=1, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus",

@@ -47,5 +47,40 @@ def _annotation(name: str) -> Decorator:
     return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
 
 
-#: Adds ``--source`` and ``--revision``, see :func:`builder.cli.context.origin_annotations`.
+#: Adds ``--source`` and ``--revision``, see :func:`origin_annotations`.
 origin_options = decorated(_annotation("source"), _annotation("revision"))
+
+
+def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
+    """Return the annotations for the sources of an image; never guessed, because they are part of
+    the digest.
+    """
+    pairs = {
+        "org.opencontainers.image.source": source,
+        "org.opencontainers.image.revision": revision,
+    }
+    return {k: v for k, v in pairs.items() if v}
+
+
+#: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.
+container_options = decorated(
+    click.option("--image", default="", help="Use another image: a reference, or a SIF."),
+    click.option(
+        "--bind",
+        "binds",
+        multiple=True,
+        metavar="SOURCE[:TARGET[:ro]]",
+        help="Mount a file or folder of the machine that runs the command.",
+    ),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Set a variable; NAME alone passes the value of this shell.",
+    ),
+    text_option(
+        "--env-file",
+        "FILE",
+        help="A file with NAME=VALUE lines, on the machine that runs the command.",
+    ),
+)

@@ -13,10 +13,9 @@ from builder.cli.context import (
     Context,
     common_options,
     complete_target,
-    origin_annotations,
     pass_context,
 )
-from builder.cli.options import choice, flag, origin_options
+from builder.cli.options import choice, flag, origin_annotations, origin_options
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES

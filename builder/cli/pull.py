@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import choice, flag
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
 from builder.errors import UsageError
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     of=["podman", "podman-hpc"],
     help="Let this engine pull the image into its own storage.",
 )
-@common_options
-@pass_context
+@with_context
 def pull(
     context: Context,
     target: str | None,

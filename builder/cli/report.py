@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, pass_context
+from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import FILE
 from builder.errors import ConfigError, UsageError
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     help="Instead of the page, write a copy of the newest image's reports without hosts, users, paths and "
     "dates, to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report.",
 )
-@common_options
-@pass_context
+@with_context
 def report(
     context: Context, names: tuple[str, ...], output: Path | None, share: Path | None
 ) -> None:

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    container_options,
-    context_exit,
-    pass_context,
-    target_and_command,
-)
-from builder.cli.options import flag
+from builder.cli.context import Context, context_exit, with_context, words_argument
+from builder.cli.options import container_options, flag
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@target_and_command
+@words_argument
 @flag("--print", "only_print", help="Print the site's command line instead of running it.")
 @container_options
 @click.option(
@@ -45,8 +38,7 @@ if TYPE_CHECKING:
 )
 @flag("--no-bind", help="Do not mount the project folder; start in the image's own.")
 @flag("-i", "--interactive", help="Give the command a terminal.")
-@common_options
-@pass_context
+@with_context
 def run(
     context: Context,
     words: tuple[str, ...],

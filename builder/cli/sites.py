@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_site, pass_context
+from builder.cli.context import Context, common_options, complete_site, with_context
 from builder.cli.options import choice
 from builder.errors import ConfigError
 from builder.text import Table
@@ -84,8 +84,7 @@ def _gpus(site: SiteFile) -> str:
 
 @sites.command("show")
 @click.argument("name", shell_complete=complete_site)
-@common_options
-@pass_context
+@with_context
 def sites_show(context: Context, name: str) -> None:
     """Print the file of site NAME, with its comments; --json prints the site with what it extends.
 
@@ -119,8 +118,7 @@ def sites_show(context: Context, name: str) -> None:
     help="The site's container runtime; edf is CSCS's Container Engine.",
 )
 @choice("--gpu", of=["nvidia", "amd", "none"], default="nvidia", help="Vendor of the site's GPUs.")
-@common_options
-@pass_context
+@with_context
 def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
     """Write a commented site file, sites/NAME.yaml."""
     from builder.site.newsite import new_site

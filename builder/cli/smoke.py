@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    context_exit,
-    origin_annotations,
-    pass_context,
-    target_argument,
-)
-from builder.cli.options import COUNT, choice, flag
+from builder.cli.context import Context, context_exit, target_argument, with_context
+from builder.cli.options import COUNT, choice, flag, origin_annotations
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -71,8 +64,7 @@ if TYPE_CHECKING:
     help="With --on slurm: a SIF's path on the site, or an image reference. Default: the image just built.",
 )
 @flag("--all", "everything", help="Show every probe, figure and comparison.")
-@common_options
-@pass_context
+@with_context
 def smoke(
     context: Context,
     /,

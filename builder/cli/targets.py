@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, target_argument, with_context
 from builder.text import Table
 
 
 @click.command()
 @target_argument
-@common_options
-@pass_context
+@with_context
 def targets(context: Context, target: str | None) -> None:
     """List the targets, or print the resolved recipe of TARGET as YAML (or JSON).
 
