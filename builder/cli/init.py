@@ -115,9 +115,8 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
         raise no_packages(f"no file in {root} names packages", root)
     if len(found) > 1:
         others = ", ".join(other.path.name for other in found[1:])
-        context.output.note(
-            f"the packages are those of {found[0].path.name} (--from takes {others} instead)"
-        )
+        name = found[0].path.name
+        context.output.note(f"the packages are those of {name} (--from takes {others} instead)")
     return found[0]
 
 
@@ -150,10 +149,9 @@ def _report(context: Context, root: Path, written: Written) -> None:
     files = [str(path.relative_to(root)) for path in written.files]
     commands = _next_commands(context, root, written, site)
     after = "next, when the warnings above are done:" if written.warnings else "next:"
-    text = "\n".join(
-        [f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)]
-    )
-    context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
+    lines = [f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)]
+    value = {"target": written.draft.name, "files": files, "next": commands}
+    context.output.result(value, "\n".join(lines))
 
 
 def _next_commands(context: Context, root: Path, written: Written, site: Site) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli.context import Context, pass_context, words_argument
-from builder.cli.options import COUNT, FILE, choice, container_options, flag, text_option
+from builder.cli.options import COUNT, FILE, choice, container_options, flag, refuse, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.errors import UsageError
 
@@ -95,6 +94,7 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
+    from builder.launch.images import TargetImages
     from builder.launch.jobs import interactive_job, job_script
     from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
@@ -104,22 +104,15 @@ def job(
     # The options' names are those of the request's fields, and click has validated their types.
     asked = read_slurm(slurm, partition=partition, qos=qos)
     request = JobRequest(command=command, env=parse_env(env), slurm=asked, **values)
+    images = TargetImages(context.project, recipe)
     if interactive:
-        _check_interactive({"--output": file, "--submit": submit, "--chain": request.chain})
-        click.echo(interactive_job(context.project, recipe, request))
-        return
-    script = job_script(context.project, recipe, request, submit=submit)
-    _write(context, recipe, script, file, submit=submit)
-
-
-def _check_interactive(given: Mapping[str, object]) -> None:
-    """Raise UsageError for options of batch jobs: they would have no effect."""
-    for option, value in given.items():
-        if value:
-            raise UsageError(
-                f"{option} is for batch jobs: --interactive prints what to type",
-                f"leave out {option}",
-            )
+        given = {"--output": file, "--submit": submit, "--chain": request.chain}
+        about = "{} is for batch jobs: --interactive prints what to type"
+        refuse(given, about, "leave out {}")
+        click.echo(interactive_job(images, request))
+    else:
+        script = job_script(images, request, submit=submit)
+        _write(context, recipe, script, file, submit=submit)
 
 
 def _write(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+
+from builder.errors import UsageError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 #: The type of a file's name.
@@ -42,6 +44,15 @@ def choice(*names: str, of: Iterable[str], help: str, default: str | None = None
     return click.option(*names, type=values, default=default, show_default=has_default, help=help)
 
 
+def refuse(options: Mapping[str, object], message: str, hint: str) -> None:
+    """Raise UsageError for the first of some options that has a value; its name replaces ``{}`` in
+    the message and in the hint.
+    """
+    for name, value in options.items():
+        if value:
+            raise UsageError(message.replace("{}", name), hint.replace("{}", name))
+
+
 def _annotation(name: str) -> Decorator:
     variable, key = f"BUILDER_{name.upper()}", f"org.opencontainers.image.{name}"
     return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
@@ -55,11 +66,8 @@ def origin_annotations(source: str | None, revision: str | None) -> dict[str, st
     """Return the annotations for the sources of an image; never guessed, because they are part of
     the digest.
     """
-    pairs = {
-        "org.opencontainers.image.source": source,
-        "org.opencontainers.image.revision": revision,
-    }
-    return {k: v for k, v in pairs.items() if v}
+    pairs = {"source": source, "revision": revision}
+    return {f"org.opencontainers.image.{name}": value for name, value in pairs.items() if value}
 
 
 #: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.build import print_build_notes
-from builder.cli.context import (
-    Context,
-    common_options,
-    complete_target,
-    pass_context,
-)
+from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import choice, flag, origin_annotations, origin_options
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
@@ -76,8 +71,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 )
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
-@common_options
-@pass_context
+@with_context
 def publish(
     context: Context,
     /,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.context import Context, context_exit, with_context, words_argument
-from builder.cli.options import container_options, flag
-from builder.errors import UsageError
+from builder.cli.options import container_options, flag, refuse
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
+    from builder.launch.images import TargetImages
     from builder.site.containers import ContainerRequest
 
 
@@ -67,7 +66,7 @@ def run(
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
     from builder.launch.here import run_reference, run_target
-    from builder.launch.images import named_image
+    from builder.launch.images import TargetImages, named_image
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.containers import ContainerRequest
     from builder.site.shell import from_user
@@ -75,7 +74,8 @@ def run(
     recipe, command = _recipe_and_command(context, words)
     if recipe is None:
         options = {"--image": image, "--digest": digest, "--no-build": no_build}
-        _refuse_recipe_options(words[0], options | {"--print": only_print})
+        about = f"{{}} needs a target, and {words[0]} is an image"
+        refuse(options | {"--print": only_print}, about, "leave out {}")
     request = ContainerRequest(
         image="",
         command=command,
@@ -89,14 +89,13 @@ def run(
     )
     if recipe is None:
         bind, settings = not no_bind, context.settings
-        code = run_reference(words[0], request, settings, context.output, bind=bind)
-    elif only_print:
-        _print(context, recipe, request, named_image(recipe, image, digest))
+        context_exit(run_reference(words[0], request, settings, context.output, bind=bind))
         return
+    name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
+    if only_print:
+        _print(context, images, request, name)
     else:
-        name = named_image(recipe, image, digest)
-        code = run_target(context.project, recipe, request, name, bind=not no_bind)
-    context_exit(code)
+        context_exit(run_target(images, request, name, bind=not no_bind))
 
 
 def _recipe_and_command(
@@ -110,21 +109,12 @@ def _recipe_and_command(
     return context.recipe_and_command(words)
 
 
-def _refuse_recipe_options(reference: str, options: Mapping[str, object]) -> None:
-    """Raise UsageError for options that need a recipe."""
-    for option, given in options.items():
-        if given:
-            raise UsageError(
-                f"{option} needs a target, and {reference} is an image", f"leave out {option}"
-            )
-
-
-def _print(context: Context, recipe: Recipe, request: ContainerRequest, image: str) -> None:
+def _print(context: Context, images: TargetImages, request: ContainerRequest, name: str) -> None:
     """Print the command line: for a shell on the site, where the folder is another one."""
     from builder.launch.here import printed_command
 
-    made = printed_command(context.project, recipe, request, image)
-    value = {"target": recipe.name, "command": made.words, "shell": made.shell}
+    made = printed_command(images, request, name)
+    value = {"target": images.recipe.name, "command": made.words, "shell": made.shell}
     context.output.result(value | ({"edf": made.edf} if made.edf else {}))
     if not context.output.as_json:
         click.echo(made.shell)

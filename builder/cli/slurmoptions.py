@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.options import COUNT, choice, decorated, text_option
-from builder.errors import UsageError
+from builder.cli.options import COUNT, choice, decorated, refuse, text_option
 
 if TYPE_CHECKING:
     from builder.smoke.options import SlurmOptions
@@ -61,19 +60,14 @@ def take_job_options(
     if not where:
         given = {"--account": account, "--time": time, "--slurm": raw, "--image": image}
         given["--nodes"] = nodes != 1
-        for option, value in given.items():
-            if value:
-                raise UsageError(f"{option} requires --on slurm", "add --on slurm")
+        refuse(given, "{} requires --on slurm", "add --on slurm")
         return None
-    if runner:
-        raise UsageError(
-            "--runner cannot be combined with --on slurm: the site's recipe names the runtime",
-            "leave out one of them",
-        )
+    reason = "the site's recipe names the runtime"
+    about = f"{{}} cannot be combined with --on slurm: {reason}"
+    refuse({"--runner": runner}, about, "leave out one of them")
     from builder.site.slurmrequest import read_slurm
     from builder.smoke.options import SlurmOptions
 
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
-    return SlurmOptions(
-        image=image, nodes=nodes, account=account, time_limit=time, asked=read_slurm(raw)
-    )
+    more = read_slurm(raw)
+    return SlurmOptions(image, nodes=nodes, account=account, time_limit=time, asked=more)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, context_exit, target_argument, with_context
-from builder.cli.options import COUNT, choice, flag, origin_annotations
+from builder.cli.options import COUNT, choice, flag, origin_annotations, refuse
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -92,11 +92,9 @@ def smoke(
 
     options = SmokeOptions(runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus)
     slurm = take_job_options(job_values, runner=runner, image=image)
-    annotations = origin_annotations(
-        os.environ.get("BUILDER_SOURCE"), os.environ.get("BUILDER_REVISION")
-    )
+    origin = map(os.environ.get, ("BUILDER_SOURCE", "BUILDER_REVISION"))
     recipe = context.project.one_recipe(target)
-    request = SmokeRequest(options, slurm, compare or "", annotations)
+    request = SmokeRequest(options, slurm, compare or "", origin_annotations(*origin))
     if pair or rounds:
         _compare(context, recipe, _checked_pair(pair, request, image), rounds, request)
         return
@@ -153,9 +151,8 @@ def _checked_pair(
     """
     if pair is None:
         raise UsageError("--rounds requires --ab", "add --ab OLD NEW")
-    for option, value in {"--compare": request.compare, "--image": image}.items():
-        if value:
-            raise UsageError(f"{option} cannot be combined with --ab", "leave out one of them")
+    others = {"--compare": request.compare, "--image": image}
+    refuse(others, "{} cannot be combined with --ab", "leave out one of them")
     return pair
 
 

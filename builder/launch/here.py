@@ -6,13 +6,12 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor, Recipe
+from builder.config.recipe import GpuVendor
 from builder.launch.edf import run_edf, srun_words
-from builder.launch.images import TargetImages
+from builder.launch.images import RunImage, TargetImages
 from builder.model import SifImage
 from builder.oci.reference import is_digest
 from builder.progress import QUIET, Reporter
-from builder.project import Project
 from builder.publishing.pull import pull_reference
 from builder.run.base import Mount, RunOptions
 from builder.run.gpu import gpu_devices
@@ -29,23 +28,8 @@ from builder.site.paths import command_folder
 from builder.site.shell import command_line, expand
 from builder.store.blobs import Store
 
-#: Folders of an image that a bound folder would hide.
-_SYSTEM = frozenset(
-    [
-        "/",
-        "/bin",
-        "/dev",
-        "/etc",
-        "/lib",
-        "/lib64",
-        "/opt",
-        "/proc",
-        "/run",
-        "/sbin",
-        "/sys",
-        "/usr",
-    ]
-)
+#: Folders of an image, in its root or the root itself, that a bound folder would hide.
+_SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +44,20 @@ class PrintedCommand:
 
 
 def printed_command(
-    project: Project, recipe: Recipe, request: ContainerRequest, image: str = ""
+    images: TargetImages, request: ContainerRequest, image: str = ""
 ) -> PrintedCommand:
     """Return the command line that runs a command on the site; nothing is loaded or run.
 
     Args:
-        project: of the target.
-        recipe: the target.
+        images: of the target.
         request: what to run.
         image: the image that the user names; empty: that of the target.
 
     Raises:
         UsageError: the node has fewer GPUs, or a bind or variable is not valid.
     """
-    request = replace(request, image=image or TargetImages(project, recipe).to_print())
+    recipe, note = images.recipe, images.project.reporter.note
+    request = replace(request, image=image or images.to_print())
     made, kind = site_command(recipe, request), recipe.site.runtime.kind
     if kind == "edf":
         name = edf_name(recipe)
@@ -81,25 +65,17 @@ def printed_command(
         text = with_edf(made.edf, name, command_line(words))
         return PrintedCommand(tuple(words), text, "\n".join(made.edf))
     if kind == "userns":
-        project.reporter.note(
-            f"builder's own runner runs {recipe.name}: no other program is called"
-        )
+        note(f"builder's own runner runs {recipe.name}: no other program is called")
     return PrintedCommand(tuple(made.words), shell_line(recipe, made.words))
 
 
 def run_target(
-    project: Project,
-    recipe: Recipe,
-    request: ContainerRequest,
-    image: str = "",
-    *,
-    bind: bool = True,
+    images: TargetImages, request: ContainerRequest, image: str = "", *, bind: bool = True
 ) -> int:
     """Run a command in the target's image with the site's runtime; return its exit code.
 
     Args:
-        project: of the target.
-        recipe: the target.
+        images: of the target.
         request: what to run.
         image: the image that the user names; empty: see :meth:`TargetImages.to_run`.
         bind: whether the project folder is bound, see :func:`bind_folder`.
@@ -108,24 +84,21 @@ def run_target(
         UsageError: the request is not valid on the site, or there is no image.
         RunnerError: the runtime does not work, or the image does not exist.
     """
-    runtime, prefix = recipe.site.runtime, recipe.conda.prefix
+    project, recipe, runtime = images.project, images.recipe, images.recipe.site.runtime
     if bind:
-        request = bind_folder(request, project.root, prefix, command_folder(recipe))
+        prefix, own = recipe.conda.prefix, command_folder(recipe)
+        request = bind_folder(request, project.root, prefix, own)
     site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
-    images = TargetImages(project, recipe)
-    origin = ""
-    if not image:
-        chosen = images.to_run()
-        image, origin = chosen.name, chosen.origin
-    request = replace(request, image=image)
+    chosen = RunImage(image) if image else images.to_run()
+    request = replace(request, image=chosen.name)
     if runtime.kind == "userns":
         return _run_userns(images, request)
     if runtime.kind == "edf":
         return run_edf(recipe, request)
-    if runtime.takes_sif and "://" not in image:
-        check_sif(image, os.environ)
-    if origin:
-        project.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
+    if runtime.takes_sif and "://" not in request.image:
+        check_sif(request.image, os.environ)
+    if chosen.origin:
+        project.reporter.note(f"running {recipe.name}{_where(request)}: {chosen.origin}")
     names = [name for name, value in request.env.items() if value is None]
     return run_site(recipe, site_command(recipe, request).words, names=names).returncode
 
@@ -192,7 +165,7 @@ def bind_folder(
             the image names.
     """
     folder = str(root.resolve())
-    hides = folder in _SYSTEM or f"{prefix}/".startswith(f"{folder}/")
+    hides = folder[1:] in _SYSTEM or f"{prefix}/".startswith(f"{folder}/")
     if hides or set(folder) & set(':,\\"\n'):
         return request
     targets = [str(read_bind(bind).target) for bind in request.binds]
