@@ -65,9 +65,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands alone, for a terminal of 24 lines: ``builder help options`` has the
-        options.
-        """
+        """Write the commands alone: ``builder help options`` has the options."""
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

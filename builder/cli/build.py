@@ -85,13 +85,18 @@ class BuildOptions:
             raise UsageError(message, "build the targets one by one")
         if len(self.to) - len(self.archives) > 1:
             raise UsageError("--to oci:DIR is given twice", "omit one of them")
+        if self.archives or self.load:
+            self._check_exports(recipes)
+
+    def _check_exports(self, recipes: list[Recipe]) -> None:
+        """Raise UsageError if the builds make no image for archives and engines."""
         sifs = [recipe.name for recipe in recipes if recipe.format == "sif"]
-        if sifs and (self.archives or self.load):
+        if sifs:
             raise UsageError(
                 f"target {sifs[0]} is a SIF, which --load and archives cannot hold",
                 "omit them, or build the target with format: oci",
             )
-        if self.job and (self.archives or self.load):
+        if self.job:
             raise UsageError(
                 "--on slurm writes no archive and loads no image",
                 "omit them, and build once more without --on slurm when the job has ended",
@@ -169,7 +174,7 @@ def build(
 
 
 def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Recipe]:
-    """Return the targets. Raises UsageError: names and ``--all`` together."""
+    """Return the targets. Raise UsageError if ``--all`` has names too."""
     if not all_targets:
         return context.chosen_recipes(names)
     if names:
@@ -244,9 +249,7 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
 
 
 def print_build_notes(context: Context, result: BuildResult) -> None:
-    """Print the notes of a build, and warnings about missing libraries and files of several
-    packages.
-    """
+    """Print the notes of a build, and warnings about libraries and conflicts."""
     for note in result.notes:
         context.output.note(note)
     _print_missing_libraries(context, result)
@@ -307,9 +310,7 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
 def _write_other_forms(
     context: Context, image: Image, name: str, options: BuildOptions
 ) -> dict[str, str]:
-    """Write archives and load the image into an engine, as the options say; return more of the
-    JSON.
-    """
+    """Write archives and load the image into an engine; return more of the JSON."""
     from builder.image.archive import write_docker_archive, write_oci_archive
     from builder.oci.reference import local_name
     from builder.run.docker import DockerRunner

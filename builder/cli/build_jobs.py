@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,7 @@ def build_in_jobs(
     Raises:
         BuilderError: the only target cannot be built in a job.
     """
-    prepared = context.attempt(recipes, prepare)
-    tasks = [task for task in prepared.values() if isinstance(task, BuildTask)]
-    done = run_builds(tasks, folder, context.output) if tasks else []
-    found = {outcome.target: listed_again(outcome) for outcome in done}
-    for name, error in prepared.items():
-        if isinstance(error, BuilderError):
-            found[name] = BuildOutcome.of_error(name, "not started", error)
-    outcomes = [found[recipe.name] for recipe in recipes]
+    outcomes = _outcomes(context, context.attempt(recipes, prepare), folder)
     table = Table(("target", "state", "digest", "size", "time", "error"))
     table.rows.extend(map(_row, outcomes))
     context.output.table(table)
@@ -50,6 +43,19 @@ def build_in_jobs(
             context.output.note(f"{outcome.target}: messages in {outcome.log}")
     codes = {outcome.target: outcome.code for outcome in failed}
     context.finish([_json(outcome) for outcome in outcomes], codes)
+
+
+def _outcomes(
+    context: Context, prepared: Mapping[str, BuildTask | BuilderError], folder: Path
+) -> list[BuildOutcome]:
+    """Run the builds; return an outcome for each target, in their order."""
+    tasks = [task for task in prepared.values() if isinstance(task, BuildTask)]
+    done = run_builds(tasks, folder, context.output) if tasks else []
+    found = {outcome.target: listed_again(outcome) for outcome in done}
+    for name, error in prepared.items():
+        if isinstance(error, BuilderError):
+            found[name] = BuildOutcome.of_error(name, "not started", error)
+    return [found[name] for name in prepared]
 
 
 def _row(outcome: BuildOutcome) -> tuple[str, ...]:

@@ -109,8 +109,7 @@ def _prune(context: Context, days: float | None, limit: int | None) -> None:
 def prune_all(
     context: Context, days: float | None, limit: int | None = None
 ) -> tuple[int, list[Path]]:
-    """Prune the cache and ``dist/`` of the project; return the bytes freed, and the files and
-    folders that cannot be removed.
+    """Prune the cache and ``dist/``; return the bytes freed, and the paths that stay.
 
     Args:
         context: of the command.

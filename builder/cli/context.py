@@ -42,8 +42,7 @@ class Context:
         return Project.find(self.start, self.settings, self.output)
 
     def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
-        """Split ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the
-        only one.
+        """Split ``[TARGET] [COMMAND]...``; the only target of a project needs no name.
 
         Raises:
             ConfigError: the first word is not a target, and the project has several.
@@ -135,9 +134,7 @@ pass_context = click.make_pass_decorator(Context)
 
 
 def completed_root(ctx: click.Context) -> Path | None:
-    """Return the project folder of the command line that a shell completes; None outside of a
-    project.
-    """
+    """Return the project folder of a command line that a shell completes, if there is one."""
     from builder.project import Project
 
     start = Path(ctx.find_root().params.get("project") or ".")

@@ -80,9 +80,7 @@ def _parameter(group: str) -> str:
 
 
 def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, yes: bool) -> None:
-    """Publish the targets of groups; asks before it prunes, builds and publishes, unless
-    ``yes``.
-    """
+    """Publish the targets of groups; ask before each stage, unless ``yes``."""
     from builder.publishing.publish import refuse_shared_tags
 
     output = Output()

@@ -70,9 +70,7 @@ def init(
 
 
 def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
-    """Return the wishes for a second machine of a project: its target has the site's name if nobody
-    names it.
-    """
+    """Return the answers with the site's name for a second target that nobody names."""
     from builder.config.recipe import load_recipe, recipe_files
 
     existing = recipe_files(root)
@@ -155,8 +153,7 @@ def _report(context: Context, root: Path, written: Written) -> None:
 
 
 def _next_commands(context: Context, root: Path, written: Written, site: Site) -> list[str]:
-    """Return the command lines that users type next: with a scheduler they submit a job in place of
-    a run.
+    """Return the command lines that users type next; with a scheduler they submit a job.
 
     A site whose jobs run a file gets it by a pull.
     """

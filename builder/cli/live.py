@@ -100,9 +100,7 @@ class Activity:
         self._shown = False
 
     def clear(self) -> None:
-        """Remove the line from the terminal, because something else will be printed: a log is not
-        silent.
-        """
+        """Remove the line from the terminal, because something else will be printed."""
         with self._display:
             self._printed = time.monotonic()
             if self._shown:

@@ -35,9 +35,7 @@ _path: Path | None = None
 
 
 def log_path() -> Path | None:
-    """Return the log of this command; None before :func:`start_logging`, or when no log could be
-    written.
-    """
+    """Return the log of this command; None if there is none yet, or it cannot be written."""
     return _path
 
 

@@ -31,8 +31,7 @@ _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 
 
 def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
-    """Move flags of the group to the front that were typed after a command (``builder build x
-    -q``).
+    """Move flags of the group to the front (``builder build x -q``).
 
     What follows ``--`` belongs to a command that runs in a container. So do the words of ``run``
     and ``job``.
@@ -47,7 +46,7 @@ def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Return whether a command line has ``--json``; it may be one that cannot be parsed."""
+    """Check a command line, which may be wrong, for ``--json``."""
     words = list(args)
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
@@ -70,9 +69,7 @@ def explained(error: click.ClickException) -> tuple[str, str]:
 
 
 def _value_hint(error: click.ClickException) -> str:
-    """Return the hint for a value that is missing or not valid; empty if there is no special
-    one.
-    """
+    """Return the hint for a value that is missing or wrong; empty: there is no special one."""
     if not isinstance(error, click.BadParameter) or error.param is None:
         return ""
     if isinstance(error, click.MissingParameter):

@@ -45,9 +45,7 @@ def choice(*names: str, of: Iterable[str], help: str, default: str | None = None
 
 
 def refuse(options: Mapping[str, object], message: str, hint: str) -> None:
-    """Raise UsageError for the first of some options that has a value; its name replaces ``{}`` in
-    the message and in the hint.
-    """
+    """Raise UsageError for the first option with a value; its name replaces ``{}``."""
     for name, value in options.items():
         if value:
             raise UsageError(message.replace("{}", name), hint.replace("{}", name))
@@ -63,9 +61,7 @@ origin_options = decorated(_annotation("source"), _annotation("revision"))
 
 
 def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
-    """Return the annotations for the sources of an image; never guessed, because they are part of
-    the digest.
-    """
+    """Return the annotations for the sources of an image: part of the digest, never guessed."""
     pairs = {"source": source, "revision": revision}
     return {f"org.opencontainers.image.{name}": value for name, value in pairs.items() if value}
 

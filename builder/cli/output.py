@@ -99,9 +99,7 @@ class Output:
             self._say("  hint: ", hint)
 
     def failure(self, message: str, hint: str, code: int) -> int:
-        """Print the error that ends the command, with ``--json`` on stdout too; return the exit
-        code.
-        """
+        """Print the error that ends the command, with ``--json`` on stdout too; return the code."""
         self.error(message, hint)
         if self.as_json:
             with contextlib.suppress(OSError):  # the error may be that stdout cannot be written to

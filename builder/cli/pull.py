@@ -139,8 +139,7 @@ def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> 
 
 
 def _squashfs(recipe: Recipe, output: Path | None, account: str) -> Path | None:
-    """Return the file for a plain squashfs, which is made of the OCI image in dist/; None: none is
-    wanted.
+    """Return the file for a plain squashfs of the OCI image; None: none is wanted.
 
     Raises:
         UsageError: the target is a SIF.

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def project_root(context: Context) -> Path | None:
-    """Return the project folder; None outside of a project, where the package's and the user's
-    sites are known.
-    """
+    """Return the project folder; None outside of a project, where other sites are known."""
     try:
         return context.project.root
     except ConfigError:

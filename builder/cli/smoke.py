@@ -146,9 +146,7 @@ def _print_untested(context: Context, run: SmokeReport) -> None:
 def _checked_pair(
     pair: tuple[str, str] | None, request: SmokeRequest, image: str
 ) -> tuple[str, str]:
-    """Return the value of ``--ab``. Raise UsageError for options that have no meaning with it, or
-    without it.
-    """
+    """Return the value of ``--ab``. Raise UsageError if the options contradict each other."""
     if pair is None:
         raise UsageError("--rounds requires --ab", "add --ab OLD NEW")
     others = {"--compare": request.compare, "--image": image}

@@ -151,8 +151,7 @@ def run_reference(
 def bind_folder(
     request: ContainerRequest, root: Path, prefix: str = "/opt/conda", own: str | None = None
 ) -> ContainerRequest:
-    """Return the request with the project folder bound at its own path, as the folder in which the
-    command starts.
+    """Return the request with a folder bound at its own path; the command starts in it.
 
     So an edited file is seen at once, and what the command writes stays. A bind mount or
     ``--workdir`` of the request takes precedence.
@@ -184,8 +183,7 @@ def _vendor(request: ContainerRequest) -> GpuVendor:
 
 
 def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
-    """Return the runner's options. Variables without a value get this process's own, if it has
-    them.
+    """Return the runner's options; a variable without a value gets this process's own.
 
     Raises:
         UsageError: a bind mount is not valid.

@@ -143,7 +143,7 @@ class TargetImages:
         return recorded_pull(self.project.layout, self.recipe.name)
 
     def _origin(self, stored: StoredImage) -> str:
-        """Return where an image in ``dist/`` comes from, with the command that replaces it."""
+        """Return the source of an image in ``dist/``, with the command that replaces it."""
         digest, again = stored.image.digest[:19], f"builder build {self.recipe.name}"
         if stored.pulled_from:
             return f"pulled from {stored.pulled_from} ({digest}); to build it here: {again}"

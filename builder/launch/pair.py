@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from builder.config.recipe import Recipe
@@ -30,8 +31,12 @@ class PairTest:
     images: Mapping[str, Side]
     """``old`` and ``new``."""
     runs: AbRuns
-    result: Ab | None
-    """None: one of them could not be tested."""
+
+    @cached_property
+    def result(self) -> Ab | None:
+        """The comparison; None: one of the images could not be tested."""
+        rounds = [[run.report for run in reports] for reports in self.runs.rounds]
+        return compare_rounds(rounds) if rounds else None
 
     @property
     def failed(self) -> list[SmokeReport]:
@@ -99,9 +104,8 @@ def compare_pair(
         for name in pair
         if name != BUILD
     }
-    result = None
-    if BUILD in pair:
-        result = project.build(recipe, annotations=dict(request.annotations))
+    annotations = dict(request.annotations)
+    result = project.build(recipe, annotations=annotations) if BUILD in pair else None
     options = ab_options(_plan(project, recipe, result), request.options)
     if result is not None:
         images[BUILD] = built_side(project, result, job)
@@ -110,10 +114,7 @@ def compare_pair(
         project.reporter.note("both images are the same: what differs is the machine")
     rounds = rounds or MIN_ROUNDS
     runs = run_sides(project, recipe, sides, options=options, rounds=rounds, slurm=job)
-    found = None
-    if runs.rounds:
-        found = compare_rounds([[run.report for run in reports] for reports in runs.rounds])
-    test = PairTest(recipe.name, sides, runs, found)
+    test = PairTest(recipe.name, sides, runs)
     for run in test.failed:
         SmokeRecord(project.settings.cache).update(run)  # an earlier pass does not count any more
     return test
@@ -130,7 +131,7 @@ def _repository(recipe: Recipe) -> str:
 
 
 def _plan(project: Project, recipe: Recipe, result: BuildResult | None) -> SmokePlan:
-    """Return what the recipe tests, by the packages of the build or of the lock file."""
+    """Return the plan of the test, by the packages of the build or of the lock file."""
     if result is not None:
         return project.smoke_plan(result)
     try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
 from builder.errors import SmokeError, SmokeNotRun
 from builder.project import Project
 from builder.publishing.attest import SMOKE_REPORT
@@ -72,9 +73,7 @@ def smoke_target(
     earlier = _named_runs(project, recipe, request.compare, result.digest)
     if job is not None:
         job = complete_job(job, result, place, all_gpus=options.all_gpus)
-        if "@" in job.image and not job.is_other and result.sif is None:
-            hint = f"push it first: builder publish {recipe.name} --no-tags"
-            project.reporter.note(f"the job runs {job.image}; {hint}")
+        _note_push(project, result, job)
     run = project.smoke(result, options, job)
     if run.image_digest == result.digest:
         SmokeRecord(project.settings.cache).update(run, project.smoke_plan(result))
@@ -87,10 +86,15 @@ def smoke_target(
     return SmokeTest(run, compare([this], earlier) if earlier else None)
 
 
+def _note_push(project: Project, result: BuildResult, job: SlurmOptions) -> None:
+    """Note that a job runs the build by its digest, which must be in the registry."""
+    if "@" in job.image and not job.is_other and result.sif is None:
+        hint = f"push it first: builder publish {result.recipe.name} --no-tags"
+        project.reporter.note(f"the job runs {job.image}; {hint}")
+
+
 def _named_runs(project: Project, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
-    """Return the runs of the image that ``text`` names: stored in the project, or attached to a
-    published image.
-    """
+    """Return the runs of the image that ``text`` names: of the project, or of a registry."""
 
     def attached(name: str) -> Sequence[tuple[str, bytes]]:
         reference = name
