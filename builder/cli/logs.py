@@ -48,30 +48,23 @@ class _Redacted(logging.Formatter):
         return visible(redact(super().format(record)))
 
 
-class _Story(_Redacted):
-    """A formatter for ``-v``: ``layers.build: made layer ...``."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return f"{record.name.removeprefix('builder.')}: {record.message}"
-
-
 class _Shown(logging.Handler):
-    """Shows log lines between the messages of the command, which are no log lines on stderr."""
+    """Shows log lines between the messages of the command, which are on stderr anyway."""
 
     def __init__(self, verbosity: int, show: Callable[[str], None]) -> None:
         super().__init__(logging.DEBUG if verbosity > 1 else logging.INFO)
-        self._of_libraries = logging.INFO if verbosity > 1 else logging.WARNING
-        self._show = show
-        every = _Redacted("%(levelname).1s %(name)s: %(message)s")
-        self.setFormatter(every if verbosity > 1 else _Story())
+        level = "%(levelname).1s " if verbosity > 1 else ""
+        self.setFormatter(_Redacted(f"{level}%(name)s: %(message)s"))
         self.addFilter(self._is_shown)
+        self._show = show
 
     def _is_shown(self, record: logging.LogRecord) -> bool:
         is_own = record.name.startswith("builder")
-        return record.name != OUTPUT and (is_own or record.levelno >= self._of_libraries)
+        is_asked = self.level == logging.DEBUG or record.levelno >= logging.WARNING
+        return record.name != OUTPUT and (is_own or is_asked)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(self.format(record))
+        self._show(self.format(record).removeprefix("builder."))
 
 
 def start_logging(

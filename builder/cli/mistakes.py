@@ -82,7 +82,7 @@ def _value_hint(error: click.ClickException) -> str:
 
 
 def _path(context: click.Context) -> str:
-    """``builder cache prune``; click has the program's name, which may be ``python -m builder``."""
+    """Return ``builder cache prune``: click's own path may begin with ``python -m builder``."""
     names: list[str] = []
     while context.parent is not None:
         names.insert(0, str(context.info_name))
@@ -101,13 +101,9 @@ def _command_hint(name: str, context: click.Context) -> str:
             return f"write builder {_COMMANDS[name.lower()]}"
         if name.endswith((".yml", ".yaml", ".txt", ".toml")):
             return f"builder builds targets: builder targets lists them, builder init makes one from {name}"
-        if name in _targets(context):
+        if name in complete_target(context, click.Argument(["target"]), ""):
             return f"{name} is a target: write builder build {name}, or another command: builder --help"
     return f"commands: {', '.join(known)}"
-
-
-def _targets(context: click.Context) -> list[str]:
-    return complete_target(context, click.Argument(["target"]), "")
 
 
 def _option_hint(name: str, context: click.Context) -> str:

@@ -87,9 +87,8 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
             raise UsageError(message, f"name one: builder report {targets[0]} --share {path}")
         folder = context.project.reports / targets[0]
         if not folder.is_dir():
-            raise UsageError(
-                f"{targets[0]} has no report", f"run a test: builder smoke {targets[0]}"
-            )
+            hint = f"run a test: builder smoke {targets[0]}"
+            raise UsageError(f"{targets[0]} has no report", hint)
         stored = find_reports(f"{folder}/", folder)
     document = share([one.report for one in stored])
     write_output(path, to_bytes(document))

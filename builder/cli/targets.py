@@ -23,13 +23,11 @@ def targets(context: Context, target: str | None) -> None:
 
 
 def _list(context: Context) -> None:
-
     table = Table(("target", "GPU", "locked", "description"))
     rows = []
     for r in context.project.recipes():
         locked = r.lock_path.exists()
-        text = r.description
-        table.rows.append((r.name, r.gpu.vendor, "yes" if locked else "no", text))
+        table.rows.append((r.name, r.gpu.vendor, "yes" if locked else "no", r.description))
         rows.append(
             {
                 "name": r.name,
