@@ -84,10 +84,8 @@ def diff(context: Context, a: Path, b: Path, form: str) -> None:
         ]
         if changes.base_moved:
             bases = (changes.old_base, changes.new_base)
-            before, after = (
-                f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases
-            )
-            lines.append(f"base: {before} -> {after}")
+            names = (f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases)
+            lines.append(f"base: {' -> '.join(names)}")
         text = "\n".join([*lines, summary(changes)])
     value = {"a": str(a), "b": str(b), "equal": not changes, **changes.to_json()}
     context.output.result(value, text)

@@ -93,9 +93,8 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     def agreed(question: str, default: bool = True) -> bool:
         return yes or options.dry_run or click.confirm(question, default=default)
 
-    if not options.dry_run and agreed(
-        f"Prune what the cache has not used for {PRUNE_DAYS} days?", False
-    ):
+    question = f"Prune what the cache has not used for {PRUNE_DAYS} days?"
+    if not options.dry_run and agreed(question, False):
         freed, _ = prune_all(context, PRUNE_DAYS)
         if freed:
             context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")

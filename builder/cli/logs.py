@@ -24,6 +24,8 @@ from builder.version import __version__
 
 #: How many logs stay in the cache.
 _LOGS = 50
+#: A line of the file.
+_LINE = "%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s"
 #: The logger of the command's messages, which are on stderr anyway.
 OUTPUT = "builder.output"
 #: Libraries whose own messages help: their warnings, and everything at ``-vv`` and in the log file.
@@ -102,14 +104,11 @@ def start_logging(
                 f"--log-file {log_file}: {e.strerror}", "name a file that you may write"
             ) from None
         return
-    handler.setFormatter(
-        _Redacted("%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s")
-    )
+    handler.setFormatter(_Redacted(_LINE))
     _add(handler)
     _path = path
-    log.debug(
-        "builder %s, Python %s, %s", __version__, platform.python_version(), platform.platform()
-    )
+    python, system = platform.python_version(), platform.platform()
+    log.debug("builder %s, Python %s, %s", __version__, python, system)
     log.debug("command: %s", " ".join(sys.argv))
 
 

@@ -63,10 +63,7 @@ class PairTest:
         nothing = {"verdict": "error", "rounds": 0, "figures": [], "notes": []}
         return {
             "target": self.target,
-            **{
-                which: {"name": one.name, "digest": one.digest}
-                for which, one in self.images.items()
-            },
+            **{key: {"name": one.name, "digest": one.digest} for key, one in self.images.items()},
             "runner": self.runs.first["old"].runner,
             **(self.result.to_json() if self.result else nothing),
             "first": {which: run.verdict for which, run in self.runs.first.items()},
