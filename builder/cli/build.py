@@ -70,13 +70,13 @@ class BuildOptions:
 
     @property
     def layout(self) -> Path | None:
-        """The OCI layout of ``--to oci:DIR``, which takes the place of dist/."""
-        return next((place.path for place in self.to if place.kind == "oci"), None)
+        """The OCI layout of ``--to oci:DIR``, written instead of dist/."""
+        return next((one.path for one in self.to if one.kind == "oci"), None)
 
     @property
     def archives(self) -> list[Destination]:
         """The archives to write, in addition to the layout."""
-        return [place for place in self.to if place.kind != "oci"]
+        return [one for one in self.to if one.kind != "oci"]
 
     def check(self, recipes: list[Recipe]) -> None:
         """Raise UsageError if the options contradict each other, or do not apply to the targets."""
@@ -187,7 +187,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 
 
 def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
-    """Build a target and write all its forms; return the build as JSON."""
+    """Build a target, writes all its forms, and returns the build as JSON."""
     project = replace(context.project, says_left_out=True)
     result = project.build(
         recipe,
@@ -227,8 +227,8 @@ def _print_differences(context: Context, result: BuildResult) -> None:
     )
 
 
-def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
-    """Print a build that was written to ``place``; return it as JSON."""
+def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, Any]:
+    """Print a build that was written to ``path``; return it as JSON."""
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
@@ -236,15 +236,15 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
     context.output.text(
         f"{name} {result.digest}\n"
         f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
-        f"  {place if result.sif else f'oci:{place}:{name}'}"
+        f"  {path if result.sif else f'oci:{path}:{name}'}"
     )
     if result.recipe.site.runtime.kind == "edf" and result.image:
         from builder.site.images import image_reference
 
         file = image_reference(result.recipe)
-        convert = f'builder convert oci:{place}:{name} "{file}"'
+        convert = f'builder convert oci:{path}:{name} "{file}"'
         context.output.note(f"jobs run it as a squashfs: {convert}")
-    where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
+    where = {"sif": str(path)} if result.sif else {"layout": str(path), "tag": name}
     return describe_build(result) | where
 
 
@@ -316,12 +316,12 @@ def _write_other_forms(
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanRunner
 
-    for place in options.archives:
-        with working(context.output, f"writing {place.path}"):
-            if place.kind == "oci-archive":
-                write_oci_archive(image, place.path, name)
+    for archive in options.archives:
+        with working(context.output, f"writing {archive.path}"):
+            if archive.kind == "oci-archive":
+                write_oci_archive(image, archive.path, name)
             else:
-                write_docker_archive(image, place.path, local_name(name))
+                write_docker_archive(image, archive.path, local_name(name))
     if options.load is None:
         return {}
     project, output = context.project, context.output

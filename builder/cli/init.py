@@ -70,7 +70,9 @@ def init(
 
 
 def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
-    """Return the answers with the site's name for a second target that nobody names."""
+    """Return the wishes for a second machine of a project: its target has the site's name if nobody
+    names it.
+    """
     from builder.config.recipe import load_recipe, recipe_files
 
     existing = recipe_files(root)

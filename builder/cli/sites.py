@@ -55,8 +55,8 @@ def _list(context: Context) -> None:
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
             continue
-        place, runtime = origin(path), site.site.runtime.kind
-        checked = (site.site.checked or "") + (f" ({place})" if place != "package" else "")
+        where, runtime = origin(path), site.site.runtime.kind
+        checked = (site.site.checked or "") + (f" ({where})" if where != "package" else "")
         table.rows.append((name, runtime, _gpus(site), checked))
         rows.append(
             {
@@ -66,7 +66,7 @@ def _list(context: Context) -> None:
                 "gpu": site.gpu.model_dump(),
                 "gpus_per_node": site.site.node.gpus,
                 "checked": site.site.checked,
-                "from": place,
+                "from": where,
                 "path": str(path),
             }
         )

@@ -36,7 +36,7 @@ class PullRequest:
     account: str = ""
     """Replaces ``{account}`` in ``site.images``."""
     load: EngineName | None = None
-    """The engine that pulls it into its own storage, in place of a file or folder."""
+    """The engine that pulls it into its own storage, not into a file or folder."""
 
 
 def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulled:
@@ -50,13 +50,14 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
     settings, store, reporter = project.settings, project.store, project.reporter
     where = destination_text(recipe, request.origin, "--from")
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
-    with closing(open_place(where, settings, store, option="--from", reporter=reporter)) as place:
+    published = open_place(where, settings, store, option="--from", reporter=reporter)
+    with closing(published):
         if request.load:
             engine = PullEngine(request.load, settings, reporter)
-            return pull_into(engine, recipe, place, tag, if_changed=if_changed, record=layout)
+            return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)
-        done = pull(recipe, place, tag, path, store, if_changed=if_changed, reporter=reporter)
+        done = pull(recipe, published, tag, path, store, if_changed=if_changed, reporter=reporter)
     if squashfs:
         source = f"oci:{layout}:{recipe.name}"
         convert_image(source, str(squashfs), settings, store, reporter=reporter)
@@ -73,8 +74,8 @@ def pull_named(
         pulled = pull_reference(reference, settings, store, reporter=reporter)
         return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
     where, tag = split_image(reference)
-    with closing(open_place(where, settings, store, reporter=reporter)) as place:
-        return pull_into(PullEngine(load, settings, reporter), AnyImage(reference), place, tag)
+    with closing(open_place(where, settings, store, reporter=reporter)) as published:
+        return pull_into(PullEngine(load, settings, reporter), AnyImage(reference), published, tag)
 
 
 def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:

@@ -69,10 +69,10 @@ def smoke_target(
     if job is not None:
         check_smoke_job(recipe, job, options)
     result = project.build(recipe, annotations=dict(request.annotations))
-    place = project.place(result)
+    folder = project.place(result)
     earlier = _named_runs(project, recipe, request.compare, result.digest)
     if job is not None:
-        job = complete_job(job, result, place, all_gpus=options.all_gpus)
+        job = complete_job(job, result, folder, all_gpus=options.all_gpus)
         _note_push(project, result, job)
     run = project.smoke(result, options, job)
     if run.image_digest == result.digest:
