@@ -13,8 +13,14 @@ from builder.version import __version__
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe as Recipe
+    from builder.doctor import Finding as Finding
+    from builder.doctor import examine_host as examine_host
     from builder.engines.base import BuildResult as BuildResult
     from builder.errors import BuilderError as BuilderError
+    from builder.launch.images import TargetImages as TargetImages
+    from builder.launch.smoke import SmokeRequest as SmokeRequest
+    from builder.launch.smoke import SmokeTest as SmokeTest
+    from builder.launch.smoke import smoke_target as smoke_target
     from builder.model import Lock as Lock
     from builder.project import Project as Project
     from builder.publishing.publish import Published as Published
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "BuildResult": "builder.engines.base",
     "BuilderError": "builder.errors",
+    "Finding": "builder.doctor",
     "Lock": "builder.model",
     "Project": "builder.project",
     "PublishOptions": "builder.publishing.publish",
@@ -36,7 +43,12 @@ _MODULES = {
     "Settings": "builder.settings",
     "SmokeOptions": "builder.smoke.options",
     "SmokeReport": "builder.smoke.run",
+    "SmokeRequest": "builder.launch.smoke",
+    "SmokeTest": "builder.launch.smoke",
+    "TargetImages": "builder.launch.images",
+    "examine_host": "builder.doctor",
     "publish": "builder.publishing.publish",
+    "smoke_target": "builder.launch.smoke",
 }
 
 __all__ = [*_MODULES, "__version__"]

@@ -174,13 +174,11 @@ BUG = 70
 
 
 def exit_codes() -> dict[int, str]:
-    """Return all exit codes with their meaning, in order; the command line's help and docs/cli.md
-    show them.
-    """
+    """Return all exit codes with their meaning, in order; docs/cli.md shows them."""
     found = {0: "done", BUG: "a bug in builder", INTERRUPTED: "interrupted (Ctrl-C)"}
-    kinds: list[type[BuilderError]] = [BuilderError, *_subclasses(BuilderError)]
-    for kind in kinds:
-        found[kind.exit_code] = kind.meaning
+    errors: list[type[BuilderError]] = [BuilderError, *_subclasses(BuilderError)]
+    for error in errors:
+        found[error.exit_code] = error.meaning
     return dict(sorted(found.items()))
 
 

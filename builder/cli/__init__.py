@@ -19,6 +19,7 @@ from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.mistakes import explained, flags_first, wants_json
+from builder.cli.options import COUNT, FILE, flag
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
 from builder.interrupts import take_interrupt
@@ -48,6 +49,11 @@ COMMANDS = {
 }
 _EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+#: The hint of an error of the system.
+_CHECK_PATH = (
+    "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +65,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands alone, for a terminal of 24 lines: ``builder help options`` has the
-        options.
-        """
+        """Write the commands alone: ``builder help options`` has the options."""
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,9 +83,7 @@ class LazyGroup(click.Group):
         return found
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG
-)
+@click.group(cls=LazyGroup, context_settings=HELP_NAMES, epilog=_EPILOG)
 @click.version_option(__version__, "-V", "--version", prog_name="builder")
 @click.option(
     "--project",
@@ -90,20 +92,12 @@ class LazyGroup(click.Group):
 )
 @click.option("--cache", type=_FOLDER, help="Cache folder. [env: BUILDER_CACHE]")
 @click.option("--tmpdir", type=_FOLDER, help="Folder for temporary files. [env: BUILDER_TMPDIR]")
+@click.option("--jobs", type=COUNT, help="Number of threads to use. [env: BUILDER_JOBS]")
+@flag("--offline", help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
+@flag("-q", "--quiet", help="Print only the result, warnings and errors.")
+@click.option("-v", "--verbose", count=True, help="Show stages and decisions; -vv: every request.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]"
-)
-@click.option(
-    "--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]"
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print only the result, warnings and errors.")
-@click.option(
-    "-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request."
-)
-@click.option(
-    "--log-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the log to this file. Default: logs/ in the cache.",
+    "--log-file", type=FILE, help="Write the log to this file. Default: logs/ in the cache."
 )
 @click.pass_context
 def cli(
@@ -120,15 +114,15 @@ def cli(
     """Build container images from conda environments and verify their speed."""
     settings = Settings.from_environment(cache=cache, tmpdir=tmpdir)
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
-    start_logging(settings.cache, log_file, verbose)
     output = Output(quiet=quiet)
+    start_logging(settings.cache, log_file, verbose, output.log_line)
     ctx.call_on_close(mark_running(settings.cache))
     ctx.call_on_close(output.close)  # before an error is printed
     ctx.obj = Context(output, settings, project or Path())
 
 
 def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:
-    """Run a click command and turns every exception into a message; returns the exit code."""
+    """Run a click command and turn every exception into a message; return the exit code."""
     words = sys.argv[1:] if args is None else list(args)
     output = Output(as_json=wants_json(words))
     try:
@@ -141,10 +135,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        message, hint = explained(e)
-        output.error(message, hint)
-        output.failure(message, hint, e.exit_code)
-        return e.exit_code
+        return output.failure(*explained(e), e.exit_code)
     except BrokenPipeError:
         return 141
     except (click.Abort, KeyboardInterrupt):
@@ -157,26 +148,21 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
 
 
 def interrupted(output: Output) -> int:
-    """Report Ctrl-C; returns the exit code."""
+    """Report Ctrl-C; return the exit code."""
     message = "interrupted; finished work is in the cache: run the command again to continue"
-    output.error(message)
-    output.failure(message, "", INTERRUPTED)
-    return INTERRUPTED
+    return output.failure(message, "", INTERRUPTED)
 
 
 def failed(error: Exception, output: Output) -> int:
-    """Report an exception that ends the command; returns the exit code."""
+    """Report an exception that ends the command; return the exit code."""
     log.debug("the command failed", exc_info=error)
     if isinstance(error, BuilderError):
         message, hint, code = error.message, error.hint, error.exit_code
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         message = f"{where}{error.strerror or error}"
-        hint = (
-            "check the path, its permissions and the disk; for another cache: BUILDER_CACHE=FOLDER"
-        )
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        code = SpaceError.exit_code if full else BuilderError.exit_code
+        hint, is_full = _CHECK_PATH, error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = SpaceError.exit_code if is_full else BuilderError.exit_code
     else:
         what = " ".join(str(error).split())[:300]
         message = f"a bug in builder: {type(error).__name__}: {redact(what)}"
@@ -184,7 +170,6 @@ def failed(error: Exception, output: Output) -> int:
         if log_path():
             hint = "please report it with the log"
         code = BUG
-    output.error(message, hint)
     output.failure(message, hint, code)
     if (path := log_path()) is not None and code != UsageError.exit_code:
         output.log_hint(path)

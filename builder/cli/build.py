@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    complete_target,
-    origin_annotations,
-    pass_context,
-)
+from builder.cli.context import Context, complete_target, with_context
+from builder.cli.options import FILE, choice, flag, origin_annotations, origin_options
 from builder.cli.slurmoptions import slurm_options, take_job_options
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from builder.site.build_jobs import BuildTask
     from builder.smoke.options import SlurmOptions
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 #: How many file conflicts are listed.
 _SHOWN_CONFLICTS = 5
 #: How many differences between two runs of the steps are listed.
@@ -46,23 +41,16 @@ class Destination:
     path: Path
 
 
-class _DestinationType(click.ParamType[Destination]):
-    """Reads a value of ``--to``."""
-
-    name = "destination"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Destination:
-        kind, _, path = value.partition(":")
-        if kind not in ("oci", "oci-archive", "docker-archive") or not path:
-            self.fail(
-                f"{value!r} is not oci:DIR, oci-archive:FILE or docker-archive:FILE", param, ctx
-            )
-        found = Destination(kind, Path(path))
-        if found.path.is_file() if kind == "oci" else found.path.is_dir():
-            self.fail(f"{path} is a {'file' if kind == 'oci' else 'folder'}", param, ctx)
-        return found
+def _destination(value: str) -> Destination:
+    """Read a value of ``--to``. Raise BadParameter if it is not valid."""
+    kind, _, path = value.partition(":")
+    if kind not in ("oci", "oci-archive", "docker-archive") or not path:
+        forms = "oci:DIR, oci-archive:FILE or docker-archive:FILE"
+        raise click.BadParameter(f"{value!r} is not {forms}")
+    found = Destination(kind, Path(path))
+    if found.path.is_file() if kind == "oci" else found.path.is_dir():
+        raise click.BadParameter(f"{path} is a {'file' if kind == 'oci' else 'folder'}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -82,30 +70,33 @@ class BuildOptions:
 
     @property
     def layout(self) -> Path | None:
-        """The OCI layout of ``--to oci:DIR``, which takes the place of dist/."""
-        return next((place.path for place in self.to if place.kind == "oci"), None)
+        """The OCI layout of ``--to oci:DIR``, written instead of dist/."""
+        return next((one.path for one in self.to if one.kind == "oci"), None)
 
     @property
     def archives(self) -> list[Destination]:
         """The archives to write, in addition to the layout."""
-        return [place for place in self.to if place.kind != "oci"]
+        return [one for one in self.to if one.kind != "oci"]
 
     def check(self, recipes: list[Recipe]) -> None:
         """Raise UsageError if the options contradict each other, or do not apply to the targets."""
         if len(recipes) > 1 and (self.lock_file or self.archives):
-            raise UsageError(
-                "--lock and --to with an archive accept only one target",
-                "build the targets one by one",
-            )
+            message = "--lock and --to with an archive accept only one target"
+            raise UsageError(message, "build the targets one by one")
         if len(self.to) - len(self.archives) > 1:
             raise UsageError("--to oci:DIR is given twice", "omit one of them")
+        if self.archives or self.load:
+            self._check_exports(recipes)
+
+    def _check_exports(self, recipes: list[Recipe]) -> None:
+        """Raise UsageError if the builds make no image for archives and engines."""
         sifs = [recipe.name for recipe in recipes if recipe.format == "sif"]
-        if sifs and (self.archives or self.load):
+        if sifs:
             raise UsageError(
                 f"target {sifs[0]} is a SIF, which --load and archives cannot hold",
                 "omit them, or build the target with format: oci",
             )
-        if self.job and (self.archives or self.load):
+        if self.job:
             raise UsageError(
                 "--on slurm writes no archive and loads no image",
                 "omit them, and build once more without --on slurm when the job has ended",
@@ -122,53 +113,35 @@ class BuildOptions:
     shell_complete=complete_target,
     help="A target, like the argument.",
 )
-@click.option("--all", "all_targets", is_flag=True, help="Build all targets of the project.")
+@flag("--all", "all_targets", help="Build all targets of the project.")
 @click.option(
     "--lock",
     "lock_file",
-    type=_FILE,
+    type=FILE,
     help="Build from this lock file, also one of conda-lock, uv, pixi or pip, instead of the target's.",
 )
 @click.option(
     "--to",
     multiple=True,
-    type=_DestinationType(),
+    type=_destination,
     metavar="KIND:PATH",
     help="Write to oci:DIR instead of dist/; also write oci-archive:FILE or docker-archive:FILE. Repeatable.",
 )
-@click.option(
-    "--load", type=click.Choice(["docker", "podman"]), help="Also load the image into this engine."
-)
-@click.option(
-    "--engine", type=click.Choice(list(ENGINES)), help="Build with this engine, not the recipe's."
-)
+@choice("--load", of=["docker", "podman"], help="Also load the image into this engine.")
+@choice("--engine", of=ENGINES, help="Build with this engine, not the recipe's.")
 @slurm_options
-@click.option(
+@flag(
     "--accept-licenses",
-    is_flag=True,
     help="Accept the licences that the engine asks about (cotainr: Miniforge's).",
 )
-@click.option(
-    "--rebuild",
-    is_flag=True,
-    help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).",
-)
-@click.option(
+@flag("--rebuild", help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).")
+@flag(
     "--check-reproducible",
-    is_flag=True,
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
-@click.option(
-    "--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source."
-)
-@click.option(
-    "--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision."
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Show the layers and their sizes; download and build nothing."
-)
-@common_options
-@pass_context
+@origin_options
+@flag("--dry-run", help="Show the layers and their sizes; download and build nothing.")
+@with_context
 def build(
     context: Context,
     /,
@@ -196,18 +169,17 @@ def build(
         from builder.cli.build_jobs import build_in_jobs
 
         build_in_jobs(context, recipes, lambda recipe: _job_task(context, recipe, options), folder)
-        return
-    context.each(recipes, lambda recipe: _build_here(context, recipe, options))
+    else:
+        context.each(recipes, lambda recipe: _build_here(context, recipe, options))
 
 
 def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Recipe]:
-    """Return the targets. Raises UsageError: names and ``--all`` together."""
+    """Return the targets. Raise UsageError if ``--all`` has names too."""
     if not all_targets:
         return context.chosen_recipes(names)
     if names:
-        raise UsageError(
-            f"--all builds all targets, and {', '.join(names)} is named", "omit one of them"
-        )
+        message = f"--all builds all targets, and {', '.join(names)} is named"
+        raise UsageError(message, "omit one of them")
     return list(context.project.recipes(()))
 
 
@@ -229,7 +201,7 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
     _note_left_out(context, recipe, result.lock)
     place = project.place(result, options.layout)
     answer = print_build(context, result, place)
-    if result.image and not result.sif:
+    if result.image and not result.sif and (options.archives or options.load):
         answer |= _write_other_forms(context, result.image, recipe.name, options)
     if options.check_reproducible:
         _print_differences(context, result)
@@ -243,10 +215,10 @@ def _note_left_out(context: Context, recipe: Recipe, lock: Lock) -> None:
 
 
 def _print_differences(context: Context, result: BuildResult) -> None:
-    """Print what a second run of the steps left otherwise.
+    """Print the number of steps that ran twice.
 
     Raises:
-        ImageError: there is a difference.
+        ImageError: the second run of the steps left something else.
     """
     name, count = result.recipe.name, result.recipe.step_count
     if not result.differences:
@@ -262,8 +234,8 @@ def _print_differences(context: Context, result: BuildResult) -> None:
     )
 
 
-def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
-    """Print a build that was written to ``place`` and returns it as JSON."""
+def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, Any]:
+    """Print a build that was written to ``path``; return it as JSON."""
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
@@ -271,40 +243,32 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
     context.output.text(
         f"{name} {result.digest}\n"
         f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
-        f"  {place if result.sif else f'oci:{place}:{name}'}"
+        f"  {path if result.sif else f'oci:{path}:{name}'}"
     )
     if result.recipe.site.runtime.kind == "edf" and result.image:
         from builder.site.images import image_reference
 
         file = image_reference(result.recipe)
-        context.output.note(
-            f'jobs run it as a squashfs: builder convert oci:{place}:{name} "{file}"'
-        )
-    where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
+        convert = f'builder convert oci:{path}:{name} "{file}"'
+        context.output.note(f"jobs run it as a squashfs: {convert}")
+    where = {"sif": str(path)} if result.sif else {"layout": str(path), "tag": name}
     return describe_build(result) | where
 
 
 def print_build_notes(context: Context, result: BuildResult) -> None:
-    """Print the notes of a build, and warnings about missing libraries and files of several
-    packages.
-    """
+    """Print the notes of a build, and warnings about libraries and conflicts."""
     for note in result.notes:
         context.output.note(note)
     _print_missing_libraries(context, result)
-    count = len(result.conflicts)
-    if count == 0:
-        return
-    shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
-    more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
-    context.output.warn(
-        f"{count} files come from several packages; the later one wins: {shown}{more}"
-    )
+    if count := len(result.conflicts):
+        shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])
+        more = f" and {count - _SHOWN_CONFLICTS} more" if count > _SHOWN_CONFLICTS else ""
+        about = f"{count} files come from several packages; the later one wins"
+        context.output.warn(f"{about}: {shown}{more}")
 
 
 def _print_missing_libraries(context: Context, result: BuildResult) -> None:
-    """Print a warning for each library that the image lacks, but for optional ones, and what to
-    do.
-    """
+    """Print a warning for each missing library, but for optional ones, and what to do."""
     missing = [library for library in result.missing_libraries if not library.optional]
     for one in missing:
         has = f" (OS package {one.os_package})" if one.os_package else ""
@@ -339,13 +303,9 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
         "lock": result.lock.digest,
         "size": result.artifact.size,
         "layers": layers,
-        "conflicts": [
-            {"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts
-        ],
-        "missing_libraries": [asdict(library) for library in result.missing_libraries],
-        "differences": [
-            {"step": d.step, "path": d.path, "what": d.what} for d in result.differences
-        ],
+        "conflicts": list(map(asdict, result.conflicts)),
+        "missing_libraries": list(map(asdict, result.missing_libraries)),
+        "differences": list(map(asdict, result.differences)),
         "notes": result.notes,
         "seconds": result.timings,
     }
@@ -357,22 +317,18 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
 def _write_other_forms(
     context: Context, image: Image, name: str, options: BuildOptions
 ) -> dict[str, str]:
-    """Write archives and load the image into an engine, as the options say; return more of the
-    JSON.
-    """
-    if not (options.archives or options.load):
-        return {}
+    """Write archives and load the image into an engine; return more of the JSON."""
     from builder.image.archive import write_docker_archive, write_oci_archive
     from builder.oci.reference import local_name
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanRunner
 
-    for place in options.archives:
-        with working(context.output, f"writing {place.path}"):
-            if place.kind == "oci-archive":
-                write_oci_archive(image, place.path, name)
+    for archive in options.archives:
+        with working(context.output, f"writing {archive.path}"):
+            if archive.kind == "oci-archive":
+                write_oci_archive(image, archive.path, name)
             else:
-                write_docker_archive(image, place.path, local_name(name))
+                write_docker_archive(image, archive.path, local_name(name))
     if options.load is None:
         return {}
     project, output = context.project, context.output
@@ -408,29 +364,33 @@ def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildT
 
 def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:
     """Return the command line of builder in the job."""
-    project, settings = context.project, context.settings
-    command = [*(sys.executable, "-m", "builder"), *("--project", str(project.root))]
-    command += ["--cache", str(settings.cache)]
-    if settings.tmpdir != CacheFolders(settings.cache).tmp:
-        command += ["--tmpdir", str(settings.tmpdir)]
-    if settings.offline:
-        command.append("--offline")
-
-    command += ["build", recipe.name, "--json"]
-    values = {
+    settings = context.settings
+    is_usual = settings.tmpdir == CacheFolders(settings.cache).tmp
+    before = {
+        "--project": context.project.root,
+        "--cache": settings.cache,
+        "--tmpdir": None if is_usual else settings.tmpdir,
+        "--offline": settings.offline,
+    }
+    after = {
+        "--json": True,
         "--lock": options.lock_file and options.lock_file.absolute(),
         "--to": options.layout and f"oci:{options.layout.absolute()}",
         "--engine": options.engine,
         "--source": options.source,
         "--revision": options.revision,
-    }
-    for name, value in values.items():
-        if value:
-            command += [name, str(value)]
-    flags = {
         "--accept-licenses": options.accept_licenses,
         "--rebuild": options.rebuild,
         "--check-reproducible": options.check_reproducible,
     }
-    command += [name for name, is_set in flags.items() if is_set]
-    return command
+    builder = (sys.executable, "-m", "builder")
+    return [*builder, *_given(before), "build", recipe.name, *_given(after)]
+
+
+def _given(options: Mapping[str, object]) -> Iterator[str]:
+    """Yield the words of the options that have a value."""
+    for name, value in options.items():
+        if value:
+            yield name
+            if value is not True:
+                yield str(value)

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.context import Context, context_exit, with_context
+from builder.cli.options import flag
 from builder.errors import BuilderError, ConfigError, UsageError
 from builder.progress import working
 from builder.text import Table, human_bytes, parse_bytes
@@ -22,18 +23,15 @@ def cache() -> None:
 
 
 @cache.command("info")
-@common_options
-@pass_context
+@with_context
 def cache_info(context: Context) -> None:
     """Show how much the cache holds."""
     from builder.store.prune import usage
 
     with working(context.output, "measuring the cache"):
         folders = usage(context.settings.cache)
-    table = Table(("folder", "files", "size"))
-    for folder in folders:
-        table.rows.append((folder.name, str(folder.files), human_bytes(folder.size)))
-    context.output.table(table)
+    rows = [(folder.name, str(folder.files), human_bytes(folder.size)) for folder in folders]
+    context.output.table(Table(("folder", "files", "size"), [*rows]))
     total = sum(p.size for p in folders)
     context.output.result(
         {
@@ -59,15 +57,13 @@ def cache_info(context: Context) -> None:
     metavar="SIZE",
     help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
-@click.option(
+@flag("--dry-run", help="Show what would be removed.")
+@flag(
     "--all",
     "everything",
-    is_flag=True,
     help="Remove everything except lock files and records of what was published and not read back.",
 )
-@common_options
-@pass_context
+@with_context
 def cache_prune(
     context: Context, days: float, max_size: str | None, dry_run: bool, everything: bool
 ) -> None:
@@ -83,54 +79,65 @@ def cache_prune(
     With --max-size, what dist/ links to stays, and what was used since the oldest running command
     began.
     """
+    limit = _limit(max_size, everything=everything)
+    if not dry_run:
+        _prune(context, None if everything else days, limit)
+    elif everything:
+        raise UsageError("--all removes everything", "builder cache info shows what that is")
+    else:
+        _show_removal(context, days, limit)
+
+
+def _prune(context: Context, days: float | None, limit: int | None) -> None:
+    """Prune, print what was freed, and exit with 1 if something cannot be removed."""
     from builder.store.prune import cache_size
 
-    limit = _limit(max_size, everything=everything)
-    if dry_run:
-        if everything:
-            raise UsageError("--all removes everything", "builder cache info shows what that is")
-        _show_removal(context, limit, days)
-        return
+    freed, stuck = prune_all(context, days, limit)
     cache = context.settings.cache
-    stuck: set[Path] = set()
-    freed = prune_all(context, None if everything else days, limit, stuck)
-    left = cache_size(cache)
+    left, paths = cache_size(cache), list(map(str, stuck))
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
-    if limit is not None and left > limit:
-        context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
-    elif left and not everything and limit is None:
+    _warn_if_large(context, left, limit)
+    if left and days is not None and limit is None:
         text += "; to remove all of it: builder cache prune --all"
-    not_removed = [str(path) for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
-    if not_removed:
-        context.output.warn(_STUCK.format(paths=" ".join(map(shlex.quote, not_removed))))
-    context.output.result({"freed": freed, "left": left, "not_removed": not_removed}, text)
-    if not_removed:
+    if paths:
+        context.output.warn(_STUCK.format(paths=" ".join(map(shlex.quote, paths))))
+    context.output.result({"freed": freed, "left": left, "not_removed": paths}, text)
+    if paths:
         context_exit(BuilderError.exit_code)
 
 
-def prune_all(context: Context, days: float | None, limit: int | None, stuck: set[Path]) -> int:
-    """Prune the cache and ``dist/`` of the project; return the bytes freed.
+def prune_all(
+    context: Context, days: float | None, limit: int | None = None
+) -> tuple[int, list[Path]]:
+    """Prune the cache and ``dist/``; return the bytes freed, and the paths that stay.
 
     Args:
         context: of the command.
         days, limit: see :func:`builder.store.prune.prune`.
-        stuck: receives what cannot be removed.
     """
     from builder.store.prune import prune
 
-    freed, settings = 0, context.settings
+    freed, settings, stuck = 0, context.settings, set[Path]()
     with working(context.output, "pruning the cache"):
         with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
             freed = context.project.prune_layout()
         freed += prune(settings.cache, settings.tmpdir, days, limit, stuck.add)
-    return freed
+    return freed, [path for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
+
+
+def _warn_if_large(context: Context, left: int, limit: int | None) -> None:
+    if limit is not None and left > limit:
+        context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
 
 
 _STUCK = (
     "these have files of another user, or a file system is mounted there: {paths}; to remove them, as root: "
     "rm -rf --one-file-system {paths}"
 )
-_TOO_LARGE = "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, or too small to count"
+_TOO_LARGE = (
+    "the cache has {size}: the rest is in use, linked by dist/ or another OCI layout, "
+    "or too small to count"
+)
 
 
 def _limit(text: str | None, *, everything: bool) -> int | None:
@@ -139,46 +146,39 @@ def _limit(text: str | None, *, everything: bool) -> int | None:
     Raises:
         UsageError: it is no size, or the options contradict each other.
     """
-    days_given = (
-        click.get_current_context().get_parameter_source("days") == ParameterSource.COMMANDLINE
-    )
     if text is None:
         return None
-    if everything or days_given:
+    source = click.get_current_context().get_parameter_source("days")
+    if everything or source == ParameterSource.COMMANDLINE:
         other = "--all" if everything else "--older-than"
         raise UsageError(f"--max-size and {other} contradict each other", "name one of them")
     size = parse_bytes(text)
     if size is None:
-        raise UsageError(
-            f"--max-size {text!r} is not a size", "write --max-size 50G, 50GiB or 500M"
-        )
+        hint = "write --max-size 50G, 50GiB or 500M"
+        raise UsageError(f"--max-size {text!r} is not a size", hint)
     return size
 
 
-def _show_removal(context: Context, limit: int | None, days: float) -> None:
+def _show_removal(context: Context, days: float, limit: int | None) -> None:
     from builder.store.prune import plan_removal
 
     with working(context.output, "measuring the cache"):
         removal = plan_removal(context.settings.cache, limit, days)
     table = Table(("folder", "entries", "size", "last used"))
     for kind in dict.fromkeys(item.kind for item in removal.items):
-        items = [item for item in removal.items if item.kind == kind]
-        used = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in items]
-        size = human_bytes(sum(item.size for item in items))
-        table.rows.append((kind, str(len(items)), size, f"{min(used)} to {max(used)}"))
+        found = [item for item in removal.items if item.kind == kind]
+        used = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in found]
+        size = human_bytes(sum(item.size for item in found))
+        table.rows.append((kind, str(len(found)), size, f"{min(used)} to {max(used)}"))
     if removal.items:
         context.output.table(table)
-    if limit is not None and removal.left > limit:
-        context.output.warn(_TOO_LARGE.format(size=human_bytes(removal.left)))
+    _warn_if_large(context, removal.left, limit)
+    items = [
+        {"path": str(item.paths[0]), "bytes": item.size, "last_used": int(item.last_used)}
+        for item in removal.items
+    ]
+    left = f"{human_bytes(removal.left)} would be left in {context.settings.cache}"
     context.output.result(
-        {
-            "would_free": removal.freed,
-            "would_leave": removal.left,
-            "items": [
-                {"path": str(item.paths[0]), "bytes": item.size, "last_used": int(item.last_used)}
-                for item in removal.items
-            ],
-        },
-        f"would free {human_bytes(removal.freed)}; {human_bytes(removal.left)} would be left in "
-        f"{context.settings.cache}",
+        {"would_free": removal.freed, "would_leave": removal.left, "items": items},
+        f"would free {human_bytes(removal.freed)}; {left}",
     )

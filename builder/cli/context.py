@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from builder.cli.options import decorated
 from builder.cli.output import Output
 from builder.errors import BuilderError, ConfigError
 from builder.settings import Settings
@@ -18,18 +19,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.project import Project
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def decorated(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a command, in their order."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+T = TypeVar("T")
 
 
 @dataclass
@@ -51,18 +41,8 @@ class Context:
 
         return Project.find(self.start, self.settings, self.output)
 
-    def one_recipe(self, target: str | None) -> Recipe:
-        """Return the recipe of a target; None takes the only target of the project.
-
-        Raises:
-            ConfigError: an unknown target, or its recipe is not valid.
-            UsageError: None, and the project has no target or several.
-        """
-        return self.project.one_recipe(target)
-
     def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
-        """Split ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the
-        only one.
+        """Split ``[TARGET] [COMMAND]...``; the only target of a project needs no name.
 
         Raises:
             ConfigError: the first word is not a target, and the project has several.
@@ -70,7 +50,7 @@ class Context:
         """
         targets = self.project.targets
         if not words or (len(targets) == 1 and words[0] not in targets):
-            return self.one_recipe(None), tuple(words)
+            return self.project.one_recipe(None), tuple(words)
         try:
             return self.project.recipe(words[0]), tuple(words[1:])
         except ConfigError as e:
@@ -86,7 +66,7 @@ class Context:
             UsageError: no name, and the project has no target or several.
         """
         if not targets:
-            return [self.one_recipe(None)]
+            return [self.project.one_recipe(None)]
         return list(self.project.recipes(targets))
 
     def each(
@@ -96,40 +76,65 @@ class Context:
         *,
         as_list: bool = False,
     ) -> None:
-        """Call ``do`` for every target; a failure of one does not stop the others.
+        """Call ``do`` for every target, print the results with ``--json``, and end the command.
 
-        With ``--json``, prints the results: a list, or one object for a single target (unless
-        ``as_list``). A target that failed has ``target``, ``error`` and ``hint``. After a failure
-        the command ends with the exit code of the first one.
+        A target that failed has ``target``, ``error`` and ``hint``.
 
         Raises:
             BuilderError: the only target failed.
         """
-        results, failed, code = [], [], 0
+        results, failed = [], {}
+        for name, done in self.attempt(recipes, do).items():
+            if isinstance(done, BuilderError):
+                results.append({"target": name, "error": done.message, "hint": done.hint})
+                failed[name] = done.exit_code
+            else:
+                results.append(done)
+        self.finish(results, failed, as_list=as_list)
+
+    def attempt(
+        self, recipes: Sequence[Recipe], do: Callable[[Recipe], T]
+    ) -> dict[str, T | BuilderError]:
+        """Call ``do`` for every target; a failure of one is printed and does not stop the others.
+
+        Raises:
+            BuilderError: the only target failed.
+        """
+        found: dict[str, T | BuilderError] = {}
         for recipe in recipes:
             try:
-                results.append(do(recipe))
+                found[recipe.name] = do(recipe)
             except BuilderError as e:
                 if len(recipes) == 1:
                     raise
                 self.output.error(f"{recipe.name}: {e.message}", e.hint)
-                results.append({"target": recipe.name, "error": e.message, "hint": e.hint})
-                failed.append(recipe.name)
-                code = code or e.exit_code
+                found[recipe.name] = e
+        return found
+
+    def finish(
+        self, results: Sequence[Any], failed: Mapping[str, int], *, as_list: bool = False
+    ) -> None:
+        """End a command for several targets, with the exit code of the first that failed.
+
+        Args:
+            results: what ``--json`` prints for each target: a list, or one object for a single
+                target (unless ``as_list``).
+            failed: the targets that failed, and their exit codes.
+            as_list: whether the result of a single target is a list too.
+        """
         if failed:
-            self.output.warn(f"{len(failed)} of {len(recipes)} targets failed: {', '.join(failed)}")
+            count = f"{len(failed)} of {len(results)} targets failed"
+            self.output.warn(f"{count}: {', '.join(failed)}")
         self.output.result(results if as_list or len(results) != 1 else results[0])
-        if code:
-            context_exit(code)
+        if failed:
+            context_exit(next(iter(failed.values())))
 
 
 pass_context = click.make_pass_decorator(Context)
 
 
 def completed_root(ctx: click.Context) -> Path | None:
-    """Return the project folder of the command line that a shell completes; None outside of a
-    project.
-    """
+    """Return the project folder of a command line that a shell completes, if there is one."""
     from builder.project import Project
 
     start = Path(ctx.find_root().params.get("project") or ".")
@@ -157,37 +162,12 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
 #: One target; without it the command takes the only target of the project.
 target_argument = click.argument("target", required=False, shell_complete=complete_target)
 #: A target and a command, see :meth:`Context.recipe_and_command`.
-target_and_command = click.argument(
+words_argument = click.argument(
     "words",
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="[TARGET] [COMMAND]...",
     shell_complete=complete_target,
-)
-
-
-#: Adds ``--image``, ``--bind``, ``--env`` and ``--env-file``, of ``run`` and ``job``.
-container_options = decorated(
-    click.option("--image", default="", help="Use another image: a reference, or a SIF."),
-    click.option(
-        "--bind",
-        "binds",
-        multiple=True,
-        metavar="SOURCE[:TARGET[:ro]]",
-        help="Mount a file or folder of the machine that runs the command.",
-    ),
-    click.option(
-        "--env",
-        multiple=True,
-        metavar="NAME[=VALUE]",
-        help="Set a variable; NAME alone passes the value of this shell.",
-    ),
-    click.option(
-        "--env-file",
-        default="",
-        metavar="FILE",
-        help="A file with NAME=VALUE lines, on the machine that runs the command.",
-    ),
 )
 
 
@@ -205,19 +185,10 @@ common_options = click.option(
     expose_value=False,
     callback=_set_json,
 )
+#: Adds ``--json``, and passes the :class:`Context`.
+with_context = decorated(common_options, pass_context)
 
 
 def context_exit(code: int) -> None:
     """End the command with an exit code and without a message."""
     click.get_current_context().exit(code)
-
-
-def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
-    """Return the annotations for the sources of an image; never guessed, because they are part of
-    the digest.
-    """
-    pairs = {
-        "org.opencontainers.image.source": source,
-        "org.opencontainers.image.revision": revision,
-    }
-    return {k: v for k, v in pairs.items() if v}

@@ -7,21 +7,21 @@ from typing import Literal
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.context import Context, context_exit, with_context
+from builder.cli.options import choice
 from builder.text import human_bytes
 
 
 @click.command()
 @click.argument("source")
 @click.argument("dest")
-@click.option(
+@choice(
     "--compression",
-    type=click.Choice(["zstd", "gzip"]),
+    of=["zstd", "gzip"],
     help="Compression of a squashfs. Default: zstd in a SIF, gzip in a FILE.sqsh.",
 )
 @click.option("--arch", help="Architecture to take if SOURCE has several (amd64, arm64).")
-@common_options
-@pass_context
+@with_context
 def convert(
     context: Context,
     source: str,
@@ -61,16 +61,14 @@ def convert(
 @click.command()
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option(
+@choice(
     "--format",
     "form",
-    type=click.Choice(["text", "markdown"]),
+    of=["text", "markdown"],
     default="text",
-    show_default=True,
     help="markdown: for release notes and pull requests.",
 )
-@common_options
-@pass_context
+@with_context
 def diff(context: Context, a: Path, b: Path, form: str) -> None:
     """Compare the packages and the base images of two lock files. Exit with 1 if they differ."""
     from builder.cli.markdown import lock_changes, summary
@@ -86,10 +84,8 @@ def diff(context: Context, a: Path, b: Path, form: str) -> None:
         ]
         if changes.base_moved:
             bases = (changes.old_base, changes.new_base)
-            before, after = (
-                f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases
-            )
-            lines.append(f"base: {before} -> {after}")
+            names = (f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases)
+            lines.append(f"base: {' -> '.join(names)}")
         text = "\n".join([*lines, summary(changes)])
     value = {"a": str(a), "b": str(b), "equal": not changes, **changes.to_json()}
     context.output.result(value, text)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import failed, run
+from builder.cli import HELP_NAMES, failed, run
 from builder.cli.cache import prune_all
-from builder.cli.context import Context, decorated
+from builder.cli.context import Context
 from builder.cli.leave import leave
+from builder.cli.options import decorated, flag
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.cli.slurmoptions import job_options, take_job_options
@@ -30,13 +31,13 @@ USUAL_GROUPS = ("ml", "gui")
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30
 _OPTIONS = decorated(
-    click.option("-y", "--yes", is_flag=True, help="Answer yes to every question (for CI)."),
-    click.option("--dry-run", is_flag=True, help="Build, and print what would be published."),
+    flag("-y", "--yes", help="Answer yes to every question (for CI)."),
+    flag("--dry-run", help="Build, and print what would be published."),
     click.option("--tag", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."),
     click.option(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),
-    click.option("--force", is_flag=True, help="Allow a dated tag to move, and latest to go back."),
+    flag("--force", help="Allow a dated tag to move, and latest to go back."),
     job_options,
 )
 
@@ -53,35 +54,23 @@ def command(root: Path) -> click.Command:
     names = declared_groups(root)
 
     def publish(
-        yes: bool,
-        dry_run: bool,
-        tag: str | None,
-        to: str | None,
-        force: bool,
-        **more: Any,
+        yes: bool, dry_run: bool, tag: str | None, to: str | None, force: bool, **more: Any
     ) -> None:
         from builder.publishing.publish import PublishOptions
 
         job = take_job_options(more)
         groups = [name for name in names if more.get(_parameter(name))]
         if not groups:
-            raise UsageError(
-                "no group given", f"name a group: {' '.join('--' + name for name in names)}"
-            )
+            known = " ".join(f"--{name}" for name in names)
+            raise UsageError("no group given", f"name a group: {known}")
         options = PublishOptions(to=to, month=tag, force=force, job=job, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [
-        click.option(
-            f"--{name}",
-            _parameter(name),
-            is_flag=True,
-            help=f"Publish the targets of group {name}.",
-        )
+        flag(f"--{name}", _parameter(name), help=f"Publish the targets of group {name}.")
         for name in names
     ]
-    settings = {"help_option_names": ["-h", "--help"]}
-    add = click.command("publish.py", help=__doc__, context_settings=settings)
+    add = click.command("publish.py", help=__doc__, context_settings=HELP_NAMES)
     return add(decorated(*flags, _OPTIONS)(publish))
 
 
@@ -91,9 +80,7 @@ def _parameter(group: str) -> str:
 
 
 def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, yes: bool) -> None:
-    """Publish the targets of groups; asks before it prunes, builds and publishes, unless
-    ``yes``.
-    """
+    """Publish the targets of groups; ask before each stage, unless ``yes``."""
     from builder.publishing.publish import refuse_shared_tags
 
     output = Output()
@@ -106,10 +93,9 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     def agreed(question: str, default: bool = True) -> bool:
         return yes or options.dry_run or click.confirm(question, default=default)
 
-    if not options.dry_run and agreed(
-        f"Prune what the cache has not used for {PRUNE_DAYS} days?", False
-    ):
-        freed = prune_all(context, PRUNE_DAYS, None, set())
+    question = f"Prune what the cache has not used for {PRUNE_DAYS} days?"
+    if not options.dry_run and agreed(question, False):
+        freed, _ = prune_all(context, PRUNE_DAYS)
         if freed:
             context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 

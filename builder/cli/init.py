@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_site, pass_context
+from builder.cli.context import Context, complete_site, with_context
+from builder.cli.options import FILE, flag, text_option
 
 if TYPE_CHECKING:
     from builder.config.site import Site
     from builder.start.found import Candidate
     from builder.start.new import InitOptions, Written
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
 #: The answer of a user whose images run on no site.
 _NO_SITE = "none"
 
 
 @click.command()
 @click.option(
-    "--from",
-    "source",
-    type=_FILE,
-    help="The file that names the packages. Default: see above.",
+    "--from", "source", type=FILE, help="The file that names the packages. Default: see above."
 )
 @click.option(
     "--with",
@@ -35,20 +32,11 @@ _NO_SITE = "none"
     metavar="NAME",
     help="Add this extra or dependency group of pyproject.toml, uv.lock or pylock.toml.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
-@click.option("--base", metavar="BASE", default="", help="The base image.")
-@click.option(
-    "--name", metavar="NAME", default="", help="The name of the target. Default: the folder's."
-)
-@click.option(
-    "--site",
-    metavar="NAME",
-    default="",
-    help="The site that runs the image.",
-    shell_complete=complete_site,
-)
-@common_options
-@pass_context
+@flag("-y", "--yes", help="Ask nothing: the folder's name, and no site.")
+@text_option("--base", "BASE", help="The base image.")
+@text_option("--name", "NAME", help="The name of the target. Default: the folder's.")
+@text_option("--site", "NAME", help="The site that runs the image.", shell_complete=complete_site)
+@with_context
 def init(
     context: Context,
     source: Path | None,
@@ -125,9 +113,8 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate:
         raise no_packages(f"no file in {root} names packages", root)
     if len(found) > 1:
         others = ", ".join(other.path.name for other in found[1:])
-        context.output.note(
-            f"the packages are those of {found[0].path.name} (--from takes {others} instead)"
-        )
+        name = found[0].path.name
+        context.output.note(f"the packages are those of {name} (--from takes {others} instead)")
     return found[0]
 
 
@@ -160,15 +147,13 @@ def _report(context: Context, root: Path, written: Written) -> None:
     files = [str(path.relative_to(root)) for path in written.files]
     commands = _next_commands(context, root, written, site)
     after = "next, when the warnings above are done:" if written.warnings else "next:"
-    text = "\n".join(
-        [f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)]
-    )
-    context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
+    lines = [f"wrote {', '.join(files)}", "", after, *(f"  {command}" for command in commands)]
+    value = {"target": written.draft.name, "files": files, "next": commands}
+    context.output.result(value, "\n".join(lines))
 
 
 def _next_commands(context: Context, root: Path, written: Written, site: Site) -> list[str]:
-    """Return the command lines that users type next: with a scheduler they submit a job in place of
-    a run.
+    """Return the command lines that users type next; with a scheduler they submit a job.
 
     A site whose jobs run a file gets it by a pull.
     """

@@ -2,102 +2,75 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, container_options, pass_context, target_and_command
+from builder.cli.context import Context, pass_context, words_argument
+from builder.cli.options import COUNT, FILE, choice, container_options, flag, refuse, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
+from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.site.request import JobRequest
-
-
-@dataclass(frozen=True, slots=True)
-class JobOutput:
-    """What to do with the planned job."""
-
-    interactive: bool
-    """Print the command lines of an interactive job instead of a script."""
-    file: Path | None
-    """Where to write the script; None: print it."""
-    submit: bool
-    """Submit the script with sbatch."""
 
 
 @click.command()
-@target_and_command
-@click.option(
-    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes."
-)
+@words_argument
+@click.option("--nodes", type=COUNT, default=1, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus",
     type=click.IntRange(min=0),
     help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes.",
 )
 @click.option(
-    "--tasks",
-    type=click.IntRange(min=1),
-    help="Processes per node, for jobs without GPUs. Default: the recipe's.",
+    "--tasks", type=COUNT, help="Processes per node, for jobs without GPUs. Default: the recipe's."
 )
-@click.option(
+@text_option(
     "--time",
-    default="",
-    metavar="T",
+    "T",
     help="Time limit: HH:MM:SS, or D-HH:MM as Slurm writes it. In a chain: of each segment.",
 )
-@click.option(
+@text_option(
     "--account",
-    default="",
-    envvar=ACCOUNT_VARIABLES,
-    metavar="A",
+    "A",
     help="The account to charge. Default: $SBATCH_ACCOUNT.",
+    envvar=ACCOUNT_VARIABLES,
 )
-@click.option(
-    "--partition", default="", metavar="P", help="Slurm partition in the place of the recipe's."
-)
-@click.option("--qos", default="", metavar="Q", help="Slurm QOS in the place of the recipe's.")
+@text_option("--partition", "P", help="Slurm partition in the place of the recipe's.")
+@text_option("--qos", "Q", help="Slurm QOS in the place of the recipe's.")
 @raw_slurm_option
-@click.option(
+@text_option(
     "--data",
-    default="",
-    metavar="TAR",
+    "TAR",
     help="A tar on the site, which the job unpacks on the node's own storage: $BUILDER_DATA.",
 )
-@click.option(
+@text_option(
     "--checkpoint",
-    default="",
-    metavar="DIR",
+    "DIR",
     help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. The newest in it is $BUILDER_RESUME.",
 )
 @click.option(
     "--chain",
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help="Run N segments one after the other; each resumes from the newest checkpoint.",
 )
-@click.option(
+@choice(
     "--launcher",
-    type=click.Choice(["srun", "torchrun", "mpi"]),
+    of=["srun", "torchrun", "mpi"],
     help="Launcher of the processes. Default: the recipe's.",
 )
 @container_options
-@click.option(
+@flag(
     "--interactive",
-    is_flag=True,
     help="Print the command that allocates a node with a terminal, and the command to run there.",
 )
 @click.option(
-    "--output",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the script to this file instead of printing it.",
+    "--output", "file", type=FILE, help="Write the script to this file instead of printing it."
 )
-@click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
+@flag("--submit", help="Submit the script with sbatch.")
 @pass_context
 def job(
     context: Context,
@@ -117,10 +90,12 @@ def job(
     TARGET can be left out in a project of one target. COMMAND reaches the program unchanged; bash
     -c '...' fills in variables of the job, such as "$BUILDER_DATA".
 
-    \b builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
-        builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python
-        train.py
+    \b
+        builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
+        builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
+    from builder.launch.images import TargetImages
+    from builder.launch.jobs import interactive_job, job_script
     from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
     from builder.site.slurmrequest import read_slurm
@@ -129,81 +104,35 @@ def job(
     # The options' names are those of the request's fields, and click has validated their types.
     asked = read_slurm(slurm, partition=partition, qos=qos)
     request = JobRequest(command=command, env=parse_env(env), slurm=asked, **values)
-    output = JobOutput(interactive, file, submit)
+    images = TargetImages(context.project, recipe)
     if interactive:
-        _check_interactive(request, output)
-        _print_salloc(context, recipe, request)
+        given = {"--output": file, "--submit": submit, "--chain": request.chain}
+        about = "{} is for batch jobs: --interactive prints what to type"
+        refuse(given, about, "leave out {}")
+        click.echo(interactive_job(images, request))
     else:
-        _write_script(context, recipe, request, output)
+        script = job_script(images, request, submit=submit)
+        _write(context, recipe, script, file, submit=submit)
 
 
-def _check_interactive(request: JobRequest, output: JobOutput) -> None:
-    """Raise UsageError for options of batch jobs: they would have no effect."""
-    from builder.errors import UsageError
+def _write(
+    context: Context, recipe: Recipe, script: str, file: Path | None, *, submit: bool
+) -> None:
+    """Write the script into a file, submit it, or print it."""
+    from builder.site.scheduler import submit as submit_script
 
-    given = {"--output": output.file, "--submit": output.submit, "--chain": request.chain}
-    for option, value in given.items():
-        if value:
-            raise UsageError(
-                f"{option} is for batch jobs: --interactive prints what to type",
-                f"leave out {option}",
-            )
-
-
-def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
-    from builder.cli.run_image import job_with_image
-    from builder.site.command import shell_line
-    from builder.site.edf import with_edf
-    from builder.site.job_plan import edf_name, salloc
-    from builder.site.shell import command_line
-
-    planned = salloc(recipe, job_with_image(context, recipe, request, submit=False))
-    allocate, then = command_line(planned.allocate), shell_line(recipe, planned.then)
-    if planned.edf:
-        then = with_edf(planned.edf, edf_name(recipe), then)
-    click.echo(f"{allocate}\n{then}")
-
-
-def _write_script(context: Context, recipe: Recipe, request: JobRequest, output: JobOutput) -> None:
-    from builder.cli.run_image import job_with_image
-    from builder.site.job_plan import plan_job
-    from builder.site.render import render
-    from builder.site.scheduler import submit
-
-    if output.submit:
-        _check_submit(recipe)
-    plan_job(recipe, request)  # what is wrong is reported before the registry is asked
-    request = job_with_image(context, recipe, request, submit=output.submit)
-    script = render(plan_job(recipe, request))
-    if output.file is not None:
-        _save(script, output.file)
-    number = submit(script) if output.submit else None
-    if number is not None:
-        click.echo(number)
-    elif output.file is None:
+    if file is not None:
+        _save(script, file)
+    if submit:
+        click.echo(submit_script(script))
+    elif file is None:
         click.echo(script, nl=False)
-    if output.file is not None:
+    if file is not None:
         starts = "submit it with: sbatch" if recipe.site.slurm else "run it with: bash"
-        advice = "" if number else f"; {starts} {output.file}"
-        context.output.note(f"wrote {output.file}{advice}")
-
-
-def _check_submit(recipe: Recipe) -> None:
-    """Raise UsageError or RunnerError if this machine cannot submit jobs of the target."""
-    from builder.errors import UsageError
-    from builder.site.edf import require_engine
-
-    if recipe.site.slurm is None:
-        raise UsageError(
-            f"{recipe.site_title} has no scheduler to submit jobs to",
-            "write the script with --output FILE and run it on the machine",
-        )
-    if recipe.site.runtime.kind == "edf":
-        require_engine(os.environ)
+        context.output.note(f"wrote {file}{'' if submit else f'; {starts} {file}'}")
 
 
 def _save(script: str, file: Path) -> None:
-    from builder.errors import UsageError
     from builder.store.files import write_output
 
     if not file.parent.is_dir():

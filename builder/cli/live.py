@@ -100,9 +100,7 @@ class Activity:
         self._shown = False
 
     def clear(self) -> None:
-        """Remove the line from the terminal, because something else will be printed: a log is not
-        silent.
-        """
+        """Remove the line from the terminal, because something else will be printed."""
         with self._display:
             self._printed = time.monotonic()
             if self._shown:
@@ -149,9 +147,8 @@ class Activity:
     def _begin(self) -> None:
         self._printed = time.monotonic()
         self._stop = threading.Event()
-        threading.Thread(
-            target=self._report, args=(self._stop,), name="activity", daemon=True
-        ).start()
+        run, stop = self._report, self._stop
+        threading.Thread(target=run, args=(stop,), name="activity", daemon=True).start()
 
     def _end(self) -> None:
         with self._display:

@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from builder.errors import UsageError
@@ -23,6 +24,10 @@ from builder.version import __version__
 
 #: How many logs stay in the cache.
 _LOGS = 50
+#: A line of the file.
+_LINE = "%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s"
+#: The logger of the command's messages, which are on stderr anyway.
+OUTPUT = "builder.output"
 #: Libraries whose own messages help: their warnings, and everything at ``-vv`` and in the log file.
 _LIBRARIES = ("httpx", "docker")
 
@@ -32,9 +37,7 @@ _path: Path | None = None
 
 
 def log_path() -> Path | None:
-    """Return the log of this command; None before :func:`start_logging`, or when no log could be
-    written.
-    """
+    """Return the log of this command; None if there is none yet, or it cannot be written."""
     return _path
 
 
@@ -47,14 +50,39 @@ class _Redacted(logging.Formatter):
         return visible(redact(super().format(record)))
 
 
-def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0) -> None:
+class _Shown(logging.Handler):
+    """Shows log lines between the messages of the command, which are on stderr anyway."""
+
+    def __init__(self, verbosity: int, show: Callable[[str], None]) -> None:
+        super().__init__(logging.DEBUG if verbosity > 1 else logging.INFO)
+        level = "%(levelname).1s " if verbosity > 1 else ""
+        self.setFormatter(_Redacted(f"{level}%(name)s: %(message)s"))
+        self.addFilter(self._is_shown)
+        self._show = show
+
+    def _is_shown(self, record: logging.LogRecord) -> bool:
+        is_own = record.name.startswith("builder")
+        is_asked = self.level == logging.DEBUG or record.levelno >= logging.WARNING
+        return record.name != OUTPUT and (is_own or is_asked)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(self.format(record).removeprefix("builder."))
+
+
+def start_logging(
+    cache: Path,
+    log_file: Path | None = None,
+    verbosity: int = 0,
+    show: Callable[[str], None] = print,
+) -> None:
     """Open the log of this command.
 
     Args:
         cache: the cache folder; ``logs/`` in it takes the log unless ``log_file`` is given.
         log_file: the file that the user named with ``--log-file``; it is appended to.
-        verbosity: 0 writes to the log file only, 1 (``-v``) shows INFO on stderr, 2 (``-vv``) shows
-            DEBUG.
+        verbosity: 0 writes to the log file only; 1 (``-v``) shows INFO of builder and warnings of
+            libraries; 2 (``-vv``) shows everything.
+        show: receives the lines to show.
 
     A cache that is not writable is not an error: some commands do not need it.
 
@@ -66,10 +94,7 @@ def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0)
     log.setLevel(logging.DEBUG)
     log.propagate = False
     if verbosity:
-        shown = logging.StreamHandler(sys.stderr)
-        shown.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)
-        shown.setFormatter(_Redacted("%(levelname).1s %(name)s: %(message)s"))
-        _add(shown)
+        _add(_Shown(verbosity, show))
     path = log_file or _new_log(CacheFolders(cache).logs)
     try:
         handler = _open(path)
@@ -79,14 +104,11 @@ def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0)
                 f"--log-file {log_file}: {e.strerror}", "name a file that you may write"
             ) from None
         return
-    handler.setFormatter(
-        _Redacted("%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s")
-    )
+    handler.setFormatter(_Redacted(_LINE))
     _add(handler)
     _path = path
-    log.debug(
-        "builder %s, Python %s, %s", __version__, platform.python_version(), platform.platform()
-    )
+    python, system = platform.python_version(), platform.platform()
+    log.debug("builder %s, Python %s, %s", __version__, python, system)
     log.debug("command: %s", " ".join(sys.argv))
 
 

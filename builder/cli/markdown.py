@@ -66,7 +66,7 @@ def _section(name: str, changes: LockChanges, *, with_table: bool) -> str:
 
 
 def summary(changes: LockChanges) -> str:
-    """Return what changed, in one sentence."""
+    """Return the changes in one sentence."""
     if not changes:
         return "Nothing changed."
     counts = [f"{changes.count(kind)} {kind}" for kind in ("changed", "added", "removed")]

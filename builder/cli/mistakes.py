@@ -31,8 +31,7 @@ _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 
 
 def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
-    """Move flags of the group to the front that were typed after a command (``builder build x
-    -q``).
+    """Move flags of the group to the front (``builder build x -q``).
 
     What follows ``--`` belongs to a command that runs in a container. So do the words of ``run``
     and ``job``.
@@ -47,7 +46,7 @@ def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Return whether a command line has ``--json``; it may be one that cannot be parsed."""
+    """Check a command line, which may be wrong, for ``--json``."""
     words = list(args)
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
@@ -66,23 +65,24 @@ def explained(error: click.ClickException) -> tuple[str, str]:
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
         return f"No such option: {name}", _option_hint(name, context) or general
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        choices = getattr(error.param.type, "choices", ())
-        wrong = re.search(r"'(.*?)' is not one of", error.message)
-        near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
-        if near:
-            return message, f"did you mean {near[0]}?"
-    if (
-        isinstance(error, click.MissingParameter)
-        and error.param is not None
-        and error.param.name == "target"
-    ):
-        return message, "name a target: builder targets lists them"
-    return message, general
+    return message, _value_hint(error) or general
+
+
+def _value_hint(error: click.ClickException) -> str:
+    """Return the hint for a value that is missing or wrong; empty: there is no special one."""
+    if not isinstance(error, click.BadParameter) or error.param is None:
+        return ""
+    if isinstance(error, click.MissingParameter):
+        is_target = error.param.name == "target"
+        return "name a target: builder targets lists them" if is_target else ""
+    wrong = re.search(r"'(.*?)' is not one of", error.message)
+    choices = getattr(error.param.type, "choices", ())
+    near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def _path(context: click.Context) -> str:
-    """``builder cache prune``; click has the program's name, which may be ``python -m builder``."""
+    """Return ``builder cache prune``: click's own path may begin with ``python -m builder``."""
     names: list[str] = []
     while context.parent is not None:
         names.insert(0, str(context.info_name))
@@ -101,13 +101,9 @@ def _command_hint(name: str, context: click.Context) -> str:
             return f"write builder {_COMMANDS[name.lower()]}"
         if name.endswith((".yml", ".yaml", ".txt", ".toml")):
             return f"builder builds targets: builder targets lists them, builder init makes one from {name}"
-        if name in _targets(context):
+        if name in complete_target(context, click.Argument(["target"]), ""):
             return f"{name} is a target: write builder build {name}, or another command: builder --help"
     return f"commands: {', '.join(known)}"
-
-
-def _targets(context: click.Context) -> list[str]:
-    return complete_target(context, click.Argument(["target"]), "")
 
 
 def _option_hint(name: str, context: click.Context) -> str:

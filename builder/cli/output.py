@@ -16,9 +16,10 @@ from typing import Any
 import click
 
 from builder.cli.live import Activity
+from builder.cli.logs import OUTPUT
 from builder.text import Table, visible
 
-log = logging.getLogger("builder.output")
+log = logging.getLogger(OUTPUT)
 
 
 class Output:
@@ -76,6 +77,10 @@ class Output:
         if summary:
             self.note(summary)
 
+    def log_line(self, line: str) -> None:
+        """Print a line of the log."""
+        self._say("", line)
+
     def note(self, message: str) -> None:
         log.info("%s", message)
         if not self.quiet:
@@ -86,19 +91,21 @@ class Output:
         self._say("warning: ", message, "yellow")
 
     def error(self, message: str, hint: str = "") -> None:
-        """Report an error that ends the command."""
+        """Print an error of the command, or of one of its targets."""
         log.error("%s%s", message, f" (hint: {hint})" if hint else "")
         self.close()
         self._say("error: ", message, "red")
         if hint:
             self._say("  hint: ", hint)
 
-    def failure(self, message: str, hint: str, code: int) -> None:
-        """With ``--json``, prints the error that ends the command as the one document on stdout."""
+    def failure(self, message: str, hint: str, code: int) -> int:
+        """Print the error that ends the command, with ``--json`` on stdout too; return the code."""
+        self.error(message, hint)
         if self.as_json:
             with contextlib.suppress(OSError):  # the error may be that stdout cannot be written to
                 self.result({"error": message, "hint": hint, "code": code})
                 sys.stdout.flush()
+        return code
 
     def log_hint(self, path: Path) -> None:
         """Names the log of a command that failed."""

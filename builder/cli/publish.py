@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.build import print_build_notes
-from builder.cli.context import (
-    Context,
-    common_options,
-    complete_target,
-    origin_annotations,
-    pass_context,
-)
+from builder.cli.context import Context, complete_target, with_context
+from builder.cli.options import choice, flag, origin_annotations, origin_options
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -46,50 +41,35 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     metavar="TAG",
     help="Move only this tag of the recipe: latest, for a second publish within a month.",
 )
-@click.option(
-    "--no-tags",
-    is_flag=True,
-    help="Push without tags and without a smoke test, to test and tag on the target.",
+@flag(
+    "--no-tags", help="Push without tags and without a smoke test, to test and tag on the target."
 )
-@click.option("--force", is_flag=True, help="Allow a dated tag to move, and latest to go back.")
-@click.option(
+@flag("--force", help="Allow a dated tag to move, and latest to go back.")
+@choice(
     "--smoke",
     "policy",
-    type=click.Choice(["auto", "always"]),
+    of=["auto", "always"],
     default="auto",
-    show_default=True,
     help="auto: skip the test if the image passed it on this machine.",
 )
-@click.option(
-    "--runner",
-    type=click.Choice(RUNNER_NAMES),
-    help="Runner for the smoke test. Default: the first that works.",
+@choice(
+    "--runner", of=RUNNER_NAMES, help="Runner for the smoke test. Default: the first that works."
 )
-@click.option(
+@flag(
     "--ab",
-    is_flag=True,
     help="Run the published image and the new one in turn; no tag moves if the new one is slower.",
 )
 @job_options
-@click.option(
-    "--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them."
-)
-@click.option(
+@flag("--all-gpus", help="Smoke-test all GPUs at once, and communication between them.")
+@choice(
     "--verify",
-    type=click.Choice(["sent", "all"]),
+    of=["sent", "all"],
     default="sent",
-    show_default=True,
     help="What to read back before a tag moves: what was sent, or the whole image.",
 )
-@click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
-@click.option(
-    "--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source."
-)
-@click.option(
-    "--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision."
-)
-@common_options
-@pass_context
+@flag("--dry-run", help="Build, and print what would be published.")
+@origin_options
+@with_context
 def publish(
     context: Context,
     /,

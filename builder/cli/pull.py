@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, target_argument, with_context
+from builder.cli.options import choice, flag
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES
-from builder.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.config.recipe import Recipe
     from builder.publishing.engines import EngineName
-    from builder.publishing.pull import Pulled
 
 
 @click.command()
 @target_argument
-@click.option(
-    "--if-changed",
-    is_flag=True,
-    help="Skip the download if the local copy already has the registry's digest.",
-)
+@flag("--if-changed", help="Skip the download if the local copy already has the registry's digest.")
 @click.option(
     "--tag", default="latest", show_default=True, help="Tag or digest of the published image."
 )
@@ -46,13 +38,12 @@ if TYPE_CHECKING:
 @click.option(
     "--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images."
 )
-@click.option(
+@choice(
     "--load",
-    type=click.Choice(["podman", "podman-hpc"]),
+    of=["podman", "podman-hpc"],
     help="Let this engine pull the image into its own storage.",
 )
-@common_options
-@pass_context
+@with_context
 def pull(
     context: Context,
     target: str | None,
@@ -75,101 +66,18 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
-    from builder.publishing.destination import destination_text, open_destination
-    from builder.publishing.engines import PullEngine, pull_into
+    from builder.launch.pull import PullRequest, pull_named, pull_target
     from builder.publishing.pull import is_reference
-    from builder.publishing.pull import pull as pull_image
 
+    out = context.output
     if target and is_reference(target):
-        _pull_reference(context, target, load)
-        return
-    project, out = context.project, context.output
-    recipe = context.one_recipe(target)
-    where = destination_text(recipe, origin, "--from")
-    found = open_destination(where, project.settings, project.store, option="--from", reporter=out)
-    with closing(found):
-        if load:
-            engine = PullEngine(load, project.settings, out)
-            done = pull_into(
-                engine, recipe, found, tag, if_changed=if_changed, record=project.layout
-            )
-        else:
-            squashfs = _squashfs(recipe, output, account)
-            path = project.layout if squashfs else _output(recipe, output, account, project.layout)
-            done = pull_image(
-                recipe, found, tag, path, project.store, if_changed=if_changed, reporter=out
-            )
-            done = _write_squashfs(context, recipe, done, squashfs) if squashfs else done
-    text = f"{'now' if done.changed else 'already'} {done.reference}@{done.digest}\n  {done.place}"
-    out.result(_value(done, recipe.name), f"{recipe.name} is {text}")
-
-
-def _value(done: Pulled, target: str | None) -> dict[str, Any]:
-    """Return the result as JSON."""
-    return {**asdict(done), "target": target}
-
-
-def _pull_reference(context: Context, reference: str, load: EngineName | None) -> None:
-    """Pull an image by its name: into the cache, or into an engine's storage."""
-    from builder.publishing.destination import open_destination
-    from builder.publishing.engines import PullEngine, pull_into
-    from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
-    from builder.store.blobs import Store
-
-    settings, out = context.settings, context.output
-    store = Store(settings.cache)
-    if load is None:
-        pulled = pull_reference(reference, settings, store, reporter=out)
-        done = Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
-        text = f"run it: builder run {reference} -- COMMAND"
+        done, name = pull_named(target, context.settings, load, out), None
+        more = done.place if load else f"run it: builder run {target} -- COMMAND"
+        text = f"{done.reference} is here: {done.digest}\n  {more}"
     else:
-        where, tag = split_image(reference)
-        with closing(open_destination(where, settings, store, reporter=out)) as found:
-            done = pull_into(PullEngine(load, settings, out), AnyImage(reference), found, tag)
-        text = done.place
-    out.result(_value(done, None), f"{done.reference} is here: {done.digest}\n  {text}")
-
-
-def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> Path:
-    """Return the file for a SIF, or the folder of the OCI layout."""
-    from builder.site.images import site_sif
-
-    if recipe.format != "sif":
-        return output or layout
-    if output is None:
-        return site_sif(recipe, account, os.environ) or layout / f"{recipe.name}.sif"
-    return output / f"{recipe.name}.sif" if output.is_dir() else output
-
-
-def _squashfs(recipe: Recipe, output: Path | None, account: str) -> Path | None:
-    """Return the file for a plain squashfs, which is made of the OCI image in dist/; None: none is
-    wanted.
-
-    Raises:
-        UsageError: the target is a SIF.
-    """
-    from builder.image.convert import SQUASHFS_SUFFIXES
-    from builder.site.images import site_sif
-
-    if output is None:
-        return site_sif(recipe, account, os.environ) if recipe.site.runtime.kind == "edf" else None
-    if output.suffix not in SQUASHFS_SUFFIXES:
-        return None
-    if recipe.format == "sif":
-        raise UsageError(
-            f"--output {output}: {recipe.name} is a SIF",
-            "name a FILE.sif, or build the target with format: oci",
-        )
-    return output
-
-
-def _write_squashfs(context: Context, recipe: Recipe, done: Pulled, path: Path) -> Pulled:
-    """Write the image that was pulled into dist/ as a plain squashfs too."""
-    from dataclasses import replace
-
-    from builder.image.convert import convert_image
-
-    project = context.project
-    source = f"oci:{project.layout}:{recipe.name}"
-    convert_image(source, str(path), project.settings, project.store, reporter=context.output)
-    return replace(done, place=str(path))
+        recipe = context.project.one_recipe(target)
+        request = PullRequest(tag, origin, if_changed, output, account, load)
+        done, name = pull_target(context.project, recipe, request), recipe.name
+        state = "now" if done.changed else "already"
+        text = f"{name} is {state} {done.reference}@{done.digest}\n  {done.place}"
+    out.result({**asdict(done), "target": name}, text)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, pass_context
+from builder.cli.context import Context, complete_target, with_context
+from builder.cli.options import FILE
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -19,19 +20,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write. Default: reports/index.html in the project.",
+    "--output", type=FILE, help="The file to write. Default: reports/index.html in the project."
 )
 @click.option(
     "--share",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Instead of the page, write a copy of the newest image's reports without hosts, users, paths and "
     "dates, to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report.",
 )
-@common_options
-@pass_context
+@with_context
 def report(
     context: Context, names: tuple[str, ...], output: Path | None, share: Path | None
 ) -> None:
@@ -89,9 +87,8 @@ def _share(context: Context, names: Sequence[str], path: Path) -> None:
             raise UsageError(message, f"name one: builder report {targets[0]} --share {path}")
         folder = context.project.reports / targets[0]
         if not folder.is_dir():
-            raise UsageError(
-                f"{targets[0]} has no report", f"run a test: builder smoke {targets[0]}"
-            )
+            hint = f"run a test: builder smoke {targets[0]}"
+            raise UsageError(f"{targets[0]} has no report", hint)
         stored = find_reports(f"{folder}/", folder)
     document = share([one.report for one in stored])
     write_output(path, to_bytes(document))

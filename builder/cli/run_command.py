@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import (
-    Context,
-    common_options,
-    container_options,
-    context_exit,
-    pass_context,
-    target_and_command,
-)
-from builder.errors import UsageError
+from builder.cli.context import Context, context_exit, with_context, words_argument
+from builder.cli.options import container_options, flag, refuse
 
 if TYPE_CHECKING:
-    from builder.cli.run_image import RunImage
     from builder.config.recipe import Recipe
+    from builder.launch.images import TargetImages
     from builder.site.containers import ContainerRequest
 
 
 @click.command()
-@target_and_command
-@click.option(
-    "--print",
-    "only_print",
-    is_flag=True,
-    help="Print the site's command line instead of running it.",
-)
+@words_argument
+@flag("--print", "only_print", help="Print the site's command line instead of running it.")
 @container_options
 @click.option(
     "--digest", default="", help="With builder's own runtime: refuse any other image than this one."
 )
-@click.option(
+@flag(
     "--no-build",
-    is_flag=True,
     help="With builder's own runtime: run only an image that was built or pulled before, as jobs do.",
 )
 @click.option(
@@ -51,12 +35,9 @@ if TYPE_CHECKING:
     "--workdir",
     help="The folder to start in. To start in a folder of the host, mount it with --bind.",
 )
-@click.option(
-    "--no-bind", is_flag=True, help="Do not mount the project folder; start in the image's own."
-)
-@click.option("-i", "--interactive", is_flag=True, help="Give the command a terminal.")
-@common_options
-@pass_context
+@flag("--no-bind", help="Do not mount the project folder; start in the image's own.")
+@flag("-i", "--interactive", help="Give the command a terminal.")
+@with_context
 def run(
     context: Context,
     words: tuple[str, ...],
@@ -84,21 +65,17 @@ def run(
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.cli.run_here import bind_here, run_reference
-    from builder.cli.run_image import chosen_image
+    from builder.launch.here import run_reference, run_target
+    from builder.launch.images import TargetImages, named_image
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.containers import ContainerRequest
     from builder.site.shell import from_user
 
     recipe, command = _recipe_and_command(context, words)
     if recipe is None:
-        given = {
-            "--image": image,
-            "--digest": digest,
-            "--no-build": no_build,
-            "--print": only_print,
-        }
-        _refuse_recipe_options(words[0], given)
+        options = {"--image": image, "--digest": digest, "--no-build": no_build}
+        about = f"{{}} needs a target, and {words[0]} is an image"
+        refuse(options | {"--print": only_print}, about, "leave out {}")
     request = ContainerRequest(
         image="",
         command=command,
@@ -111,13 +88,14 @@ def run(
         may_build=not no_build,
     )
     if recipe is None:
-        request = request if no_bind else bind_here(context, request)
-        code = run_reference(context, words[0], request)
-    elif only_print:
-        code = _print(context, recipe, request, chosen_image(recipe, image, digest))
+        bind, settings = not no_bind, context.settings
+        context_exit(run_reference(words[0], request, settings, context.output, bind=bind))
+        return
+    name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
+    if only_print:
+        _print(context, images, request, name)
     else:
-        code = _run(context, recipe, request, chosen_image(recipe, image, digest), bind=not no_bind)
-    context_exit(code)
+        context_exit(run_target(images, request, name, bind=not no_bind))
 
 
 def _recipe_and_command(
@@ -131,70 +109,12 @@ def _recipe_and_command(
     return context.recipe_and_command(words)
 
 
-def _refuse_recipe_options(reference: str, options: Mapping[str, object]) -> None:
-    """Raise UsageError for options that need a recipe."""
-    for option, given in options.items():
-        if given:
-            raise UsageError(
-                f"{option} needs a target, and {reference} is an image", f"leave out {option}"
-            )
+def _print(context: Context, images: TargetImages, request: ContainerRequest, name: str) -> None:
+    """Print the command line: for a shell on the site, where the folder is another one."""
+    from builder.launch.here import printed_command
 
-
-def _print(
-    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None
-) -> int:
-    """Print the command line: for a shell on the site, where the folder is another one. Returns
-    0.
-    """
-    from builder.cli.run_edf import print_edf
-    from builder.cli.run_image import printed_image
-    from builder.site.command import shell_line, site_command
-
-    request = replace(request, image=(given or printed_image(context, recipe)).name)
-    if recipe.site.runtime.kind == "edf":
-        print_edf(context, recipe, request)
-        return 0
-    words = site_command(recipe, request).words
-    if recipe.site.runtime.kind == "userns":
-        context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
-    line = shell_line(recipe, words)
-    context.output.result({"target": recipe.name, "command": words, "shell": line})
+    made = printed_command(images, request, name)
+    value = {"target": images.recipe.name, "command": made.words, "shell": made.shell}
+    context.output.result(value | ({"edf": made.edf} if made.edf else {}))
     if not context.output.as_json:
-        click.echo(line)
-    return 0
-
-
-def _run(
-    context: Context,
-    recipe: Recipe,
-    request: ContainerRequest,
-    given: RunImage | None,
-    *,
-    bind: bool,
-) -> int:
-    """Run the command on this machine; returns its exit code."""
-    from builder.cli.run_edf import run_edf
-    from builder.cli.run_here import bind_folder, run_userns, where
-    from builder.cli.run_image import image_to_run
-    from builder.site.command import run_site, site_command
-    from builder.site.images import check_sif
-    from builder.site.paths import command_folder
-
-    runtime = recipe.site.runtime
-    if bind:
-        request = bind_folder(
-            request, context.project.root, recipe.conda.prefix, command_folder(recipe)
-        )
-    site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
-    chosen = given or image_to_run(context, recipe)
-    request = replace(request, image=chosen.name)
-    if runtime.kind == "userns":
-        return run_userns(context, recipe, request)
-    if runtime.kind == "edf":
-        return run_edf(recipe, request)
-    if runtime.takes_sif and "://" not in request.image:
-        check_sif(request.image, os.environ)
-    if chosen.origin:
-        context.output.note(f"running {recipe.name}{where(request)}: {chosen.origin}")
-    names = [name for name, value in request.env.items() if value is None]
-    return run_site(recipe, site_command(recipe, request).words, names=names).returncode
+        click.echo(made.shell)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, complete_site, pass_context
+from builder.cli.context import Context, common_options, complete_site, with_context
+from builder.cli.options import choice
 from builder.errors import ConfigError
 from builder.text import Table
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def project_root(context: Context) -> Path | None:
-    """Return the project folder; None outside of a project, where the package's and the user's
-    sites are known.
-    """
+    """Return the project folder; None outside of a project, where other sites are known."""
     try:
         return context.project.root
     except ConfigError:
@@ -56,8 +55,8 @@ def _list(context: Context) -> None:
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
             continue
-        place, runtime = origin(path), site.site.runtime.kind
-        checked = (site.site.checked or "") + (f" ({place})" if place != "package" else "")
+        where, runtime = origin(path), site.site.runtime.kind
+        checked = (site.site.checked or "") + (f" ({where})" if where != "package" else "")
         table.rows.append((name, runtime, _gpus(site), checked))
         rows.append(
             {
@@ -67,7 +66,7 @@ def _list(context: Context) -> None:
                 "gpu": site.gpu.model_dump(),
                 "gpus_per_node": site.site.node.gpus,
                 "checked": site.site.checked,
-                "from": place,
+                "from": where,
                 "path": str(path),
             }
         )
@@ -83,13 +82,11 @@ def _gpus(site: SiteFile) -> str:
 
 @sites.command("show")
 @click.argument("name", shell_complete=complete_site)
-@common_options
-@pass_context
+@with_context
 def sites_show(context: Context, name: str) -> None:
     """Print the file of site NAME, with its comments; --json prints the site with what it extends.
 
-    The path is on stderr, so that stdout can become a file: builder sites show NAME >
-        sites/NAME.yaml
+    The path is on stderr, so that stdout can become a file: builder sites show NAME > sites/NAME.yaml
     """
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, unknown_site
@@ -112,22 +109,14 @@ def sites_show(context: Context, name: str) -> None:
 
 @sites.command("new")
 @click.argument("name")
-@click.option(
+@choice(
     "--runtime",
-    type=click.Choice(["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"]),
+    of=["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"],
     default="apptainer",
-    show_default=True,
     help="The site's container runtime; edf is CSCS's Container Engine.",
 )
-@click.option(
-    "--gpu",
-    type=click.Choice(["nvidia", "amd", "none"]),
-    default="nvidia",
-    show_default=True,
-    help="Vendor of the site's GPUs.",
-)
-@common_options
-@pass_context
+@choice("--gpu", of=["nvidia", "amd", "none"], default="nvidia", help="Vendor of the site's GPUs.")
+@with_context
 def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
     """Write a commented site file, sites/NAME.yaml."""
     from builder.site.newsite import new_site

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import decorated
-from builder.errors import UsageError
+from builder.cli.options import COUNT, choice, decorated, refuse, text_option
 
 if TYPE_CHECKING:
     from builder.smoke.options import SlurmOptions
@@ -22,21 +21,14 @@ raw_slurm_option = click.option(
     metavar="OPTION",
     help="Pass an option to sbatch: --slurm=--qos=debug, --slurm=--mem=64G. Can be repeated.",
 )
-_ON = click.option(
-    "--on", type=click.Choice(["slurm"]), help="Run as a job on the nodes of the recipe's site."
+_ON = choice("--on", of=["slurm"], help="Run as a job on the nodes of the recipe's site.")
+_ACCOUNT = text_option(
+    "--account", "A", help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT."
 )
-_ACCOUNT = click.option(
-    "--account",
-    default="",
-    metavar="A",
-    help="With --on slurm: the account to charge. Default: $SBATCH_ACCOUNT.",
-)
-_TIME = click.option(
-    "--time", default="", metavar="T", help="With --on slurm: time limit of the job (HH:MM:SS)."
-)
+_TIME = text_option("--time", "T", help="With --on slurm: time limit of the job (HH:MM:SS).")
 _NODES = click.option(
     "--nodes",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=1,
     show_default=True,
     help="With --on slurm: number of nodes. With 2 or more the network is measured, too.",
@@ -68,19 +60,14 @@ def take_job_options(
     if not where:
         given = {"--account": account, "--time": time, "--slurm": raw, "--image": image}
         given["--nodes"] = nodes != 1
-        for option, value in given.items():
-            if value:
-                raise UsageError(f"{option} requires --on slurm", "add --on slurm")
+        refuse(given, "{} requires --on slurm", "add --on slurm")
         return None
-    if runner:
-        raise UsageError(
-            "--runner cannot be combined with --on slurm: the site's recipe names the runtime",
-            "leave out one of them",
-        )
+    reason = "the site's recipe names the runtime"
+    about = f"{{}} cannot be combined with --on slurm: {reason}"
+    refuse({"--runner": runner}, about, "leave out one of them")
     from builder.site.slurmrequest import read_slurm
     from builder.smoke.options import SlurmOptions
 
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")
-    return SlurmOptions(
-        image=image, nodes=nodes, account=account, time_limit=time, asked=read_slurm(raw)
-    )
+    more = read_slurm(raw)
+    return SlurmOptions(image, nodes=nodes, account=account, time_limit=time, asked=more)

@@ -38,7 +38,7 @@ def fitted(table: Table, width: int | None) -> list[str]:
 
 
 def _how_many_fit(widths: Sequence[int], width: int | None) -> int:
-    """Return how many of the first columns fit side by side; one always does."""
+    """Return the number of first columns that fit side by side; one always does."""
     fit = len(widths)
     while width and fit > 1 and sum(widths[:fit]) + len(_GAP) * (fit - 1) > width:
         fit -= 1
@@ -58,9 +58,7 @@ def _side_by_side(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
-    """Return a text as lines. A word that is longer than a line is not cut, so that it can be
-    copied.
-    """
+    """Return a text as lines. A word that is longer than a line is not cut: it can be copied."""
     lines: list[str] = []
     for part in text.splitlines():
         lines += textwrap.wrap(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, target_argument, with_context
 from builder.text import Table
 
 
 @click.command()
 @target_argument
-@common_options
-@pass_context
+@with_context
 def targets(context: Context, target: str | None) -> None:
     """List the targets, or print the resolved recipe of TARGET as YAML (or JSON).
 
@@ -24,13 +23,11 @@ def targets(context: Context, target: str | None) -> None:
 
 
 def _list(context: Context) -> None:
-
     table = Table(("target", "GPU", "locked", "description"))
     rows = []
     for r in context.project.recipes():
         locked = r.lock_path.exists()
-        text = r.description
-        table.rows.append((r.name, r.gpu.vendor, "yes" if locked else "no", text))
+        table.rows.append((r.name, r.gpu.vendor, "yes" if locked else "no", r.description))
         rows.append(
             {
                 "name": r.name,
@@ -48,7 +45,7 @@ def _list(context: Context) -> None:
 def _show(context: Context, target: str) -> None:
     import yaml
 
-    recipe = context.one_recipe(target)
+    recipe = context.project.one_recipe(target)
     data = recipe.model_dump(mode="json", exclude={"source", "root"})
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if context.output.as_json:

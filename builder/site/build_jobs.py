@@ -21,6 +21,7 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError, UsageError
+from builder.oci.layout import restore_tag
 from builder.progress import QUIET, Reporter, working
 from builder.site.checks import check_account, check_time
 from builder.site.job import Resources
@@ -69,6 +70,11 @@ class BuildOutcome:
     """The exit code; of a build that Slurm ended, that of RunnerError."""
     log: Path | None = None
     """The messages of a build that failed."""
+
+    @classmethod
+    def of_error(cls, target: str, state: str, error: BuilderError) -> BuildOutcome:
+        """Return the outcome of a build that ended with an error on this machine."""
+        return cls(target, state, {}, error.message, error.hint, error.exit_code)
 
 
 def build_task(
@@ -148,9 +154,7 @@ def run_builds(
                 try:
                     number = submit(job_script(task), folder=work)
                 except BuilderError as e:
-                    found[task.name] = BuildOutcome(
-                        task.name, "rejected", {}, e.message, e.hint, e.exit_code
-                    )
+                    found[task.name] = BuildOutcome.of_error(task.name, "rejected", e)
                     continue
                 running.append((task, number, work))
                 reporter.note(f"job {number}: building {task.name}")
@@ -164,6 +168,19 @@ def run_builds(
                 cancel(number)
             raise
     return [found[task.name] for task in tasks]
+
+
+def listed_again(outcome: BuildOutcome) -> BuildOutcome:
+    """List an image in the layout again that the build of another target on another node removed,
+    and return the outcome: failed if that is not possible.
+    """
+    answer = outcome.answer
+    if "tag" in answer:
+        try:
+            restore_tag(Path(answer["layout"]), answer["tag"], answer["digest"])
+        except BuilderError as e:
+            return BuildOutcome.of_error(outcome.target, "failed", e)
+    return outcome
 
 
 def job_script(task: BuildTask) -> str:

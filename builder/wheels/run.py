@@ -210,7 +210,9 @@ def _requirements(work: Path, job: WheelJob) -> list[str]:
             check_requirement(text)
         return found
     except (ValueError, TypeError, RecursionError):
-        problem = "its build backend asks for requirements that are no list of texts as pip reads them"
+        problem = (
+            "its build backend asks for requirements that are no list of texts as pip reads them"
+        )
         raise WheelError(f"{job.name}: {problem}") from None
 
 

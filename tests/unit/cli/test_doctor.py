@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.run import trial
 from builder.run.failures import Problem
 from builder.run.select import RUNNER_NAMES
 from tests.support.cli import Cli
@@ -17,7 +16,7 @@ from tests.support.project import TinyProject
 def trials(monkeypatch: pytest.MonkeyPatch) -> dict[str, Problem | None]:
     """What the trials of the runners result in; none is run."""
     found: dict[str, Problem | None] = dict.fromkeys(RUNNER_NAMES)
-    monkeypatch.setattr(trial, "try_runner", lambda kind: found[kind.name])
+    monkeypatch.setattr("builder.doctor.try_runner", lambda kind: found[kind.name])
     return found
 
 

@@ -17,7 +17,7 @@ from tests.support.project import TinyProject
 def plan(project: TinyProject) -> dict[str, Any]:
     """The plan of target tiny."""
     context = Context(Output(), Settings.from_environment(), project.root)
-    return print_plan(context, context.one_recipe("tiny"))
+    return print_plan(context, context.project.one_recipe("tiny"))
 
 
 def test_unknown_sizes(

@@ -58,7 +58,7 @@ def test_verbosity(option: str, shown: str, tmp_path: Path, capsys: pytest.Captu
     run(cli, ["--cache", str(tmp_path), option, "help", "completion", "bash"])
     logging.getLogger("builder.x").info("info")
     logging.getLogger("builder.x").debug("debug")
-    lines = [line for line in capsys.readouterr().err.splitlines() if "builder.x" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "x: " in line]
     assert " ".join(line.rpartition(" ")[2] for line in lines) == shown
     log = log_path()
     assert log is not None and "debug" in log.read_text()

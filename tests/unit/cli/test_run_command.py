@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from builder.cli.run_here import bind_folder
+from builder.launch import here
 from builder.model import Image, SifImage
 from builder.oci.layout import list_tags
 from builder.run import userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.run.process import Completed
-from builder.site import command
-from builder.site.containers import ContainerRequest
 from builder.site.pulled import EnginePull, record_pull, recorded_pull
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -118,7 +116,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(" ".join(words))
         return Completed(0, "", "")
 
-    monkeypatch.setattr(command, "run_site", run_site)
+    monkeypatch.setattr(here, "run_site", run_site)
     monkeypatch.setattr(shutil, "which", lambda name, **more: f"/usr/bin/{name}")
     return found
 
@@ -149,8 +147,8 @@ def test_engine_runs_dist(
 ) -> None:
     """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
     monkeypatch.setattr("builder.run.docker.DockerRunner.keep", lambda _, image, name: image.digest)
-    monkeypatch.setattr("builder.run.podman.PodmanStorage.keep", lambda _, image, name: image.digest)
-    monkeypatch.setattr("builder.run.podman.migrated_ids", lambda program: frozenset())
+    monkeypatch.setattr("builder.launch.images.PodmanStorage.keep", lambda _, image, name: image.digest)
+    monkeypatch.setattr("builder.launch.images.migrated_ids", lambda program: frozenset())
     digest = do("build", "tiny", "--json").json["digest"]
     mounted = at_site(copy, kind)
     done = do("run", "tiny", "--", "true")
@@ -169,7 +167,7 @@ def test_pulled_into_engine(
     pulled = EnginePull("podman-hpc", "h.example/me/tiny:latest", f"h.example/me/tiny@{OTHER}", "sha256:cafe")
     dist, mounted = copy.root / "dist", at_site(copy, "podman-hpc")
     migrated: set[str] = set()
-    monkeypatch.setattr("builder.run.podman.migrated_ids", lambda program: migrated)
+    monkeypatch.setattr("builder.launch.images.migrated_ids", lambda program: migrated)
     record_pull(dist, "tiny", pulled)
     done = do("run", "tiny", "--", "true")
     assert lines.pop() == f"podman-hpc run --rm {mounted} {pulled.image} true"
@@ -216,16 +214,6 @@ def test_no_build_without_image(do: Cli, copy: TinyProject, ran: Runs) -> None:
     assert "on the login node: builder build tiny, or builder pull tiny" in refused.err
     job = do("job", "tiny", "--", "true")
     assert job.code == 0 and "before it starts, builder build tiny, or builder pull tiny" in job.err
-
-
-@pytest.mark.parametrize("folder", ["/", "/opt", "/usr"])
-def test_folders_that_hide_the_image(folder: str) -> None:
-    """A folder that would hide the environment or the system of the image is not bound."""
-    request = ContainerRequest("", ("true",))
-    assert bind_folder(request, Path(folder)) == request
-    assert bind_folder(request, Path("/srv"), prefix="/srv/env") == request
-    bound = bind_folder(ContainerRequest("", ("true",), binds=("/data:/srv",)), Path("/srv"))
-    assert bound.binds == ("/data:/srv",) and bound.workdir == "/srv", "an own mount at this place wins"
 
 
 def test_pulled(do: Cli, copy: TinyProject, ran: Runs) -> None:

@@ -115,7 +115,7 @@ def test_nothing_to_compare_with(project: SmokeProject, monkeypatch: pytest.Monk
     def nothing(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
         raise RegistryError(f"registry.example has no {reference}", "correct the repository and the tag")
 
-    monkeypatch.setattr("builder.registry.referrers.fetch_attached", nothing)
+    monkeypatch.setattr("builder.launch.smoke.fetch_attached", nothing)
     _, err = project("smoke", "gpu", "--compare", "25.01", code=9)
     assert "has no registry.example/team/gpu:25.01" in err and not project.asked
     _, err = project("smoke", "gpu", "--compare", "previous", code=1)
@@ -135,7 +135,7 @@ def test_compare_with_registry(project: SmokeProject, monkeypatch: pytest.Monkey
         data = json.dumps(a100(digest=OLD, packages=packages)).encode()
         return [SimpleNamespace(files=(SimpleNamespace(name="x", data=data),))]
 
-    monkeypatch.setattr("builder.registry.referrers.fetch_attached", attached)
+    monkeypatch.setattr("builder.launch.smoke.fetch_attached", attached)
     project.answers = [a100({"matmul.fp16": 0.85})]
     out, _ = project("smoke", "gpu", "--compare", "26.01")
     assert "torch 2.9.0 -> 2.13.0" in out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builder.publishing import sides as sides_module
+from builder.launch import pair as pair_module
 from builder.publishing.smoke_record import SmokeRecord
 from builder.smoke.ab import ROUND
 from builder.smoke.abrun import AbRuns, Side
@@ -53,8 +53,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         made.named.append((text, repository(), slurm))
         return Side(text, OLD)
 
-    monkeypatch.setattr(sides_module, "named_side", named_side)
-    monkeypatch.setattr(sides_module, "run_sides", made.runs)
+    monkeypatch.setattr(pair_module, "named_side", named_side)
+    monkeypatch.setattr(pair_module, "run_sides", made.runs)
     return made
 
 

@@ -1,0 +1,125 @@
+"""What this host can lock, build, run and push, with a hint for each part that it cannot use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from builder.bases.mmdebstrap import mmdebstrap_mode
+from builder.errors import BuilderError, ImageError
+from builder.parallel import in_parallel
+from builder.run.failures import hint_for
+from builder.run.process import execute, reason
+from builder.run.select import runner_classes
+from builder.run.trial import try_runner
+from builder.settings import Settings, home_folder
+from builder.text import human_bytes
+from builder.version import __version__
+
+#: Bytes that a CUDA image needs in the cache while it is built.
+_ENOUGH = 10e9
+_LOGIN_HINT = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
+#: Vendors of GPUs, and the commands that list them.
+_GPU_COMMANDS = {
+    "nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+    "amd": ["rocm-smi", "--showproductname"],
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One part of the host: ``missing`` and ``broken`` parts are optional, ``bad`` has to be
+    fixed.
+    """
+
+    what: str
+    status: Literal["ok", "missing", "broken", "bad"]
+    found: str
+    hint: str = ""
+
+
+def examine_host(settings: Settings) -> list[Finding]:
+    """Check this host within a few seconds. Changes nothing, but creates the cache folder."""
+    glibc = platform.libc_ver()[1] or "unknown"
+    python = f"Python {platform.python_version()}, {platform.machine()}"
+    return [
+        Finding("builder", "ok", f"{__version__} on {python}, glibc {glibc}"),
+        _folder("cache", settings.cache),
+        _folder("temporary files", settings.tmpdir),
+        _debian(),
+        *_runners(),
+        _gpus(),
+        _credentials(),
+    ]
+
+
+def _folder(what: str, folder: Path) -> Finding:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".doctor-{os.getpid()}"
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as e:
+        hint = "choose another folder with BUILDER_CACHE or BUILDER_TMPDIR"
+        return Finding(what, "bad", f"{folder}: {e.strerror}", hint)
+    free = shutil.disk_usage(folder).free
+    found = f"{folder}: {human_bytes(free)} free"
+    if free > _ENOUGH:
+        return Finding(what, "ok", found)
+    hint = f"a CUDA image needs about {human_bytes(_ENOUGH)}: run builder cache prune, or set "
+    return Finding(what, "bad", found, f"{hint}BUILDER_CACHE to another disk")
+
+
+def _debian() -> Finding:
+    """Check by the build's own function whether this user can make ``debian:`` bases here."""
+    what = "base: debian:SUITE"
+    try:
+        return Finding(what, "ok", f"mmdebstrap, mode {mmdebstrap_mode('debian:SUITE')}")
+    except ImageError as e:
+        problem = e.message.removeprefix("debian:SUITE: ")
+        return Finding(what, "missing", problem, hint_for("userns", problem) or e.hint)
+
+
+def _runners() -> Iterator[Finding]:
+    """Run a tiny container with each runner, all at once."""
+    runners = runner_classes()
+    for runner, problem in in_parallel(try_runner, runners, len(runners)):
+        what = f"run: {runner.name}"
+        if problem is None:
+            yield Finding(what, "ok", "ran a container")
+        else:
+            status: Literal["broken", "missing"] = "broken" if problem.is_installed else "missing"
+            yield Finding(what, status, problem.reason, problem.hint)
+
+
+def _gpus() -> Finding:
+    """List the GPUs with the vendor's tool."""
+    vendor = next((name for name, words in _GPU_COMMANDS.items() if shutil.which(words[0])), None)
+    if vendor is None:
+        found = "no nvidia-smi or rocm-smi: images for GPUs can be built here, and smoke-tested on the target"
+        return Finding("GPU", "missing", found)
+    what = f"GPU: {vendor}"
+    try:
+        done = execute(_GPU_COMMANDS[vendor], timeout_s=20)
+    except BuilderError as e:
+        return Finding(what, "bad", e.message, e.hint)
+    if done.returncode:
+        return Finding(what, "bad", reason(done.stderr), "the driver does not answer")
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return Finding(what, "ok", "; ".join(lines[:8]))
+
+
+def _credentials() -> Finding:
+    found = ["REGISTRY_USER and REGISTRY_PASSWORD"] if os.environ.get("REGISTRY_USER") else []
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")
+    podman = Path(os.environ.get("REGISTRY_AUTH_FILE") or f"{runtime}/containers/auth.json")
+    docker = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker") / "config.json"
+    found += [str(path) for path in (podman, docker) if path.exists()]
+    if found:
+        return Finding("push: credentials", "ok", ", ".join(found))
+    return Finding("push: credentials", "missing", "none", _LOGIN_HINT)

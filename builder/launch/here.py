@@ -1,0 +1,217 @@
+"""Runs a command in an image on this machine: in that of a target, or in one that a user names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.config.recipe import GpuVendor
+from builder.launch.edf import run_edf, srun_words
+from builder.launch.images import RunImage, TargetImages
+from builder.model import SifImage
+from builder.oci.reference import is_digest
+from builder.progress import QUIET, Reporter
+from builder.publishing.pull import pull_reference
+from builder.run.base import Mount, RunOptions
+from builder.run.gpu import gpu_devices
+from builder.run.select import ENGINE_NAMES, find_runner
+from builder.run.userns import UsernsRunner
+from builder.settings import Settings
+from builder.site.arguments import read_bind, read_env_file, require_source
+from builder.site.command import run_site, shell_line, site_command
+from builder.site.containers import ContainerRequest
+from builder.site.edf import with_edf
+from builder.site.images import check_sif
+from builder.site.job_plan import edf_name
+from builder.site.paths import command_folder
+from builder.site.shell import command_line, expand
+from builder.store.blobs import Store
+
+#: Folders of an image, in its root or the root itself, that a bound folder would hide.
+_SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedCommand:
+    """A command line for a shell of the site."""
+
+    words: tuple[str, ...]
+    shell: str
+    """The line, or the lines that write the file for srun and call it."""
+    edf: str = ""
+    """The file for ``srun --environment``; empty: the site does not use one."""
+
+
+def printed_command(
+    images: TargetImages, request: ContainerRequest, image: str = ""
+) -> PrintedCommand:
+    """Return the command line that runs a command on the site; nothing is loaded or run.
+
+    Args:
+        images: of the target.
+        request: what to run.
+        image: the image that the user names; empty: that of the target.
+
+    Raises:
+        UsageError: the node has fewer GPUs, or a bind or variable is not valid.
+    """
+    recipe, note = images.recipe, images.project.reporter.note
+    request = replace(request, image=image or images.to_print())
+    made, kind = site_command(recipe, request), recipe.site.runtime.kind
+    if kind == "edf":
+        name = edf_name(recipe)
+        words = [*srun_words(request, name), *made.words]
+        text = with_edf(made.edf, name, command_line(words))
+        return PrintedCommand(tuple(words), text, "\n".join(made.edf))
+    if kind == "userns":
+        note(f"builder's own runner runs {recipe.name}: no other program is called")
+    return PrintedCommand(tuple(made.words), shell_line(recipe, made.words))
+
+
+def run_target(
+    images: TargetImages, request: ContainerRequest, image: str = "", *, bind: bool = True
+) -> int:
+    """Run a command in the target's image with the site's runtime; return its exit code.
+
+    Args:
+        images: of the target.
+        request: what to run.
+        image: the image that the user names; empty: see :meth:`TargetImages.to_run`.
+        bind: whether the project folder is bound, see :func:`bind_folder`.
+
+    Raises:
+        UsageError: the request is not valid on the site, or there is no image.
+        RunnerError: the runtime does not work, or the image does not exist.
+    """
+    project, recipe, runtime = images.project, images.recipe, images.recipe.site.runtime
+    if bind:
+        prefix, own = recipe.conda.prefix, command_folder(recipe)
+        request = bind_folder(request, project.root, prefix, own)
+    site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
+    chosen = RunImage(image) if image else images.to_run()
+    request = replace(request, image=chosen.name)
+    if runtime.kind == "userns":
+        return _run_userns(images, request)
+    if runtime.kind == "edf":
+        return run_edf(recipe, request)
+    if runtime.takes_sif and "://" not in request.image:
+        check_sif(request.image, os.environ)
+    if chosen.origin:
+        project.reporter.note(f"running {recipe.name}{_where(request)}: {chosen.origin}")
+    names = [name for name, value in request.env.items() if value is None]
+    return run_site(recipe, site_command(recipe, request).words, names=names).returncode
+
+
+def _run_userns(images: TargetImages, request: ContainerRequest) -> int:
+    """Run a command in the target's image without a container engine; return its exit code."""
+    project, recipe = images.project, images.recipe
+    # A wrong bind is reported before anything is built.
+    options = _options(request, recipe.gpu.vendor)
+    wanted = request.image if is_digest(request.image) else ""
+    artifact, origin = images.own(wanted, may_build=request.may_build)
+    project.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
+    runner = UsernsRunner(project.settings, project.store, project.reporter)
+    return runner.run(artifact, request.command, options).returncode
+
+
+def run_reference(
+    reference: str,
+    request: ContainerRequest,
+    settings: Settings,
+    reporter: Reporter = QUIET,
+    *,
+    bind: bool = True,
+) -> int:
+    """Pull an image by its name into the cache, and run a command in it; return its exit code.
+
+    The first runner that works runs it. The current folder is bound if ``bind`` is set and it is
+    not the home folder or one above it: others may have made the image.
+
+    Raises:
+        UsageError: a bind mount is not valid.
+        RegistryError, ImageError: see :func:`builder.publishing.pull.pull_reference`.
+        RunnerError: no runner works.
+    """
+    folder, home = Path.cwd().resolve(), os.environ.get("HOME")
+    if bind and home and Path(home).resolve().is_relative_to(folder):
+        reporter.note("the home folder is not mounted: start in a folder of the project, or --bind")
+    elif bind:
+        request = bind_folder(request, folder)
+    store, vendor = Store(settings.cache), _vendor(request)
+    options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
+    pulled = pull_reference(reference, settings, store, reporter=reporter)
+    unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
+    runner = find_runner(settings, store, None, reporter, gpu=vendor, without=unfit)
+    image = f"{pulled.digest[:19]}, with {runner.name}"
+    reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
+    return runner.run(pulled.artifact, request.command, options).returncode
+
+
+def bind_folder(
+    request: ContainerRequest, root: Path, prefix: str = "/opt/conda", own: str | None = None
+) -> ContainerRequest:
+    """Return the request with a folder bound at its own path; the command starts in it.
+
+    So an edited file is seen at once, and what the command writes stays. A bind mount or
+    ``--workdir`` of the request takes precedence.
+
+    Args:
+        request: what to run.
+        root: the project folder.
+        prefix: the environment's folder in the image, which must not be hidden.
+        own: where the image's own command starts: a folder below ``root``; None: the folder that
+            the image names.
+    """
+    folder = str(root.resolve())
+    hides = folder[1:] in _SYSTEM or f"{prefix}/".startswith(f"{folder}/")
+    if hides or set(folder) & set(':,\\"\n'):
+        return request
+    targets = [str(read_bind(bind).target) for bind in request.binds]
+    binds = request.binds if folder in targets else (f"{folder}:{folder}", *request.binds)
+    if request.command:
+        here = str(Path.cwd().resolve())
+        own = here if Path(here).is_relative_to(folder) else "."
+    workdir = request.workdir or (None if own is None else str(Path(folder, own)))
+    return replace(request, binds=binds, workdir=workdir)
+
+
+def _vendor(request: ContainerRequest) -> GpuVendor:
+    """Return the vendor of this host's GPUs, if the request wants any."""
+    vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
+    return next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
+
+
+def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
+    """Return the runner's options; a variable without a value gets this process's own.
+
+    Raises:
+        UsageError: a bind mount is not valid.
+    """
+    of_file = read_env_file(Path(expand(request.env_file, os.environ))) if request.env_file else {}
+    given = {k: os.environ.get(k) if value is None else value for k, value in request.env.items()}
+    return RunOptions(
+        env={name: value for name, value in (of_file | given).items() if value is not None},
+        mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
+        workdir=request.workdir,
+        gpu=gpu,
+        network="host",
+        keep_root=bool(request.binds),  # the user's own files
+        capture=False,
+    )
+
+
+def _mount(bind: str) -> Mount:
+    mount = read_bind(bind)
+    require_source(mount)
+    return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
+
+
+def _where(request: ContainerRequest) -> str:
+    """Return the folder in which the command starts, for a note, and whether it is read-only."""
+    folder = request.workdir
+    if folder is None:
+        return " in the folder of the image, where changes are lost"
+    is_bound = any(Path(folder).is_relative_to(read_bind(bind).target) for bind in request.binds)
+    is_readonly = is_bound and Path(folder).exists() and not os.access(folder, os.W_OK)
+    return f" in {folder}{', which you cannot write to' if is_readonly else ''}"

@@ -1,0 +1,52 @@
+"""Batch scripts and interactive jobs that run a target's image."""
+
+from __future__ import annotations
+
+import os
+
+from builder.errors import UsageError
+from builder.launch.images import TargetImages
+from builder.site.command import shell_line
+from builder.site.edf import require_engine, with_edf
+from builder.site.job_plan import edf_name, plan_job, salloc
+from builder.site.render import render
+from builder.site.request import JobRequest
+from builder.site.shell import command_line
+
+
+def job_script(images: TargetImages, request: JobRequest, *, submit: bool = False) -> str:
+    """Return the batch script of a job.
+
+    Args:
+        images: of the target.
+        request: the job.
+        submit: whether the script will be submitted here: then the registry is asked which image
+            the tag names now.
+
+    Raises:
+        UsageError: the site cannot run the job, or has no scheduler to submit it to.
+        RunnerError: this machine cannot submit jobs of the Container Engine.
+    """
+    recipe = images.recipe
+    if submit and recipe.site.slurm is None:
+        raise UsageError(
+            f"{recipe.site_title} has no scheduler to submit jobs to",
+            "write the script with --output FILE and run it on the machine",
+        )
+    if submit and recipe.site.runtime.kind == "edf":
+        require_engine(os.environ)
+    plan_job(recipe, request)  # what is wrong is reported before the registry is asked
+    return render(plan_job(recipe, images.in_job(request, submit=submit)))
+
+
+def interactive_job(images: TargetImages, request: JobRequest) -> str:
+    """Return the line that allocates a node with a terminal, and the lines to type there.
+
+    Raises:
+        UsageError: the site has no scheduler, cannot run the job, or a value is not valid.
+    """
+    planned = salloc(images.recipe, images.in_job(request, submit=False))
+    then = shell_line(images.recipe, planned.then)
+    if planned.edf:
+        then = with_edf(planned.edf, edf_name(images.recipe), then)
+    return f"{command_line(planned.allocate)}\n{then}"

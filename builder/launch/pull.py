@@ -1,0 +1,106 @@
+"""Pulls the image of a target to where runs and jobs look for it, or any image by its name."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.config.recipe import Recipe
+from builder.errors import UsageError
+from builder.image.convert import SQUASHFS_SUFFIXES, convert_image
+from builder.progress import QUIET, Reporter
+from builder.project import Project
+from builder.publishing.destination import destination_text, open_destination
+from builder.publishing.engines import EngineName, PullEngine, pull_into
+from builder.publishing.pull import AnyImage, Pulled, pull, pull_reference, split_image
+from builder.settings import Settings
+from builder.site.images import site_sif
+from builder.store.blobs import Store
+
+
+@dataclass(frozen=True)
+class PullRequest:
+    """An image to pull."""
+
+    tag: str = "latest"
+    """A tag or digest."""
+    origin: str | None = None
+    """Where it was published; None: the recipe's registry."""
+    if_changed: bool = False
+    """Skip the download if the local copy already has the registry's digest."""
+    output: Path | None = None
+    """The file or folder; None: that of the site on one of its machines, else ``dist/``."""
+    account: str = ""
+    """Replaces ``{account}`` in ``site.images``."""
+    load: EngineName | None = None
+    """The engine that pulls it into its own storage, not into a file or folder."""
+
+
+def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulled:
+    """Pull the published image of a target: a file, into ``dist/`` or into an engine's storage.
+
+    Raises:
+        UsageError: the recipe names no registry, or the target has another format.
+        RegistryError, ImageError, RunnerError: see :func:`builder.publishing.pull.pull` and
+            :func:`builder.publishing.engines.pull_into`.
+    """
+    settings, store, reporter = project.settings, project.store, project.reporter
+    where = destination_text(recipe, request.origin, "--from")
+    tag, if_changed, layout = request.tag, request.if_changed, project.layout
+    published = open_destination(where, settings, store, option="--from", reporter=reporter)
+    with closing(published):
+        if request.load:
+            engine = PullEngine(request.load, settings, reporter)
+            return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
+        squashfs = _squashfs(recipe, request)
+        path = layout if squashfs else _output(recipe, request, layout)
+        done = pull(recipe, published, tag, path, store, if_changed=if_changed, reporter=reporter)
+    if squashfs:
+        source = f"oci:{layout}:{recipe.name}"
+        convert_image(source, str(squashfs), settings, store, reporter=reporter)
+        return replace(done, place=str(squashfs))
+    return done
+
+
+def pull_named(
+    reference: str, settings: Settings, load: EngineName | None = None, reporter: Reporter = QUIET
+) -> Pulled:
+    """Pull an image by its name: into the cache, or into an engine's storage."""
+    store = Store(settings.cache)
+    if load is None:
+        pulled = pull_reference(reference, settings, store, reporter=reporter)
+        return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
+    where, tag = split_image(reference)
+    with closing(open_destination(where, settings, store, reporter=reporter)) as published:
+        return pull_into(PullEngine(load, settings, reporter), AnyImage(reference), published, tag)
+
+
+def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:
+    """Return the file for a SIF, or the folder of the OCI layout."""
+    output, name = request.output, f"{recipe.name}.sif"
+    if recipe.format != "sif":
+        return output or layout
+    if output is None:
+        return site_sif(recipe, request.account, os.environ) or layout / name
+    return output / name if output.is_dir() else output
+
+
+def _squashfs(recipe: Recipe, request: PullRequest) -> Path | None:
+    """Return the file for a plain squashfs of the OCI image; None: none is wanted.
+
+    Raises:
+        UsageError: the target is a SIF.
+    """
+    output = request.output
+    if output is None and recipe.site.runtime.kind == "edf":
+        return site_sif(recipe, request.account, os.environ)
+    if output is None or output.suffix not in SQUASHFS_SUFFIXES:
+        return None
+    if recipe.format == "sif":
+        raise UsageError(
+            f"--output {output}: {recipe.name} is a SIF",
+            "name a FILE.sif, or build the target with format: oci",
+        )
+    return output
