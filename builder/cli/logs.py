@@ -116,6 +116,7 @@ def stop_logging() -> None:
     """Close the handlers of an earlier :func:`start_logging` in the same process."""
     global _path
     _path = None
+    log.propagate = True
     for name in ("builder", *_LIBRARIES):
         logger = logging.getLogger(name)
         for handler in logger.handlers[:]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
+from builder.cli.logs import stop_logging
 from tests.support.channel import Server, serve
 from tests.support.cli import Cli, Result, adopt
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
@@ -39,6 +40,7 @@ def do(capsys: pytest.CaptureFixture[str]) -> Cli:
     def do(*args: str | Path) -> Result:
         code = run(cli, [str(a) for a in args])
         out, err = capsys.readouterr()
+        stop_logging()  # what a test then calls itself is not the command's
         return Result(code, out, err)
 
     return do
