@@ -104,7 +104,8 @@ class Source(_ReferenceModel):
     """A publication."""
 
     title: str
-    url: str
+    url: str = ""
+    """Empty: builder's own measurement, which docs/tried.md describes."""
 
 
 class References(_ReferenceModel):
