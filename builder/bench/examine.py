@@ -198,6 +198,8 @@ def _advice(name: str, error: Exception) -> str:
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "alloc" in text:
         return "too little memory: check whether another job uses this device, and the container's memory limit"
+    if "duplicate gpu" in text:  # NCCL's words
+        return "several ranks use one GPU: start one rank per GPU, or correct CUDA_VISIBLE_DEVICES"
     if name.startswith("allreduce"):
         return (
             "a rank ended, or the network between the ranks failed: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -16,6 +17,8 @@ GIVE_AMD = (
     "give the container the GPU: --rocm (apptainer), --device /dev/kfd --device /dev/dri (docker, podman); "
     "a job must also request a GPU"
 )
+#: Variables that name the GPUs that a process may use.
+_CHOICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 #: How to get a build for GPUs of a vendor.
 _BUILDS = {
     ("torch", "nvidia"): "declare __cuda under virtual_packages in the recipe, and lock again",
@@ -101,7 +104,11 @@ def probe_visible(run: Run) -> str:
 
 def _no_gpu(run: Run) -> Outcome:
     """Return the failure of a framework that sees no GPU."""
-    files = " ".join(device_files()) or "none"
+    files = " ".join(device_files())
     advice = GIVE_AMD if run.options.expect == "amd" else GIVE_NVIDIA
-    seen = f"{run.options.framework} sees no GPU: {why_no_gpu(run)}; device files: {files}"
-    return fail(seen, f"{advice}, and request one for the job; a CPU build never sees a GPU")
+    advice += ", and request one for the job; a CPU build never sees a GPU"
+    chosen = [f"{name}={os.environ[name]}" for name in _CHOICES if name in os.environ]
+    if files and chosen:  # the container has GPUs
+        advice = f"{' '.join(chosen)} must name a GPU of this node; else {advice}"
+    seen = f"{run.options.framework} sees no GPU: {why_no_gpu(run)}"
+    return fail(f"{seen}; device files: {files or 'none'}", advice)

@@ -25,7 +25,7 @@ def probe_shm(run: Run) -> str:
         ) from None
     size = stat.f_frsize * stat.f_blocks
     seen = f"/dev/shm has {size / 2**20:.0f} MiB"
-    if size < 512 << 20 or not os.access("/dev/shm", os.W_OK):
+    if size < 512 << 20 or _write_error("/dev/shm"):
         advice = "DataLoader workers and NCCL need to write at least 512 MiB there: --shm-size=8g, or --ipc=host"
         raise warn(seen, advice)
     return seen
@@ -54,7 +54,7 @@ def probe_tmp(run: Run) -> str:
 
 
 def probe_home(run: Run) -> str:
-    """Return the home directory exists, can be written, and does not hide the image's Python."""
+    """Check that HOME exists, can be written, and does not hide the image's Python."""
     home = os.environ.get("HOME") or os.path.expanduser("~")
     advice = "torch, Triton and MIOpen store caches there: bind a home directory, or set HOME to a writable folder"
     if not os.path.isdir(home):
@@ -68,9 +68,22 @@ def probe_home(run: Run) -> str:
             seen,
             "the image's own python is hidden: use --no-home, or an environment outside of home",
         )
-    if not os.access(home, os.W_OK):
-        raise warn(f"HOME={home} cannot be written", advice)
+    problem = _write_error(home)
+    if problem:
+        raise warn(f"HOME={home} cannot be written: {problem}", advice)
     return f"{home} (mounted)" if mounted else home
+
+
+def _write_error(folder: str) -> str:
+    """Return why no file can be made in a folder; empty if one can.
+
+    ``os.access`` does not tell: it allows root everything, and knows no quota.
+    """
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as e:
+        return e.strerror or one_line(e)
+    return ""
 
 
 def _is_mounted(folder: str) -> bool:
@@ -129,6 +142,8 @@ def probe_budget(run: Run) -> str:
     """There was time for all measurements."""
     if run.missed:
         seen = f"{run.budget_s:.0f} s were not enough for {', '.join(run.missed)}"
-        raise warn(seen, "the machine is slow, or other programs use it")
+        own = "allow more time: --budget"
+        slow = "the machine is slow, or other programs use it"
+        raise warn(seen, slow if run.options.budget is None else own)
     used_s = time.monotonic() - run.started
     return f"{used_s:.0f} of {run.budget_s:.0f} s"

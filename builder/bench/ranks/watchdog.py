@@ -84,10 +84,10 @@ class Watchdog:
 
         Args:
             late: the ranks.
-            seconds: the limit that they exceeded; None: that for a silent rank.
+            seconds: the time limit of the whole test, if that is exceeded; None: that of a step is.
         """
         for rank in self._causing(late):
-            self._report_hung(rank, seconds or self._limit_s(rank))
+            self._report_hung(rank, seconds)
         for rank in late:
             rank.stop()
 
@@ -100,20 +100,21 @@ class Watchdog:
         missing_reported = any(item["id"] == "process" for item in self.findings)
         return [] if together and missing_reported else late
 
-    def _report_hung(self, rank: Rank, seconds: float) -> None:
+    def _report_hung(self, rank: Rank, seconds: float | None) -> None:
         who = ""
         if len(self.ranks) > 1:
-            who = (
-                f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
-            )
-        advice = (
-            "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
-        )
+            host = rank.host or "never connected"
+            who = f"rank {rank.number} ({host}){process_state(rank.pid)}: "
+        seen = f"{rank.step} did not end within {self._limit_s(rank):g} s"
+        advice = "a GPU, driver or file system hangs; if the machine is only slow: --stall"
+        if seconds is not None:
+            seen = f"the test did not end within {seconds:g} s; it was in {rank.step}"
+            advice = "allow more time: --timeout; if it stays in this step, a GPU or driver hangs"
         if rank.state is State.STARTING:
             advice = f"check that it was started, and that its node can reach {self.address}"
         if rank.state is State.TOGETHER:
             advice = _NETWORK_ADVICE
-        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
+        self.add("watchdog", "fail", f"{who}{seen}", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
         """Handle a rank whose process or connection ended too early."""
