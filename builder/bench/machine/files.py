@@ -9,7 +9,7 @@ ROOT = ""
 
 
 def system_path(path: str) -> str:
-    """Return where a file of the system is."""
+    """Return the path of a file of the system."""
     return ROOT + path
 
 
@@ -34,9 +34,8 @@ def names(folder: str) -> list[str]:
 
 def device_files() -> list[str]:
     """Return the device files of GPUs in this container."""
-    found = [
-        name for name in names("/dev") if name in ("kfd", "dri", "dxg") or name.startswith("nvidia")
-    ]
+    known = ("kfd", "dri", "dxg")
+    found = (name for name in names("/dev") if name in known or name.startswith("nvidia"))
     return ["/dev/" + name for name in found]
 
 

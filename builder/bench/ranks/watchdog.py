@@ -28,7 +28,7 @@ class Watchdog:
 
     def evaluate(self, now: float) -> None:
         """Apply all rules once; the launcher calls this at least twice a second."""
-        late = [rank for rank in self.ranks if rank.silent(now, self._limit_s(rank))]
+        late = [rank for rank in self.ranks if rank.is_late(now, self._limit_s(rank))]
         if late:
             self.end_hung(late)
 
@@ -37,9 +37,7 @@ class Watchdog:
             self._agree(now)
 
     def _limit_s(self, rank: Rank) -> float:
-        """Return how long a rank may be silent. Cold imports from a parallel file system take
-        minutes.
-        """
+        """Return the limit without an event: cold imports from a parallel file system take minutes."""
         imports = rank.starts or rank.step == "imports"
         return float(self.options.start_stall if imports else self.options.stall)
 
@@ -64,20 +62,18 @@ class Watchdog:
 
         If one of them cannot take part, the others skip the collectives.
         """
-        if not all(
-            rank.done or (rank.state is State.READY and rank.had_turn) for rank in self.ranks
-        ):
+        waiting = [rank for rank in self.ranks if not rank.done]
+        if not all(rank.state is State.READY and rank.had_turn for rank in waiting):
             return
-        unable = [rank for rank in self.ranks if rank.done or not rank.fit]
+        unable = [str(rank.number) for rank in self.ranks if rank.done or not rank.fit]
         self.agreed = not unable
         order: Item = {"go": self.agreed, "hosts": [rank.host for rank in self.ranks]}
         if unable:
-            order["why"] = f"rank {', '.join(str(rank.number) for rank in unable)} cannot take part"
-        for rank in self.ranks:
-            if not rank.done:
-                rank.state = State.TOGETHER
-                rank.since = now
-                rank.send(order)
+            order["why"] = f"rank {', '.join(unable)} cannot take part"
+        for rank in waiting:
+            rank.state = State.TOGETHER
+            rank.since = now
+            rank.send(order)
 
     def end_hung(self, late: list[Rank], seconds: float | None = None) -> None:
         """End ranks that are late, and report those of them that caused the delay.
