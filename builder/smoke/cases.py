@@ -50,7 +50,6 @@ _TRANSFER_ADVICE = (
     "a narrow or slow PCIe link, or memory of the other socket: "
     "check lspci -vv, and bind the process to the nearest cores"
 )
-
 _GPU_ADVICE = (
     "check its clock, temperature and errors (nvidia-smi -q, rocm-smi -a), "
     "and exclude it from jobs until it is repaired"
@@ -98,7 +97,7 @@ def _case(
     if figure is not None:
         basis, reference, source = figure.kind, figure.value * scale, figure.source
         limits = figure.limits or LIMITS[basis]
-    elif peak and key != "allreduce":
+    elif peak:  # an all-reduce has none
         basis, reference, source = "peak", peak, device.peak_source
         limits = LIMITS.get(f"peak.{key}", LIMITS["peak"])
     else:
@@ -113,7 +112,7 @@ def _case(
         _advice(report, key, device),
         facts,
         figures.title(source),
-        peak=peak if peak and not device.boosts else None,
+        peak=None if device.boosts else peak,
         may_fail=not (key == "tf32" and device.is_amd),
         unfair=_unfair(measurement, value, figure),
         is_best=basis == "achieved" and _has_size(measurement, figure),
@@ -134,12 +133,10 @@ def _reduction(
         # without a figure for an algorithm: what NCCL chooses
         return figure.algorithm != algorithm, figure.algorithm != "nvls"
 
-    fitting = [figure for figure in known if figure.gpus == gpus]
+    fitting = sorted((f for f in known if f.gpus == gpus), key=lambda f: f.bytes)
     best = min(map(preference, fitting), default=None)
-    by_size = sorted(
-        (figure for figure in fitting if preference(figure) == best), key=lambda f: f.bytes
-    )
-    size = number(measurement, "size") or float("inf")
+    by_size = [figure for figure in fitting if preference(figure) == best]
+    size = number(measurement, "size") or math.inf
     smaller = [figure for figure in by_size if figure.bytes <= size]
     return next(iter(smaller[-1:] or by_size), None)
 

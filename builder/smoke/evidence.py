@@ -37,9 +37,7 @@ class RanImage:
     """The image that a job ran."""
 
     reference: str
-    """What the job was told to run: a path or a reference; empty: the runtime found the image
-    itself.
-    """
+    """The path or reference in the job; empty: the runtime found the image itself."""
     digest: str
     """Empty: not known."""
 
@@ -49,7 +47,7 @@ class RanImage:
         return self.digest or self.reference or "an image of unknown digest"
 
     def mismatch(self, built: BuiltImage, report: Report) -> str:
-        """Return how this image differs from the one that was built; empty if it is that one."""
+        """Return the difference from the image that was built; empty if it is that one."""
         if self.digest != built.digest:
             unknown = "" if self.digest else ", whose digest is not known"
             return f"the job ran {self.shown}{unknown}; the image that was built is {built.digest}"
@@ -64,9 +62,7 @@ class RanImage:
 
 
 def hash_sif(reference: str) -> str:
-    """Return a shell line for the host that reports a SIF. A sandbox folder has no sha256: the job
-    goes on.
-    """
+    """Return a shell line for the host that hashes a SIF; a sandbox folder has no hash."""
     return f'sha256sum <{quote(reference)} >"$SLURM_SUBMIT_DIR"/{_SIF_FILE} || true'
 
 
@@ -82,7 +78,7 @@ def read_evidence(folder: Path, reference: str) -> RanImage:
 
 
 def _read_hash(path: Path) -> str:
-    """``sha256:...``; empty if the file has none."""
+    """Return ``sha256:...``; empty if the file has none."""
     try:
         found = _SHA256.match(path.read_text("ascii", "replace"))
     except OSError:

@@ -19,8 +19,8 @@ from builder.smoke.suggested import plan_of
 from builder.smoke.values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
-#: What each verdict means for the image, as a sentence.
-_MEANINGS = {
+#: The meaning of each verdict for the image and its publishing, as a sentence.
+MEANINGS = {
     "pass": "pass: the image works as expected on this machine.",
     "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
     "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
@@ -80,11 +80,6 @@ def _findings(report: Report, figures: References) -> Iterator[Finding]:
         found = grade_case(case, report)
         if found["status"] in ("warn", "fail") and found["fraction"] < 1:
             yield found
-
-
-def verdict_meaning(verdict: str) -> str:
-    """Return the meaning of a verdict for the image and its publishing, as a sentence."""
-    return _MEANINGS[verdict]
 
 
 def worst(verdicts: Iterable[str]) -> str:

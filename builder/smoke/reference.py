@@ -24,9 +24,7 @@ class _ReferenceModel(BaseModel):
 
 
 class PublishedFigure(_ReferenceModel):
-    """A published figure. Its ``torch``, ``driver``, ``date`` and ``note`` are for readers of the
-    file.
-    """
+    """A published figure; ``torch``, ``driver``, ``date`` and ``note`` are for the file's readers."""
 
     value: float
     """TFLOP/s or GB/s, see reference.yml."""
@@ -137,9 +135,7 @@ class References(_ReferenceModel):
 
 
 def _only_one(devices: list[Device]) -> Device | None:
-    """Return the only element; None if there are several: it is not known which of them the GPU
-    is.
-    """
+    """Return the only element; None if there are several: the GPU could be any of them."""
     return devices[0] if len(devices) == 1 else None
 
 

@@ -156,20 +156,17 @@ def earlier_runs(report: Report, folder: Path) -> list[StoredReport]:
         return []
     paths = sorted(folder.glob("*/*.json"), key=lambda path: path.stem.partition("-")[2])[-_FILES:]
     now = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).strftime(TIME)
-    runs = [
-        run
-        for run in _read_files(paths)[0]
-        if run.report["verdict"] in ("pass", "warn") and model_of(run.report) == model_of(report)
-    ]
-    return [run for run in runs if run.started <= now and run.report != report][-RUNS:]
+    runs = [run for run in _read_files(paths)[0] if run.report["verdict"] in ("pass", "warn")]
+    alike = [run for run in runs if model_of(run.report) == model_of(report)]
+    return [run for run in alike if run.started <= now and run.report != report][-RUNS:]
+
+
+Attached = Callable[[str], Sequence[tuple[str, bytes]]]
+"""Returns source and JSON of the reports that are attached to a published image."""
 
 
 def find_reports(
-    text: str,
-    folder: Path,
-    *,
-    without: str = "",
-    attached: Callable[[str], Sequence[tuple[str, bytes]]] | None = None,
+    text: str, folder: Path, *, without: str = "", attached: Attached | None = None
 ) -> list[StoredReport]:
     """Return the runs that ``--compare`` names, of one image: at most :data:`RUNS`, newest last.
 
@@ -179,7 +176,7 @@ def find_reports(
             ``host/repository:tag``.
         folder: ``reports/TARGET``.
         without: the digest that ``previous`` skips.
-        attached: returns source and JSON of the reports that are attached to a published image.
+        attached: finds the reports of published images; None: they are not searched.
 
     Raises:
         ReportError: there is no such report, or it cannot be read.
@@ -201,9 +198,7 @@ def find_reports(
     return completed_runs([run for run in named if run.digest == named[-1].digest])[-RUNS:]
 
 
-def _published_runs(
-    text: str, attached: Callable[[str], Sequence[tuple[str, bytes]]] | None
-) -> list[StoredReport]:
+def _published_runs(text: str, attached: Attached | None) -> list[StoredReport]:
     """Return the runs that are attached to a published image, the newest last."""
     if attached is None or text == "previous":
         return []
