@@ -189,7 +189,7 @@ def perform(name: str, look: Callable[[], Item]) -> Item:
 
 
 def _advice(name: str, error: Exception) -> str:
-    """Return what to do about an exception that a probe or measurement did not expect."""
+    """Return the advice about an exception that a probe or measurement did not expect."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "alloc" in text:
         return (

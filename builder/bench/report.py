@@ -59,7 +59,7 @@ def table(report: Item) -> str:
 
 
 def figures(item: Mapping[str, Any]) -> str:
-    """Return a measurement as ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``; empty without figures."""
+    """Return a measurement as ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``, or nothing."""
     key = median_key(item)
     if not key:
         return ""

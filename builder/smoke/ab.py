@@ -112,8 +112,8 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     """Compare the two images of some rounds.
 
     Args:
-        rounds: the reports of each round in the order of :data:`ROUND`. A round does not count if
-            a run was aborted, on other GPUs, with other processes, or throttled with one image only.
+        rounds: the reports of each round in the order of :data:`ROUND`. A round does not count if a
+            run was aborted, on other GPUs, with other processes, or throttled with one image only.
     """
     reasons = list(map(_unusable, rounds))
     used = [reports for reports, reason in zip(rounds, reasons, strict=True) if not reason]
@@ -124,8 +124,8 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     noise = statistics.median(noises or [0.0])
     figures = [_figure(key, series[key], estimates[key], max(noise, 1.0)) for key in series]
     figures.sort(key=lambda f: (_OUTCOME_ORDER[f.outcome], f.ratio, f.id, f.device))
-    outcomes = {figure.outcome for figure in figures}
-    verdict: Verdict = "slower" if "slower" in outcomes else "same"
+    # the slower ones come first
+    verdict: Verdict = "slower" if figures and figures[0].outcome == "slower" else "same"
     if problem := _no_verdict(len(used), len(rounds), noises):
         verdict = "unsteady"
         notes.append(f"no verdict: {problem}")

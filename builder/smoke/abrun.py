@@ -60,7 +60,7 @@ class Side:
     artifact: Image | SifImage | None = None
     """For runs on this host."""
     reference: str = ""
-    """For jobs: a SIF's path or a reference with a digest; ``oci:FOLDER@DIGEST`` for builder run."""
+    """For jobs: a SIF's path, a reference with a digest, or ``oci:FOLDER@DIGEST`` (builder run)."""
     lock: Lock | None = None
     """Of an image that was built here: its reports list the packages."""
 

@@ -64,10 +64,8 @@ def cases_by_reference(report: Report, figures: References) -> Iterator[Case]:
         figures: the reference figures.
     """
     for measurement in usable_measurements(report):
-        for value in _values(measurement) if measurement.get("id") in _KEYS else ():
-            case = _case(report, measurement, value, figures)
-            if case is not None:
-                yield case
+        values = _values(measurement) if measurement.get("id") in _KEYS else []
+        yield from filter(None, (_case(report, measurement, value, figures) for value in values))
 
 
 def _values(measurement: Mapping[str, Any]) -> list[Value]:
@@ -142,11 +140,9 @@ def _reduction(
 
 
 def _has_size(measurement: Mapping[str, Any], figure: PublishedFigure | None) -> bool:
-    """Return whether a better value shows that the figure is too low: an array is of its size."""
-    size = number(measurement, "size")
-    if figure is None or not figure.gpus:
-        return True
-    return size is not None and figure.bytes <= size < 2 * figure.bytes
+    """Return whether a better value shows that the figure is too low: the sizes are alike."""
+    size = number(measurement, "size") or 0.0
+    return figure is None or not figure.gpus or figure.bytes <= size < 2 * figure.bytes
 
 
 def _described(basis: str, device: Device, figure: PublishedFigure | None) -> str:

@@ -73,14 +73,10 @@ def read_evidence(folder: Path, reference: str) -> RanImage:
         folder: of the job.
         reference: what it was told to run.
     """
-    named = _DIGEST_AT_END.search(reference)
-    return RanImage(reference, named[1] if named else _read_hash(folder / _SIF_FILE))
-
-
-def _read_hash(path: Path) -> str:
-    """Return ``sha256:...``; empty if the file has none."""
+    if named := _DIGEST_AT_END.search(reference):
+        return RanImage(reference, named[1])
     try:
-        found = _SHA256.match(path.read_text("ascii", "replace"))
+        found = _SHA256.match((folder / _SIF_FILE).read_text("ascii", "replace"))
     except OSError:
-        return ""
-    return f"sha256:{found[0]}" if found else ""
+        found = None
+    return RanImage(reference, f"sha256:{found[0]}" if found else "")

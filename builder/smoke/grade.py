@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
-from builder.config.recipe import GpuVendor, Recipe
+from builder.config.recipe import GpuVendor
 from builder.smoke.cases import cases_by_peers, cases_by_reference
 from builder.smoke.finding import Finding, grade_case
 from builder.smoke.reference import References
@@ -39,10 +39,6 @@ class Expected:
     devices: int | None = None
     """The number of GPUs; None: any."""
 
-    @classmethod
-    def of(cls, recipe: Recipe, devices: int | None = None) -> Expected:
-        return cls(recipe.gpu.vendor, recipe.gpu.architectures, devices)
-
 
 def grade(report: Report, figures: References, expected: Expected) -> Report:
     """Return a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
@@ -55,11 +51,11 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
         figures: the reference figures.
         expected: the hardware that the image is for.
     """
-    devices = devices_of(report)
     findings = [*_check_expectations(report, expected), *_findings(report, figures)]
     statuses = {finding["status"] for finding in findings} - {"skip"}
     own_verdict = worst(statuses) if statuses else "skip"
-    known = {device.id for device in map(figures.find, devices) if device is not None}
+    found = map(figures.find, devices_of(report))
+    known = {device.id for device in found if device is not None}
     verdicts = [str(report["verdict"]), *statuses]
     has_figures = any(map(is_measured, report["measurements"]))
     if not has_figures and "fail" not in verdicts and report["verdict"] != "none":
@@ -96,8 +92,8 @@ def _check_expectations(report: Report, expected: Expected) -> Iterator[Finding]
         advice = "check what the job requested, and CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
         seen = f"{len(devices)} GPUs found, {expected.devices} expected"
         yield finding("device.count", "fail", seen, advice)
-    found = sorted({str(device.get("architecture")) for device in devices})
-    unexpected = [name for name in found if name not in expected.architectures]
+    found = {str(device.get("architecture")) for device in devices}
+    unexpected = sorted(found.difference(expected.architectures))
     if expected.vendor != "none" and expected.architectures and unexpected:
         seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(expected.architectures)}"
         advice = "run the test on a GPU that the recipe is for: "

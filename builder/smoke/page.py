@@ -165,7 +165,7 @@ def trends_of(images: Sequence[ImageRuns]) -> list[Trend]:
 
 
 def _trend(changes: Sequence[Change], *, is_new: bool) -> Trend:
-    """Return the line through the medians of the images, at least 16 % high: steady looks steady."""
+    """Return the line through the images' medians, at least 16 % high: steady looks steady."""
     values = [changes[0].old, *(change.new for change in changes)]
     middle = (max(values) + min(values)) / 2
     half = max((max(values) - min(values)) / 2, 0.08 * middle)

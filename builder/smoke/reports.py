@@ -225,9 +225,8 @@ def _no_reports(
 def _is_named(stored: StoredReport, text: str, without: str) -> bool:
     if text == "previous":
         return stored.digest != without
-    if stored.tag == text:
-        return True
-    if re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text) and stored.started.startswith(text):
+    is_date = re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text) is not None
+    if stored.tag == text or (is_date and stored.started.startswith(text)):
         return True
     prefix = text.removeprefix("sha256:")
     is_digest = re.fullmatch(r"[0-9a-f]{7,64}", prefix) is not None

@@ -184,8 +184,7 @@ def benchmark_command(
     file.
     """
     python = f"{recipe.conda.prefix}/bin/python"
-    command = [python, program, "--json", report]
-    command += options.plan.arguments()
+    command = [python, program, "--json", report, *options.plan.arguments()]
     command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.whole_timeout_s:g}"]
     if recipe.gpu.architectures:
         command += ["--architectures", ",".join(recipe.gpu.architectures)]
@@ -229,7 +228,8 @@ def complete(
         image["packages"] = packages_of_lock(lock, recipe.platform)
     report = {**report, "image": image}
     if report["verdict"] != "error":
-        report = grade(report, references(), Expected.of(recipe, devices))
+        expected = Expected(recipe.gpu.vendor, recipe.gpu.architectures, devices)
+        report = grade(report, references(), expected)
     log.info("smoke test of %s by %s: %s", recipe.name, runner, report["verdict"])
     return report
 
@@ -260,18 +260,14 @@ def interpret(done: Completed, recipe: Recipe) -> Report:
             advice = "the smoke test needs a Python in the environment: add it; for an image "
             advice += 'without Python write into the recipe  smoke: {none: "it has no Python"}'
         return could_not_run(recipe, "report", seen, advice)
-    problem = benchmark_problem(report)
+    problem, code = benchmark_problem(report), done.returncode
+    advice = "run it again; if this does not help, build the image again"
     if report.get("schema_version") != SCHEMA_VERSION:
-        return could_not_run(recipe, "report", problem, "build the image again")
-    if problem:
-        advice = "run it again; if this does not help, build the image again"
-        return could_not_run(recipe, "report", problem, advice)
-    code, verdict = done.returncode, report["verdict"]
-    if code != EXIT_CODES[verdict]:
-        seen = f"the benchmark reported {verdict!r}, but its exit code is {code}"
+        advice = "build the image again"
+    elif not problem and code != EXIT_CODES[report["verdict"]]:
+        problem = f"the benchmark reported {report['verdict']!r}, but its exit code is {code}"
         advice = "it may have been stopped while it wrote the report: run it again"
-        return could_not_run(recipe, "report", seen, advice)
-    return report
+    return could_not_run(recipe, "report", problem, advice) if problem else report
 
 
 def _last_lines(done: Completed) -> str:

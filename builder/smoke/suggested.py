@@ -62,10 +62,8 @@ class SmokePlan:
     def arguments(self) -> list[str]:
         """Return the benchmark's options."""
         out = ["--framework", self.framework or "none"]
-        if self.imports:
-            out += ["--imports", ",".join(self.imports)]
-        if self.packages:
-            out += ["--packages", ",".join(self.packages)]
+        for option, names in (("--imports", self.imports), ("--packages", self.packages)):
+            out += [option, ",".join(names)] if names else []
         if self.command:
             out += ["--command", json.dumps(list(self.command))]
             out += ["--command-timeout", str(self.timeout_s)]

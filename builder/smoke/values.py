@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from builder.bench.core import median_key
 from builder.bench.machine.variables import slowing
 from builder.bench.report import figures
 
@@ -138,10 +139,8 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
 
     Empty if it has no value.
     """
-    for key in measurement:
-        if key.startswith("median_") and number(measurement, key) is not None:
-            return key.removeprefix("median_")
-    return ""
+    key = median_key(measurement)
+    return key.removeprefix("median_") if number(measurement, key) is not None else ""
 
 
 def values_of(measurement: Mapping[str, Any]) -> list[Value]:

@@ -20,18 +20,12 @@ LOCK = "/opt/builder/conda-lock.yml"
 
 def facts(run: Run) -> Item:
     """Return the facts about the machine and the image."""
+    python = {"version": platform.python_version(), "executable": sys.executable}
+    system = {"machine": platform.machine(), "kernel": platform.release()}
     out: Item = {
         "host": host_name(),
-        "python": {
-            "version": platform.python_version(),
-            "executable": sys.executable,
-            "prefix": sys.prefix,
-        },
-        "system": {
-            "machine": platform.machine(),
-            "kernel": platform.release(),
-            "glibc": platform.libc_ver()[1],
-        },
+        "python": {**python, "prefix": sys.prefix},
+        "system": {**system, "glibc": platform.libc_ver()[1]},
         "cpu": {
             "model": cpu_model(),
             "cores": os.cpu_count() or 0,

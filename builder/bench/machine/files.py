@@ -14,9 +14,7 @@ def system_path(path: str) -> str:
 
 
 def read(path: str, size: int = 4096) -> str:
-    """Return the first ``size`` characters of a system file, stripped; empty if it cannot be
-    read.
-    """
+    """Return the first ``size`` characters of a system file, stripped; empty if unreadable."""
     try:
         with open(system_path(path), encoding="utf-8", errors="replace") as f:
             return f.read(size).strip()

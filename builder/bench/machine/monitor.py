@@ -28,10 +28,9 @@ class Monitor:
             self._samples.append(sample)
 
     def state(self) -> Item:
-        """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, and
-        ``throttled``.
+        """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, ``throttled``.
 
-        What the driver does not report is left out. ``throttled`` lists the reasons that two
+        Fields that the driver does not report are missing. ``throttled`` lists the reasons that two
         samples in a row have, because NVML reports "hardware slowdown" also while a clock changes.
         """
         out: Item = {}

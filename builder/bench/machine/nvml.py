@@ -7,8 +7,8 @@ from typing import Any
 
 from ..core import Item
 
-#: Bits of nvmlClocksEventReason* in nvml.h. Left out are those that are no fault: idle, and clocks that a
-#: user set.
+#: Bits of nvmlClocksEventReason* in nvml.h, without those that are no fault: idle, and clocks that
+#: a user set.
 THROTTLES = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -29,7 +29,7 @@ class NvidiaGpu:
         self._handle = handle
 
     def sample(self) -> Item:
-        """Return the state under load: ``clock_mhz``, ``power_w``, ``temperature_c``, ``throttled``."""
+        """Return ``clock_mhz``, ``power_w``, ``temperature_c`` and ``throttled``."""
         out: Item = {}
         clock = self._numbers("nvmlDeviceGetClockInfo", _SM)
         if clock:
@@ -98,7 +98,7 @@ class NvidiaGpu:
     def _numbers(
         self, function: str, *arguments: int, count: int = 1, kind: Any = ctypes.c_uint
     ) -> list[int] | None:
-        """Return the ``count`` numbers that a function returns; None if it is not supported here."""
+        """Return the ``count`` numbers that a function returns; None if it is not supported."""
         values = [kind() for _ in range(count)]
         code = self._call(function, *arguments, *(ctypes.byref(value) for value in values))
         return [int(value.value) for value in values] if code == 0 else None
@@ -110,7 +110,7 @@ class NvidiaGpu:
         return buffer.value.decode("ascii", "replace")
 
     def _links(self) -> Item:
-        """Return how many NVLinks there are, and how many of them are up."""
+        """Return the number of NVLinks, and of those that are up."""
         states: list[int] = []
         for link in range(64):
             state = self._numbers("nvmlDeviceGetNvLinkState", link)

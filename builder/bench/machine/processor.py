@@ -14,12 +14,12 @@ def affinity() -> set[int]:
 
 
 def usable_cores() -> int:
-    """Return how many logical cores this process may run on."""
+    """Return the number of logical cores that this process may run on."""
     return len(affinity())
 
 
 def physical_cores() -> int:
-    """Return how many physical cores those are; the number of logical ones if that is unknown."""
+    """Return the number of physical cores among these; of logical ones if that is unknown."""
     siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
     return len({read(siblings.format(core)) or str(core) for core in affinity()})
 

@@ -1,4 +1,4 @@
-"""The environment variables that explain a result; those that may hold a secret are not reported."""
+"""The environment variables that explain a result, except for those that may hold a secret."""
 
 from __future__ import annotations
 

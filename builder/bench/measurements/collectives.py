@@ -43,9 +43,7 @@ def weight(rank: int) -> int:
 
 
 class AllReduce:
-    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern of
-    integers.
-    """
+    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern."""
 
     def __init__(self, run: Run, group: Group, size: int) -> None:
         self.torch = run.torch
@@ -200,7 +198,7 @@ def _largest(run: Run, group: Group, value: float) -> float:
 
 
 def _shared_algorithm(run: Run, group: Group, size: int) -> str:
-    """Return how NCCL summed an array; its log has it on the first rank of a group only."""
+    """Return NCCL's algorithm for an array; only the first rank of a group has it in its log."""
     number = ALGORITHMS.index(algorithm(run.nccl_log, size))
     return ALGORITHMS[int(_largest(run, group, float(number)))]
 

@@ -39,9 +39,9 @@ import torch
 print()
 print(time.perf_counter() - started, torch.__version__)
 """
-#: A file that makes a public top-level module: a package's ``__init__.py``, or a module of one file.
 _MODULE_NAME = re.compile(r"^[^\W\d_]\w*$", re.MULTILINE)
 _MODULE_NAME = re.compile(r"^[^\W\d_]\w*$", re.MULTILINE)
+#: A file of a public top-level module: a package's ``__init__.py``, or a module of one file.
 _MODULE_FILE = re.compile(r"([^\W\d_]\w*)(/(.+/)?__init__\.py|(\.[\w-]+)?\.(py|so))")
 #: Modules that packages install by accident.
 _ACCIDENTS = re.compile("tests?|testing|docs?|examples?|benchmarks?")
@@ -140,8 +140,7 @@ def _start() -> tuple[float, str]:
 
 
 def modules_of(packages: list[str]) -> dict[str, list[str]]:
-    """Return the modules that packages install, by the package's name; an empty list for one
-    without modules.
+    """Return the modules of each package, by its name; a package may have none.
 
     Args:
         packages: names of installed wheels, in any spelling; conda packages are often called alike.

@@ -117,9 +117,8 @@ def measure_attention(run: Run) -> Item:
     flop = 3.5 * 4.0 * batch * heads * length * length * width  # 2 products forward, 5 backward
     seconds = timed(run, lambda: _attend(attention, *big), limit_s=run.share(2.0))
 
-    check = checked_error(
-        _CHECK, max(error, _head_error(torch, *big)), _ATTENTION_LIMITS[precision]
-    )
+    error = max(error, _head_error(torch, *big))
+    check = checked_error(_CHECK, error, _ATTENTION_LIMITS[precision])
 
     fields = {"device": run.device, "precision": precision, "size": int(length), "flop": flop}
     item = {**rate("gflop_per_s", flop / 1e9, seconds, **fields), "backend": backend, **check}

@@ -40,12 +40,9 @@ def probe_import(run: Run) -> str:
     try:
         loaded = load_framework(name)
     except ModuleNotFoundError as e:
-        missing = e.name == name
-        seen = (
-            f"{name} is not installed in {sys.prefix}"
-            if missing
-            else f"{name} does not import: {e}"
-        )
+        seen = f"{name} does not import: {e}"
+        if e.name == name:
+            seen = f"{name} is not installed in {sys.prefix}"
         advice = f"add {name} to the environment, lock and build again; "
         raise fail(seen, advice + "or test something else: 'smoke:'") from None
     except Exception as e:  # a missing library: OSError; an incomplete package: nearly anything

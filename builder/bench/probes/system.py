@@ -71,7 +71,7 @@ def probe_home(run: Run) -> str:
 
 
 def _write_error(folder: str) -> str:
-    """Return why no file can be made in a folder; empty if one can.
+    """Return the reason why no file can be made in a folder; empty if one can.
 
     ``os.access`` does not tell: it allows root everything, and knows no quota.
     """

@@ -176,7 +176,7 @@ _SIGNALS = {
 
 
 def describe_death(pid: int) -> tuple[str, str]:
-    """Return how the process of a rank has ended that closed its connection, and the advice."""
+    """Return the end of a rank's process that closed its connection, and the advice."""
     status = _wait_for(pid)
     if status is None:
         advice = "a driver holds the process, or a process that it started: "

@@ -37,7 +37,7 @@ class Watchdog:
             self._agree(now)
 
     def _limit_s(self, rank: Rank) -> float:
-        """Return the limit without an event: cold imports from a parallel file system take minutes."""
+        """Return the limit without an event. Imports from a parallel file system take minutes."""
         imports = rank.starts or rank.step == "imports"
         return float(self.options.start_stall if imports else self.options.stall)
 
