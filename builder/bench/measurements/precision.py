@@ -96,8 +96,8 @@ def tf32_off(run: Run) -> str:
 class AllowTF32:
     """A context in which products of float32 matrices may use TF32, or may not.
 
-    Afterwards they may not. The switch is only written: torch 2.9 and later raise if it is read after something used the
-    newer switch ``fp32_precision``.
+    Afterwards they may not. The switch is only written: torch 2.9 and later raise if it is read
+    after something used the newer switch ``fp32_precision``.
     """
 
     def __init__(self, torch: Any, allow: bool) -> None:
