@@ -1,5 +1,4 @@
-"""The benchmark that every image carries as ``/opt/builder/smoke.py``: does this image use this
-machine at full speed?
+"""The benchmark in every image (``/opt/builder/smoke.py``): is this machine used at full speed?
 
 Probes look at the image and the machine. Measurements time an operation whose result is checked
 against a reference. All of them run in child processes, one per rank. If a driver, a network or

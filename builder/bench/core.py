@@ -25,14 +25,12 @@ class Outcome(Exception):
 
 
 def fail(seen: str, advice: str, **fields: Any) -> Outcome:
-    """Return an outcome that makes the image or the node useless; ``fields`` go into the report."""
+    """Return an outcome for a useless image or node; ``fields`` go into the report."""
     return Outcome("fail", seen, advice, **fields)
 
 
 def warn(seen: str, advice: str, **fields: Any) -> Outcome:
-    """Return an outcome that makes the image or the node slow or fragile; ``fields`` go into the
-    report.
-    """
+    """Return an outcome for a slow or fragile image or node; ``fields`` go into the report."""
     return Outcome("warn", seen, advice, **fields)
 
 
@@ -54,14 +52,12 @@ def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
 
 
 def median_key(item: Mapping[str, Any]) -> str:
-    """Return the key of a measurement's figure, ``median_gb_per_s`` for example; empty if it has
-    none.
-    """
+    """Return the key of a measurement's figure (``median_gb_per_s``); empty if it has none."""
     return next((key for key in item if key.startswith("median_")), "")
 
 
 def one_line(error: BaseException) -> str:
-    """Type and first line of an exception; torch's messages have many lines."""
+    """Return type and first line of an exception; torch's messages have many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     name = type(error).__name__
     return f"{name}: {lines[0][:400]}" if lines else name
@@ -170,9 +166,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """What is measured: ``gpu`` or ``cpu``. Raises a skip where a GPU is expected and there is
-        none.
-        """
+        """What is measured: ``gpu`` or ``cpu``. Raises a skip where an expected GPU is missing."""
         expect = self.options.expect
         if expect != "none" and self.gpus:
             return "gpu"
@@ -233,9 +227,7 @@ class Run:
         return self.started + self.budget_s - time.monotonic()
 
     def share(self, nominal_s: float) -> float:
-        """Return seconds for which a measurement may repeat: ``nominal_s``, but at most a third of
-        what is left.
-        """
+        """Return the seconds for repeats: ``nominal_s``, but at most a third of what is left."""
         return max(0.0, min(nominal_s, self.left_s / 3))
 
 
@@ -248,9 +240,7 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 
 class Probe(NamedTuple):
-    """A check of the image or the machine: returns what it found if it passed, else raises an
-    Outcome.
-    """
+    """A check of the image or the machine: returns what it found, or raises an Outcome."""
 
     id: str
     look: Function

@@ -18,7 +18,7 @@ import time
 from functools import partial
 from typing import Callable, Generator, Iterator
 
-from .core import Item, Measurement, Outcome, Probe, Run, finding, one_line
+from .core import Item, Measurement, Outcome, Probe, Run, finding, median_key, one_line
 from .machine.facts import facts
 from .machine.processor import usable_cores
 from .measurements import MEASUREMENTS
@@ -32,7 +32,7 @@ _LONG = ("gpu.memory",)
 
 
 def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
-    """Run all probes and measurements, and yields their events.
+    """Run all probes and measurements, and yield their events.
 
     Args:
         run: of this rank.
@@ -66,9 +66,7 @@ def _look(run: Run, probe: Probe) -> Item:
 
 
 def _share_cores(run: Run) -> None:
-    """Limit the threads of each of several ranks on GPUs to its part of the cores that they
-    share.
-    """
+    """Limit the threads of each rank of a node with GPUs to its part of the shared cores."""
     if run.torch is None or not run.own_gpus or run.place.local_ranks < 2:
         return
     cores, ranks = usable_cores(), run.place.local_ranks
@@ -81,7 +79,8 @@ def _describe(run: Run) -> Iterator[Item]:
     try:
         yield {"facts": facts(run)}
     except Exception as e:
-        advice = "the facts about this machine are missing from the report; the results are valid without them"
+        advice = "the facts about this machine are missing from the report; "
+        advice += "the results are valid without them"
         yield {"probe": finding("facts", "warn", one_line(e), advice)}
 
 
@@ -99,13 +98,12 @@ def _measure_alone(run: Run, scopes: tuple[str, ...]) -> Iterator[Item]:
 
 
 def _take_turn(run: Run, agree: Callable[[], Item]) -> Generator[Item, None, Item]:
-    """Yield the measurements during which the other ranks of this node wait. Returns the order for
-    all ranks.
+    """Yield the measurements during which the other ranks of this node wait.
+
+    Returns the order for all ranks.
     """
-    without_gpu = run.options.expect in ("nvidia", "amd") and not (
-        run.torch is not None and run.gpus
-    )
-    ready = {"ready": run.torch is not None and not without_gpu}
+    needs_gpu = run.options.expect in ("nvidia", "amd")
+    ready = {"ready": run.torch is not None and (run.gpus > 0 or not needs_gpu)}
     while True:
         yield ready
         began = time.monotonic()
@@ -136,14 +134,13 @@ def _measure_together(run: Run, order: Item) -> Iterator[Item]:
             # The budget does not count here: all ranks must do the same.
             item = _measure(run, measurement._replace(always=True))
             # A wrong result is found by its rank alone, which goes on with the others.
-            broken = (
-                measurement.id if item["status"] == "fail" and "correctness" not in item else ""
-            )
+            failed = item["status"] == "fail" and "correctness" not in item
+            broken = measurement.id if failed else ""
             yield {"measurement": item}
 
 
 def _measure(run: Run, measurement: Measurement) -> Item:
-    """Return the result of a measurement, or the reason for leaving it out."""
+    """Return the result of a measurement, or the reason why it is skipped."""
     own_kind = "gpu" if run.own_gpus else "cpu"
     if measurement.only and run.module is not None and measurement.only != own_kind:
         return finding(measurement.id, "skip", f"on {measurement.only.upper()}s only")
@@ -174,7 +171,7 @@ def perform(name: str, look: Callable[[], Item]) -> Item:
     except Outcome as o:
         return {**finding(name, o.status, o.seen, o.advice), **o.fields}
     except Exception as e:
-        status = "warn" if name.startswith(MINOR) else "fail"
+        status = "warn" if MINOR.match(name) else "fail"
         return finding(name, status, one_line(e), _advice(name, e))
 
     check = item.get("correctness", {})
@@ -183,21 +180,24 @@ def perform(name: str, look: Callable[[], Item]) -> Item:
         shown = f"{value:.3g}" if isinstance(value, float) else value
         seen = f"{check['check']}: {shown}, expected: {check['limit']}"
         item.update(finding(name, "fail", seen, WRONG_RESULTS))
-    for key, value in list(item.items()):
-        if key.startswith("median_") and not (
-            isinstance(value, (int, float)) and math.isfinite(value)
-        ):
-            return finding(
-                name, "fail", f"{key} is {value}", "the clock or the device's events do not work"
-            )
+    key = median_key(item)
+    value = item.get(key, 0.0)
+    if not (isinstance(value, (int, float)) and math.isfinite(value)):
+        advice = "the clock or the device's events do not work"
+        return finding(name, "fail", f"{key} is {value}", advice)
     return item
 
 
 def _advice(name: str, error: Exception) -> str:
-    """Return what to do about an exception that a probe or measurement did not expect."""
+    """Return the advice about an exception that a probe or measurement did not expect."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or "out of memory" in text or "alloc" in text:
-        return "too little memory: check whether another job uses this device, and the container's memory limit"
+        return (
+            "too little memory: check whether another job uses this device, "
+            "and the container's memory limit"
+        )
+    if "duplicate gpu" in text:  # NCCL's words
+        return "several ranks use one GPU: start one rank per GPU, or correct CUDA_VISIBLE_DEVICES"
     if name.startswith("allreduce"):
         return (
             "a rank ended, or the network between the ranks failed: "

@@ -97,9 +97,7 @@ class Jax:
 
 
 def load_framework(name: str) -> Any:
-    """Import torch, TensorFlow or JAX; of torch, return the module. Raises what the import
-    raises.
-    """
+    """Import torch (and return its module), TensorFlow or JAX. Raises any exception."""
     if name == "torch":
         import torch
 

@@ -55,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _test(options: argparse.Namespace) -> Item:
-    """Return what is tested. Whoever reads the report relies on it: a pass of another test is no
-    pass.
-    """
+    """Return what is tested, for the report: a pass of another test is no pass."""
     test: Item = {}
     if options.framework != "none":
         test["framework"] = options.framework
@@ -82,7 +80,7 @@ def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | int | None, Item
         folder = _temporary_folder()
         launch = plan(options)
         if launch.unit:
-            unit = EXIT_CODES["error"]
+            unit = EXIT_CODES["error"]  # after an exception
             unit = relay(options, launch, folder)
         else:
             unit = Launcher(options, launch, folder)
@@ -90,9 +88,8 @@ def _run_ranks(options: argparse.Namespace) -> tuple[Launcher | int | None, Item
     except Interrupted as e:
         trouble = finding("process", "fail", f"interrupted by {e}", "run it again")
     except Exception as e:
-        trouble = finding(
-            "process", "fail", one_line(e), "the test cannot run here: see the message"
-        )
+        advice = "the test cannot run here: see the message"
+        trouble = finding("process", "fail", one_line(e), advice)
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)

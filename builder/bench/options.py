@@ -12,12 +12,9 @@ _GPUS = ("auto", "nvidia", "amd", "none")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return the options of a command line, by default this process's. Exits with code 2 if they
-    are not valid.
-    """
-    parser = argparse.ArgumentParser(
-        prog="smoke.py", description="Test whether this image uses this machine at full speed."
-    )
+    """Return the options of a command line. Exits with code 2 if they are not valid."""
+    description = "Test whether this image uses this machine at full speed."
+    parser = argparse.ArgumentParser(prog="smoke.py", description=description)
     _add_tests(parser)
     _add_ranks_and_limits(parser)
     options = parser.parse_args(arguments)

@@ -33,9 +33,7 @@ def empty_report(gpu: str, architectures: Sequence[str], devices: int | None) ->
 
 
 def verdict(report: Item) -> str:
-    """Return the worst of all findings. If nothing failed and nothing was measured, that is an
-    error.
-    """
+    """Return the worst of all findings; ``error`` if nothing failed and nothing was measured."""
     statuses = {item["status"] for item in report["probes"] + report["measurements"]}
     if "fail" in statuses:
         return "fail"
@@ -61,9 +59,7 @@ def table(report: Item) -> str:
 
 
 def figures(item: Mapping[str, Any]) -> str:
-    """Return a measurement as text, ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``; empty if it has
-    no figures.
-    """
+    """Return a measurement as ``123.4 TFLOP/s +- 1.2 (40 times, size 8192)``, or nothing."""
     key = median_key(item)
     if not key:
         return ""
@@ -75,18 +71,17 @@ def figures(item: Mapping[str, Any]) -> str:
     size = item.get("size")
     if size:
         notes.append(f"size {size:.0f}" if size < 1 << 20 else f"{size / 2**20:.4g} MiB")
+    words = [f"{item[key] / factor:.4g} {shown}"]
     spread = item.get("mad_" + unit)
-    words = [
-        f"{item[key] / factor:.4g} {shown}",
-        f"+- {spread / factor:.2g}" if spread is not None else "",
-    ]
-    return " ".join(word for word in (*words, f"({', '.join(notes)})" if notes else "") if word)
+    if spread is not None:
+        words.append(f"+- {spread / factor:.2g}")
+    if notes:
+        words.append(f"({', '.join(notes)})")
+    return " ".join(words)
 
 
 def format_value(value: float, unit: str) -> str:
-    """Return a value with three significant digits and a readable unit: ``247 TFLOP/s``, ``12.5
-    ms``.
-    """
+    """Return a value with three digits and a readable unit: ``247 TFLOP/s``, ``12.5 ms``."""
     factor, shown = display_unit(value, unit)
     value /= factor
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0

@@ -133,11 +133,11 @@ def _print(
 
 def _print_untested(context: Context, run: SmokeReport) -> None:
     """Print that the recipe does not test the image, and the reason."""
-    from builder.smoke.grade import verdict_meaning
+    from builder.smoke.grade import MEANINGS
 
     name, reason = run.report["image"]["target"], run.report["test"]["none"]
     context.output.note(f"{name} is not smoke-tested: {reason}")
-    context.output.note(verdict_meaning(run.verdict))
+    context.output.note(MEANINGS[run.verdict])
     context.output.result(
         {"target": name, "digest": run.image_digest, "verdict": run.verdict, "report": run.report}
     )

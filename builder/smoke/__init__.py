@@ -1,3 +1,1 @@
-"""The smoke test: run the benchmark inside an image, grade its report, compare it with earlier
-ones.
-"""
+"""The smoke test: runs the benchmark in an image, grades its report, compares it with others."""

@@ -1,5 +1,4 @@
-"""Two images against each other on one machine: rounds of old, new, new, old. docs/smoke.md has the
-rule.
+"""Two images against each other on one machine: rounds of old, new, new, old (docs/smoke.md).
 
 A drift of the machine (heat, clocks) moves both images of a round by the same amount:
 
@@ -15,6 +14,7 @@ taken out is noise, which widens the limit.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -112,61 +112,61 @@ def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
     """Compare the two images of some rounds.
 
     Args:
-        rounds: the reports of each round in the order of :data:`ROUND`. A round with a run that was
-            aborted, on other GPUs, beside other processes, or throttled with one image only is left
-            out.
+        rounds: the reports of each round in the order of :data:`ROUND`. A round does not count if a
+            run was aborted, on other GPUs, with other processes, or throttled with one image only.
     """
-    used: list[Sequence[Report]] = []
-    notes: list[str] = []
-    for position, reports in enumerate(rounds, 1):
-        reason = _unusable(reports)
-        if reason:
-            notes.append(f"round {position} is left out: {reason}")
-        else:
-            used.append(reports)
+    reasons = list(map(_unusable, rounds))
+    used = [reports for reports, reason in zip(rounds, reasons, strict=True) if not reason]
+    notes = [f"round {i} is left out: {reason}" for i, reason in enumerate(reasons, 1) if reason]
     series, missing = _series(used)
     estimates = {key: _estimate(values) for key, values in series.items()}
-    deciding = {key for key in estimates if key.decides}
-    noise = statistics.median(_noise(key, estimates[key]) for key in deciding) if deciding else 0.0
+    noises = [_noise(key, estimate) for key, estimate in estimates.items() if key.decides]
+    noise = statistics.median(noises or [0.0])
     figures = [_figure(key, series[key], estimates[key], max(noise, 1.0)) for key in series]
-    figures.sort(
-        key=lambda figure: (_OUTCOME_ORDER[figure.outcome], figure.ratio, figure.id, figure.device)
-    )
-    verdict: Verdict = "slower" if any(figure.outcome == "slower" for figure in figures) else "same"
-    if len(used) < MIN_ROUNDS or not deciding:
+    figures.sort(key=lambda f: (_OUTCOME_ORDER[f.outcome], f.ratio, f.id, f.device))
+    # the slower ones come first
+    verdict: Verdict = "slower" if figures and figures[0].outcome == "slower" else "same"
+    if problem := _no_verdict(len(used), len(rounds), noises):
         verdict = "unsteady"
-        notes.append(
-            f"no verdict: {len(used)} of {len(rounds)} rounds could be used, {len(deciding)} figures"
-        )
-    elif noise > _UNSTEADY:
-        verdict = "unsteady"
-        notes.append(
-            f"no verdict: this machine is not steady: the runs of one image differ {noise:.1f} times as much "
-            "as the limits allow for"
-        )
+        notes.append(f"no verdict: {problem}")
     if missing:
-        notes.append(
-            f"not compared, because not all runs measured it in the same way: {', '.join(missing)}"
-        )
+        why = "because not all runs measured it in the same way"
+        notes.append(f"not compared, {why}: {', '.join(missing)}")
     return Ab(verdict, tuple(figures), len(used), tuple(notes))
+
+
+def _no_verdict(used: int, rounds: int, noises: Sequence[float]) -> str:
+    """Return the reason why there is no verdict; empty if there is one.
+
+    Args:
+        used: the number of rounds that count.
+        rounds: the number of all rounds.
+        noises: of the figures that decide.
+    """
+    if used < MIN_ROUNDS or not noises:
+        return f"{used} of {rounds} rounds could be used, {len(noises)} figures"
+    times = statistics.median(noises)
+    if times <= _UNSTEADY:
+        return ""
+    runs = f"the runs of one image differ {times:.1f} times as much as the limits allow for"
+    return f"this machine is not steady: {runs}"
 
 
 # which rounds count ------------------------------------------------------------------------------
 
 
 def _unusable(reports: Sequence[Report]) -> str:
-    """Return why a round does not count; empty: it does."""
+    """Return the reason why a round does not count; empty: it does."""
     if len(reports) < len(ROUND) or any(report["verdict"] == "error" for report in reports):
         return "a run ended without a report"
-    if len({_uuids(report) for report in reports}) > 1:
+    if len(set(map(_uuids, reports))) > 1:
         return "its runs were on different GPUs"
-    if any(shares_gpu(report) for report in reports):
+    if any(map(shares_gpu, reports)):
         return "other processes used the GPU"
-    throttled = {side: _throttled(reports, side) for side in ("old", "new")}
-    if throttled["old"] != throttled["new"]:
-        side = "new" if throttled["new"] else "old"
-        reasons = ", ".join(sorted(throttled[side] or throttled["old"]))
-        return f"only the {side} image was throttled ({reasons})"
+    old, new = (_throttled(reports, side) for side in ("old", "new"))
+    if old != new:
+        side = "new" if new else "old"
+        return f"only the {side} image was throttled ({', '.join(sorted(new or old))})"
     return ""
 
 
@@ -175,12 +175,10 @@ def _uuids(report: Report) -> tuple[str, ...]:
 
 
 def _throttled(reports: Sequence[Report], side: str) -> frozenset[str]:
-    """Return why the GPU was throttled with one image, apart from a power cap."""
-    found: set[str] = set()
-    for report, tested in zip(reports, ROUND, strict=True):
-        for measurement in report["measurements"] if tested == side else ():
-            found.update(faults_of(measurement))
-    return frozenset(found)
+    """Return the reasons of throttling with one image, apart from a power cap."""
+    tested = [report for report, of in zip(reports, ROUND, strict=True) if of == side]
+    measurements = (measurement for report in tested for measurement in report["measurements"])
+    return frozenset().union(*map(faults_of, measurements))
 
 
 # the statistic -----------------------------------------------------------------------------------
@@ -202,9 +200,8 @@ class _Key:
     def of(cls, value: Value, measurement: Mapping[str, Any]) -> _Key:
         floor = floor_of(value.id, on_gpu=value.on_gpu)
         decides = floor.decides and not is_unbound(value, measurement)
-        return cls(
-            value.id, value.device_key, value.unit, value.higher_is_better, floor.change, decides
-        )
+        better, change = value.higher_is_better, floor.change
+        return cls(value.id, value.device_key, value.unit, better, change, decides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +217,30 @@ class _Estimate:
 
     @property
     def agrees(self) -> bool:
-        """Return whether at most a quarter of the rounds contradict the median in sign."""
+        """Whether at most a quarter of the rounds contradict the median in sign."""
         against = sum(1 for change in self.rounds if change * self.change < 0)
         return against <= len(self.rounds) // 4
 
 
-def _series(
-    rounds: Sequence[Sequence[Report]],
-) -> tuple[dict[_Key, list[tuple[float, ...]]], list[str]]:
-    """Return the values of each figure in each round, and the names of figures that cannot be
-    compared.
+_Series = dict[_Key, list[tuple[float, ...]]]
+"""The values of each figure in each round."""
 
-    Those are figures that a run does not have, or has of another size: a size may depend on the
-        speed.
+
+def _series(rounds: Sequence[Sequence[Report]]) -> tuple[_Series, list[str]]:
+    """Return the values of each figure, and the names of figures that cannot be compared.
+
+    Those are figures that a run does not have, or has of another size: it may depend on the speed.
     """
-    runs = [[_values(report) for report in reports] for reports in rounds]
-    series, missing = {}, set()
-    for key in {key for reports in runs for values in reports for key in values}:
-        found = [values[key] for reports in runs for values in reports if key in values]
-        sizes = [size for _, size in found]
-        if len(found) < len(rounds) * len(ROUND) or other_size(key.id, min(sizes), max(sizes)):
+    runs = [_values(report) for reports in rounds for report in reports]
+    series: _Series = {}
+    missing: set[str] = set()
+    for key in dict.fromkeys(itertools.chain(*runs)):
+        found = [values[key] for values in runs if key in values]
+        medians, sizes = zip(*found, strict=True)
+        if len(found) < len(runs) or other_size(key.id, min(sizes), max(sizes)):
             missing.add(key.id)
         else:
-            series[key] = [tuple(values[key][0] for values in reports) for reports in runs]
+            series[key] = [medians[i : i + len(ROUND)] for i in range(0, len(runs), len(ROUND))]
     return series, sorted(missing)
 
 
@@ -257,8 +255,7 @@ def _values(report: Report) -> dict[_Key, tuple[float, float]]:
 
 
 def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:
-    """Return the changes of all rounds and their error, on the logarithms of ``(old, new, new,
-    old)``.
+    """Return the changes of all rounds and their error, by logarithms of ``(old, new, new, old)``.
 
     What the two runs of an image differ by is drift and noise. The drift per run is the same in all
     rounds; the least squares of all differences yield it.
@@ -280,6 +277,15 @@ def _noise(key: _Key, estimate: _Estimate) -> float:
     return SIGMAS * estimate.error / key.floor
 
 
+def _outcome(key: _Key, estimate: _Estimate, ratio: float, limit: float) -> Outcome:
+    """Return the outcome of a figure by its ratio, which is above 1 if the new image is better."""
+    if not key.decides:
+        return "shown"
+    if limit >= 1 or not estimate.agrees or 1 - limit <= ratio <= 1 / (1 - limit):
+        return "same"
+    return "slower" if ratio < 1 else "faster"
+
+
 def _figure(
     key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float
 ) -> PairFigure:
@@ -294,11 +300,6 @@ def _figure(
     sign = 1 if key.higher_is_better else -1
     ratio = math.exp(sign * estimate.change)
     limit = key.floor * max(widened, _noise(key, estimate))
-    outcome: Outcome = "same"
-    if not key.decides:
-        outcome = "shown"
-    elif limit < 1 and estimate.agrees:
-        outcome = "slower" if ratio < 1 - limit else "faster" if ratio > 1 / (1 - limit) else "same"
     return PairFigure(
         id=key.id,
         device="" if key.device == "cpu" else key.device,
@@ -307,6 +308,6 @@ def _figure(
         new=statistics.median(value for row in values for value in (row[1], row[2])),
         ratio=ratio,
         limit=limit,
-        outcome=outcome,
+        outcome=_outcome(key, estimate, ratio, limit),
         rounds=tuple(math.exp(sign * change) for change in estimate.rounds),
     )

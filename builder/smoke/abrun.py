@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
@@ -44,6 +42,7 @@ from builder.smoke.slurm import (
     with_sif_hash,
 )
 from builder.smoke.suggested import SmokePlan
+from builder.smoke.values import Report
 from builder.store.blobs import Store
 
 _PROGRAM = "smoke.py"
@@ -61,8 +60,7 @@ class Side:
     artifact: Image | SifImage | None = None
     """For runs on this host."""
     reference: str = ""
-    """For jobs: the path of a SIF, or a reference with a digest. Where jobs run builder itself,
-    ``oci:FOLDER@DIGEST``."""
+    """For jobs: a SIF's path, a reference with a digest, or ``oci:FOLDER@DIGEST`` (builder run)."""
     lock: Lock | None = None
     """Of an image that was built here: its reports list the packages."""
 
@@ -191,7 +189,6 @@ def ab_on_slurm(
     options: SmokeOptions,
     rounds: int,
     reporter: Reporter = QUIET,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> AbRuns:
     """Test both images in turn in one job, on the same nodes.
 
@@ -203,7 +200,6 @@ def ab_on_slurm(
         options: see :func:`ab_options`.
         rounds: the number of rounds.
         reporter: receives progress messages.
-        sleep: waits between two queries of Slurm.
 
     Raises:
         UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
@@ -215,25 +211,23 @@ def ab_on_slurm(
     done: dict[int, list[SmokeReport]] = {number: [] for number in range(rounds + 1)}
     with job_folder(folder) as work:
         script = _write_job(sides, recipe, work, slurm, options, runs)
-        number, state = run_script(script, recipe, work, slurm.nodes, reporter, sleep)
+        number, state = run_script(script, recipe, work, slurm.nodes, reporter)
         for run in runs:
-            output = folder / f"job-{number}-{run.folder}.out"
-            report = collect_report(recipe, work / run.folder, number, state, output, sleep)
-            report = _checked(report, sides[run.side], recipe, work / run.folder)
-            side = sides[run.side]
+            side, output = sides[run.side], folder / f"job-{number}-{run.folder}.out"
+            report = collect_report(recipe, work / run.folder, number, state, output)
+            report = _checked(report, side, recipe, work / run.folder)
             report, runner = graded(report, recipe, side.digest, slurm, options, side.lock)
-            path = store_report(report, folder) if report["verdict"] != "error" else None
-            seconds = float(report["duration_s"])
-            done[run.round].append(
-                SmokeReport(report["verdict"], report, runner, side.digest, seconds, path)
-            )
+            verdict, seconds = str(report["verdict"]), float(report["duration_s"])
+            path = store_report(report, folder) if verdict != "error" else None
+            result = SmokeReport(verdict, report, runner, side.digest, seconds, path)
+            done[run.round].append(result)
     first = dict(zip(("old", "new"), done.pop(0), strict=True))
     if any(run.verdict == "error" for run in first.values()):
         return AbRuns(first)
     return AbRuns(first, tuple(map(tuple, done.values())))
 
 
-def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> dict[str, Any]:
+def _checked(report: Report, side: Side, recipe: Recipe, work: Path) -> Report:
     """Return the report; another one if the job ran another image."""
     ran = read_evidence(work, side.reference)
     if report["verdict"] == "error" or ran.digest in ("", side.digest):
@@ -243,9 +237,7 @@ def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> 
 
 
 def ab_job_time_s(options: SmokeOptions, rounds: int) -> float:
-    """Return seconds for the job: half of each run's limit and of a cold start, and one run that
-    hangs.
-    """
+    """Return the seconds for the job: half of all limits and of a cold start, and one hang."""
     runs = 2 + len(ROUND) * rounds
     return _USUAL_PART * (runs * options.whole_timeout_s + START_S) + options.limit_s + MARGIN_S
 
@@ -258,11 +250,10 @@ def _write_job(
     options: SmokeOptions,
     runs: list[_Run],
 ) -> str:
-    """Write a script for each kind of run, and a folder for each run; returns the script of the
-    job.
+    """Write a script for each kind of run, and a folder for each run; return the job's script.
 
     The scripts are those of ``builder job``, so they start the image as any job of the site does.
-    Each run starts in its own folder, whatever became of the run before.
+    Each run starts in its own folder, even if the previous run failed.
     """
     time_s = ab_job_time_s(options, max(run.round for run in runs))
     program = smoke_program()
@@ -292,12 +283,9 @@ def _write_job(
 
 
 def _of_side(job: BatchJob, side: Side) -> BatchJob:
-    """Return the job; where builder itself runs the image, with the image's name in place of the
-    target's.
-    """
+    """Return the job; where builder itself runs it, with the image's name for the target's."""
     if not side.reference.startswith("oci:"):
         return job
     options = [word for word in job.container.prefix[3:] if word != "--no-build"]
-    return replace(
-        job, container=replace(job.container, prefix=("builder", "run", side.reference, *options))
-    )
+    prefix = ("builder", "run", side.reference, *options)
+    return replace(job, container=replace(job.container, prefix=prefix))

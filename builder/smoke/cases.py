@@ -1,5 +1,4 @@
-"""What the figures of a GPU are compared with: published ones, theoretical peaks, and those of its
-peers.
+"""The figures that a GPU's are compared with: published ones, peaks, and those of its peers.
 
 GPUs of the same kind in one run reach the same speed. The bus bandwidth of an all-reduce grows with
 the size of the array, and depends on the number of GPUs and on how NCCL sums. A figure counts for
@@ -8,6 +7,7 @@ its own number of GPUs, for its algorithm, and for arrays of its size or larger.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,6 @@ _TRANSFER_ADVICE = (
     "a narrow or slow PCIe link, or memory of the other socket: "
     "check lspci -vv, and bind the process to the nearest cores"
 )
-
 _GPU_ADVICE = (
     "check its clock, temperature and errors (nvidia-smi -q, rocm-smi -a), "
     "and exclude it from jobs until it is repaired"
@@ -65,19 +64,12 @@ def cases_by_reference(report: Report, figures: References) -> Iterator[Case]:
         figures: the reference figures.
     """
     for measurement in usable_measurements(report):
-        for value in _values(measurement) if measurement.get("id") in _KEYS else ():
-            device = figures.find(facts_of(value, devices_of(report)))
-            case = (
-                _case(report, measurement, value, device, figures) if device is not None else None
-            )
-            if case is not None:
-                yield case
+        values = _values(measurement) if measurement.get("id") in _KEYS else []
+        yield from filter(None, (_case(report, measurement, value, figures) for value in values))
 
 
 def _values(measurement: Mapping[str, Any]) -> list[Value]:
-    """Return all values; of an all-reduce the slowest of each node: it is done when that rank has
-    it.
-    """
+    """Return all values; of an all-reduce the slowest of each node, which ends last."""
     values = [value for value in values_of(measurement) if value.on_gpu and value.unit in _UNITS]
     if measurement["id"] != "allreduce.node":
         return values
@@ -86,21 +78,24 @@ def _values(measurement: Mapping[str, Any]) -> list[Value]:
 
 
 def _case(
-    report: Report,
-    measurement: Mapping[str, Any],
-    value: Value,
-    device: Device,
-    figures: References,
+    report: Report, measurement: Mapping[str, Any], value: Value, figures: References
 ) -> Case | None:
     """Return the case of a value; None if nothing is known that it could be compared with."""
+    facts = facts_of(value, devices_of(report))
+    device = figures.find(facts)
+    if device is None:
+        return None
     key = _KEYS[value.id]
     scale = _UNITS[value.unit]
-    figure = _figure(report, measurement, key, device)
+    known = device.achieved.get(key, ())
+    figure = next(iter(known), None)
+    if key == "allreduce":
+        figure = _reduction(report, measurement, known)
     peak = device.peak.get(_PEAK_KEYS.get(key, key), 0.0) * scale
     if figure is not None:
         basis, reference, source = figure.kind, figure.value * scale, figure.source
         limits = figure.limits or LIMITS[basis]
-    elif peak and key != "allreduce":
+    elif peak:  # an all-reduce has none
         basis, reference, source = "peak", peak, device.peak_source
         limits = LIMITS.get(f"peak.{key}", LIMITS["peak"])
     else:
@@ -113,45 +108,41 @@ def _case(
         limits,
         _described(basis, device, figure),
         _advice(report, key, device),
-        facts_of(value, devices_of(report)),
+        facts,
         figures.title(source),
-        peak=peak if peak and not device.boosts else None,
+        peak=None if device.boosts else peak,
         may_fail=not (key == "tf32" and device.is_amd),
         unfair=_unfair(measurement, value, figure),
         is_best=basis == "achieved" and _has_size(measurement, figure),
     )
 
 
-def _figure(
-    report: Report, measurement: Mapping[str, Any], key: str, device: Device
+def _reduction(
+    report: Report, measurement: Mapping[str, Any], known: Sequence[PublishedFigure]
 ) -> PublishedFigure | None:
-    """Return the published figure of a value; None if there is none."""
-    known = device.achieved.get(key, ())
-    if key != "allreduce":
-        return known[0] if known else None
+    """Return the figure for an all-reduce's number of GPUs, algorithm and size; None if unknown."""
     gpus = number(measurement, "members")
     launch = mapping(report.get("launch"))
     if gpus is None and launch.get("nodes", 1) == 1:
         gpus = number(launch, "ranks")
-    known = tuple(figure for figure in known if figure.gpus == gpus)
-    algorithm = str(measurement.get("algorithm") or "")
-    for wanted in (algorithm, "nvls"):  # without a figure for an algorithm: what NCCL chooses
-        of_it = tuple(figure for figure in known if wanted and figure.algorithm == wanted)
-        if of_it:
-            known = of_it
-            break
-    by_size = sorted(known, key=lambda figure: figure.bytes)
-    size = number(measurement, "size") or float("inf")
+    algorithm = measurement.get("algorithm") or None
+
+    def preference(figure: PublishedFigure) -> tuple[bool, bool]:
+        # without a figure for an algorithm: what NCCL chooses
+        return figure.algorithm != algorithm, figure.algorithm != "nvls"
+
+    fitting = sorted((f for f in known if f.gpus == gpus), key=lambda f: f.bytes)
+    best = min(map(preference, fitting), default=None)
+    by_size = [figure for figure in fitting if preference(figure) == best]
+    size = number(measurement, "size") or math.inf
     smaller = [figure for figure in by_size if figure.bytes <= size]
-    return smaller[-1] if smaller else by_size[0] if by_size else None
+    return next(iter(smaller[-1:] or by_size), None)
 
 
 def _has_size(measurement: Mapping[str, Any], figure: PublishedFigure | None) -> bool:
-    """Return whether a better value shows that the figure is too low: an array is of its size."""
-    size = number(measurement, "size")
-    if figure is None or not figure.gpus:
-        return True
-    return size is not None and figure.bytes <= size < 2 * figure.bytes
+    """Return whether a better value shows that the figure is too low: the sizes are alike."""
+    size = number(measurement, "size") or 0.0
+    return figure is None or not figure.gpus or figure.bytes <= size < 2 * figure.bytes
 
 
 def _described(basis: str, device: Device, figure: PublishedFigure | None) -> str:
@@ -162,10 +153,9 @@ def _described(basis: str, device: Device, figure: PublishedFigure | None) -> st
 
 
 def _unfair(measurement: Mapping[str, Any], value: Value, figure: PublishedFigure | None) -> str:
-    """Return why a low value says nothing about the GPU; empty if it does."""
+    """Return the reason why a low value is not the GPU's fault; empty if it is."""
     size = _largest_size(value, measurement)
-    is_reduction = figure is not None and figure.gpus > 0
-    if is_reduction and 0 < size < min(LEAST_REDUCTION, figure.bytes if figure is not None else 0):
+    if figure is not None and figure.gpus and 0 < size < min(LEAST_REDUCTION, figure.bytes):
         return f"only {size / 2**20:.0f} MiB fitted the time"
     is_small = value.id.startswith("matmul.") and 0 < size < LEAST_PRODUCT
     if is_small and 2e-9 * size**3 < HOST_BOUND_S * value.median:
@@ -240,10 +230,8 @@ def _cases_of_group(
 
 
 def _is_of_gpu(value: Value, measurement: Mapping[str, Any], normal: float) -> bool:
-    """Return whether a low value can only be the GPU's, and not the host's that starts its
-    kernels.
-    """
-    flop = number(measurement, "flop")
+    """Return whether a low value can only be the GPU's, not the host's that starts its kernels."""
+    flop = number(measurement, "flop") or math.inf
     is_layer = value.unit == "gflop_per_s" and not value.id.startswith("matmul.")
-    is_short = bool(flop) and is_layer and (flop or 0.0) < HOST_BOUND_S * normal * 1e9
+    is_short = is_layer and flop < HOST_BOUND_S * normal * 1e9
     return not value.id.startswith("transfer.") and not is_short

@@ -39,9 +39,7 @@ _OTHER_SIZE = 4
 #: What makes figures of two runs comparable: measurement and unit.
 _Key = tuple[str, str]
 _Sample = tuple[float, float, Value]
-"""A figure of one run: the median over its devices, the size at which it was measured, and a
-value.
-"""
+"""A figure of one run: the median over its devices, the size of the measurement, and a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +63,12 @@ class Change:
 
     @property
     def text(self) -> str:
-        """The change for people: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5
-        runs)``.
-        """
-        old, new, low, high = (
-            format_value(value, self.unit) for value in (self.old, self.new, self.low, self.high)
-        )
-        usual = (
-            f"usual: {low} to {high}, {self.runs} runs"
-            if self.runs > 1
-            else "1 run, no usual spread"
-        )
+        """The change: ``248 TFLOP/s -> 225 TFLOP/s, -9.3 % (usual: 246 to 249, 5 runs)``."""
+        values = (self.old, self.new, self.low, self.high)
+        old, new, low, high = (format_value(value, self.unit) for value in values)
+        usual = f"usual: {low} to {high}, {self.runs} runs"
+        if self.runs == 1:
+            usual = "1 run, no usual spread"
         return f"{old} -> {new}, {100 * (self.ratio - 1):+.1f} % ({usual})"
 
     def to_json(self) -> dict[str, Any]:
@@ -114,12 +107,8 @@ class ReportComparison:
 
 def _side_to_json(runs: Sequence[StoredReport]) -> dict[str, Any]:
     newest = runs[-1]
-    return {
-        "digest": newest.digest,
-        "tag": newest.tag,
-        "started": newest.started,
-        "runs": len(runs),
-    }
+    out = {"digest": newest.digest, "tag": newest.tag, "started": newest.started}
+    return {**out, "runs": len(runs)}
 
 
 def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportComparison:
@@ -131,13 +120,9 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportC
     """
     # Another GPU is another machine, whatever the image.
     model = model_of(new[-1].report)
-    before, after = (
-        _samples([run for run in runs if model_of(run.report) == model]) for runs in (old, new)
-    )
+    before, after = _samples(old, model), _samples(new, model)
     found = (_change(key, model, before[key], after[key]) for key in after if key in before)
-    changes = sorted(
-        (change for change in found if change is not None), key=lambda change: change.ratio
-    )
+    changes = sorted(filter(None, found), key=lambda change: change.ratio)
     packages = None
     if old[-1].packages is not None and new[-1].packages is not None:
         packages = tuple(changed_packages(old[-1].packages, new[-1].packages))
@@ -145,8 +130,9 @@ def compare(new: Sequence[StoredReport], old: Sequence[StoredReport]) -> ReportC
     return ReportComparison(tuple(old), tuple(new), tuple(changes), differences, packages)
 
 
-def _samples(runs: Sequence[StoredReport]) -> dict[_Key, list[_Sample]]:
-    """Return the figures of runs that nothing else disturbed, the newest last."""
+def _samples(runs: Sequence[StoredReport], model: str) -> dict[_Key, list[_Sample]]:
+    """Return the figures of a model's runs that nothing else disturbed, the newest last."""
+    runs = [run for run in runs if model_of(run.report) == model]
     undisturbed = [run for run in runs if not shares_gpu(run.report)] or runs
     out: dict[_Key, list[_Sample]] = defaultdict(list)
     for run in undisturbed:
@@ -195,18 +181,16 @@ def other_size(name: str, old: float, new: float) -> bool:
 
 
 def _differences(old: StoredReport, new: StoredReport) -> list[str]:
-    """Return what differs between two runs apart from their figures."""
-    if old.digest == new.digest and new.digest:
-        found = ["the image is the same: what differs is the machine"]
-    else:
-        found = ["another image"]
-    for what, key in (("driver", "driver"), ("power limit", "power_limit_w")):
+    """Return the differences between two runs apart from their figures."""
+    same = new.digest and old.digest == new.digest
+    found = ["the image is the same: what differs is the machine" if same else "another image"]
+    for what, key in (("driver", "driver"), ("power limit", "power_limit_w"), ("", "uuid")):
         before, after = _facts(old, key), _facts(new, key)
-        if before and after and before != after:
-            found.append(f"{what} {', '.join(before)} -> {', '.join(after)}")
-    before, after = _facts(old, "uuid"), _facts(new, "uuid")
-    if before and after and before != after:
-        found.append("other GPUs" if len(after) > 1 else "another GPU")
+        if not before or not after or before == after:
+            continue
+        moved = f"{what} {', '.join(before)} -> {', '.join(after)}"
+        gpus = "other GPUs" if len(after) > 1 else "another GPU"
+        found.append(moved if what else gpus)
     return found
 
 

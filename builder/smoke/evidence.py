@@ -37,9 +37,7 @@ class RanImage:
     """The image that a job ran."""
 
     reference: str
-    """What the job was told to run: a path or a reference; empty: the runtime found the image
-    itself.
-    """
+    """The path or reference in the job; empty: the runtime found the image itself."""
     digest: str
     """Empty: not known."""
 
@@ -49,7 +47,7 @@ class RanImage:
         return self.digest or self.reference or "an image of unknown digest"
 
     def mismatch(self, built: BuiltImage, report: Report) -> str:
-        """Return how this image differs from the one that was built; empty if it is that one."""
+        """Return the difference from the image that was built; empty if it is that one."""
         if self.digest != built.digest:
             unknown = "" if self.digest else ", whose digest is not known"
             return f"the job ran {self.shown}{unknown}; the image that was built is {built.digest}"
@@ -64,9 +62,7 @@ class RanImage:
 
 
 def hash_sif(reference: str) -> str:
-    """Return a shell line for the host that reports a SIF. A sandbox folder has no sha256: the job
-    goes on.
-    """
+    """Return a shell line for the host that hashes a SIF; a sandbox folder has no hash."""
     return f'sha256sum <{quote(reference)} >"$SLURM_SUBMIT_DIR"/{_SIF_FILE} || true'
 
 
@@ -77,14 +73,10 @@ def read_evidence(folder: Path, reference: str) -> RanImage:
         folder: of the job.
         reference: what it was told to run.
     """
-    named = _DIGEST_AT_END.search(reference)
-    return RanImage(reference, named[1] if named else _read_hash(folder / _SIF_FILE))
-
-
-def _read_hash(path: Path) -> str:
-    """``sha256:...``; empty if the file has none."""
+    if named := _DIGEST_AT_END.search(reference):
+        return RanImage(reference, named[1])
     try:
-        found = _SHA256.match(path.read_text("ascii", "replace"))
+        found = _SHA256.match((folder / _SIF_FILE).read_text("ascii", "replace"))
     except OSError:
-        return ""
-    return f"sha256:{found[0]}" if found else ""
+        found = None
+    return RanImage(reference, f"sha256:{found[0]}" if found else "")

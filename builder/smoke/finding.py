@@ -53,8 +53,7 @@ class Case:
 def evaluate(value: Value, reference: float, limits: Limits) -> tuple[Status, float]:
     """Compare a value with a reference in the same unit.
 
-    A value counts as below a limit only if noise cannot explain it: if its upper bound is below the
-        limit.
+    A value is below a limit only if noise cannot explain it: if its upper bound is below, too.
 
     Returns:
         The status, and the speed as a fraction of the reference.
@@ -95,9 +94,8 @@ def _passed(case: Case, seen: str, fraction: float) -> Finding:
     if case.peak and value.lower_bound > TOO_HIGH * case.peak:
         return _finding(case, "warn", seen, _IMPOSSIBLE_ADVICE, fraction)
     if value.spread > UNSTEADY:
-        return _finding(
-            case, "warn", f"{seen}; varies by {value.spread:.0%}", _UNSTEADY_ADVICE, fraction
-        )
+        seen = f"{seen}; varies by {value.spread:.0%}"
+        return _finding(case, "warn", seen, _UNSTEADY_ADVICE, fraction)
     if value.lower_bound > TOO_HIGH * case.reference:
         seen += f"; {TOO_LOW_NOTE}" if case.is_best else ""
     return _finding(case, "pass", seen, "", fraction)

@@ -6,13 +6,12 @@ finding.py compares; this module adds the expectations of the recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from builder.bench.core import finding
 from builder.bench.report import is_measured
-from builder.config.recipe import GpuVendor, Recipe
+from builder.config.recipe import GpuVendor
 from builder.smoke.cases import cases_by_peers, cases_by_reference
 from builder.smoke.finding import Finding, grade_case
 from builder.smoke.reference import References
@@ -20,8 +19,8 @@ from builder.smoke.suggested import plan_of
 from builder.smoke.values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
-#: What each verdict means for the image, as a sentence.
-_MEANINGS = {
+#: The meaning of each verdict for the image and its publishing, as a sentence.
+MEANINGS = {
     "pass": "pass: the image works as expected on this machine.",
     "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
     "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
@@ -40,10 +39,6 @@ class Expected:
     devices: int | None = None
     """The number of GPUs; None: any."""
 
-    @classmethod
-    def of(cls, recipe: Recipe, devices: int | None = None) -> Expected:
-        return cls(recipe.gpu.vendor, recipe.gpu.architectures, devices)
-
 
 def grade(report: Report, figures: References, expected: Expected) -> Report:
     """Return a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
@@ -56,11 +51,11 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
         figures: the reference figures.
         expected: the hardware that the image is for.
     """
-    devices = devices_of(report)
-    findings = [*_check_expectations(report, devices, expected), *_findings(report, figures)]
+    findings = [*_check_expectations(report, expected), *_findings(report, figures)]
     statuses = {finding["status"] for finding in findings} - {"skip"}
     own_verdict = worst(statuses) if statuses else "skip"
-    known = {device.id for device in map(figures.find, devices) if device is not None}
+    found = map(figures.find, devices_of(report))
+    known = {device.id for device in found if device is not None}
     verdicts = [str(report["verdict"]), *statuses]
     has_figures = any(map(is_measured, report["measurements"]))
     if not has_figures and "fail" not in verdicts and report["verdict"] != "none":
@@ -71,10 +66,8 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
 
 def _findings(report: Report, figures: References) -> Iterator[Finding]:
     """Yield the findings of all rules. Of peers, only those that are slow are reported."""
-    names = {
-        str(device.get("name")) for device in devices_of(report) if figures.find(device) is None
-    }
-    for name in sorted(names):
+    unknown = (device for device in devices_of(report) if figures.find(device) is None)
+    for name in sorted({str(device.get("name")) for device in unknown}):
         seen = f"no reference figures for {name!r}; its values are only compared with each other"
         yield finding("device.reference", "skip", seen)
     for case in cases_by_reference(report, figures):
@@ -85,47 +78,41 @@ def _findings(report: Report, figures: References) -> Iterator[Finding]:
             yield found
 
 
-def verdict_meaning(verdict: str) -> str:
-    """Return what a verdict means for the image and for publishing, as a sentence for people."""
-    return _MEANINGS[verdict]
-
-
 def worst(verdicts: Iterable[str]) -> str:
     """Return the worst of some verdicts; ``pass`` if there are none."""
     return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
 
 
-def _check_expectations(
-    report: Report, devices: Sequence[dict[str, Any]], expected: Expected
-) -> Iterator[Finding]:
-    """Compare the hardware of the run with the recipe.
-
-    An image for GPUs that ran on the CPU must not pass.
-    """
-    measured = [m for m in report["measurements"] if m["status"] != "skip"]
-    kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
-    has_result = report["verdict"] != "error" and any(map(is_measured, measured))
-    is_gpu_missing = expected.vendor != "none" and "cuda" not in kinds and has_result
-    if is_gpu_missing and "framework" not in plan_of(report):
-        advice = (
-            f"the recipe is for {expected.vendor} GPUs, and its 'smoke' tests no framework: "
-            "add 'framework: torch', 'tensorflow' or 'jax' there"
-        )
-        yield finding("device.measured", "warn", "the GPUs were not tested", advice)
-    elif is_gpu_missing:
-        where = " (only on the CPU)" if "cpu" in kinds else ""
-        advice = (
-            f"the recipe is for {expected.vendor} GPUs: give the container access to one; "
-            "the probes show what is missing"
-        )
-        yield finding("device.measured", "fail", f"nothing was measured on a GPU{where}", advice)
+def _check_expectations(report: Report, expected: Expected) -> Iterator[Finding]:
+    """Compare the hardware of the run with the recipe."""
+    if expected.vendor != "none" and report["verdict"] != "error":
+        yield from _check_measured(report, expected.vendor)
+    devices = devices_of(report)
     if expected.devices is not None and devices and len(devices) != expected.devices:
         advice = "check what the job requested, and CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES"
         seen = f"{len(devices)} GPUs found, {expected.devices} expected"
         yield finding("device.count", "fail", seen, advice)
-    found = sorted({str(device.get("architecture")) for device in devices})
-    unexpected = [name for name in found if name not in expected.architectures]
+    found = {str(device.get("architecture")) for device in devices}
+    unexpected = sorted(found.difference(expected.architectures))
     if expected.vendor != "none" and expected.architectures and unexpected:
         seen = f"{', '.join(unexpected)}; the recipe is for {', '.join(expected.architectures)}"
-        advice = "run the test on a GPU that the recipe is for: these values do not show how the image runs there"
+        advice = "run the test on a GPU that the recipe is for: "
+        advice += "these values do not show how the image runs there"
         yield finding("device.architecture", "warn", seen, advice)
+
+
+def _check_measured(report: Report, vendor: str) -> Iterator[Finding]:
+    """Check that a GPU was measured: an image for GPUs that ran on the CPU must not pass."""
+    measured = [m for m in report["measurements"] if m["status"] != "skip"]
+    kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
+    if "cuda" in kinds or not any(map(is_measured, measured)):
+        return
+    if "framework" not in plan_of(report):
+        advice = f"the recipe is for {vendor} GPUs, and its 'smoke' tests no framework: "
+        advice += "add 'framework: torch', 'tensorflow' or 'jax' there"
+        yield finding("device.measured", "warn", "the GPUs were not tested", advice)
+        return
+    where = " (only on the CPU)" if "cpu" in kinds else ""
+    advice = f"the recipe is for {vendor} GPUs: give the container access to one; "
+    advice += "the probes show what is missing"
+    yield finding("device.measured", "fail", f"nothing was measured on a GPU{where}", advice)

@@ -27,21 +27,15 @@ class SmokeOptions:
     timeout_s: float = 420
     """Seconds after which the benchmark stops itself and reports what hung."""
     devices: int | None = None
-    """GPUs that must be present (on each node of a job); None: at least one if the recipe is for
-    GPUs.
-    """
+    """GPUs that each node must have; None: at least one if the recipe is for GPUs."""
     all_gpus: bool = False
     """Run one process per GPU, concurrently, and measure communication between them."""
     plan: SmokePlan = TORCH
     """What is tested; :meth:`builder.project.Project.smoke` sets it."""
     device_only: bool = False
-    """Leave out what is measured once for the host: starts, imports, files, the recipe's own
-    command.
-    """
+    """Skip what is measured once for the host: starts, imports, files, the recipe's command."""
     program: Path | None = None
-    """The benchmark's file on this host in place of the image's own, so that two images run the
-    same.
-    """
+    """A benchmark's file on this host to use instead of the image's, so that two run the same."""
 
     @property
     def whole_timeout_s(self) -> float:
@@ -59,13 +53,9 @@ class SlurmOptions:
     """How the benchmark is queued on a site with Slurm."""
 
     image: str = ""
-    """A SIF's path on the site, or an image reference; empty: the runtime finds the image by the
-    target.
-    """
+    """A SIF's path on the site, or an image reference; empty: the runtime finds the target's."""
     is_other: bool = False
-    """Whether ``image`` may be another image than the build. Its verdict then counts for that
-    image.
-    """
+    """Whether ``image`` may be another image than the build; the verdict then counts for it."""
     nodes: int = 1
     """With 2 or more nodes the benchmark also measures the network."""
     gpus: int | None = None

@@ -34,8 +34,7 @@ class PackageChange:
 
 
 def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
-    """Return name and version (and the build of conda packages) of what a lock installs, as reports
-    store it.
+    """Return name and version (and build, of conda packages) of a lock's packages, for reports.
 
     The name of a pip package that conda installs, too, ends in `` (pip)``.
     """
@@ -49,7 +48,7 @@ def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
 def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> list[PackageChange]:
     """Return the packages that differ, likely causes of a change in speed first.
 
-    Builds are compared only if both sides contain them.
+    Builds are compared only if both images list them.
     """
     changes = []
     for name in sorted(old.keys() | new.keys()):

@@ -26,9 +26,7 @@ _STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
 _WIDTH, _HEIGHT, _MARGIN = 220.0, 48.0, 6.0
 
 Targets = Mapping[str, tuple[Sequence[StoredReport], Sequence[str]]]
-"""By target: its reports, and a message for each one that cannot be read, as read_folder returns
-them.
-"""
+"""By target: what :func:`builder.smoke.reports.read_folder` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +90,8 @@ class TargetView:
     @property
     def findings(self) -> list[dict[str, object]]:
         """The findings of the grade, the failed ones first."""
-        return sorted(
-            findings_of(self.report), key=lambda f: _STATUS_ORDER.get(str(f["status"]), 4)
-        )
+        found = findings_of(self.report)
+        return sorted(found, key=lambda f: _STATUS_ORDER.get(str(f["status"]), 4))
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -123,17 +120,15 @@ def render(
 @functools.cache
 def _template() -> Template:
     """Return the compiled template. To compile it takes longer than to render a page."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["figures"] = figures_of
-    environment.globals["state_text"] = state_text
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.globals |= {"figures": figures_of, "state_text": state_text}
     text = resources.files("builder.smoke").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(text)
 
 
 def view(name: str, stored: Sequence[StoredReport], problems: Sequence[str]) -> TargetView:
-    """Return what the page shows of a target that has at least one report.
+    """Return the part of the page about a target that has at least one report.
 
     Args:
         name: the target.
@@ -153,10 +148,8 @@ def group_by_image(stored: Sequence[StoredReport]) -> list[ImageRuns]:
     groups: dict[str, list[StoredReport]] = {}
     for report in stored:
         groups.setdefault(report.digest or report.source, []).append(report)
-    return [
-        ImageRuns(digest, runs[0].tag or runs[0].started[:10], tuple(runs))
-        for digest, runs in list(groups.items())[-IMAGES:]
-    ]
+    images = list(groups.items())[-IMAGES:]
+    return [ImageRuns(d, runs[0].tag or runs[0].started[:10], tuple(runs)) for d, runs in images]
 
 
 def trends_of(images: Sequence[ImageRuns]) -> list[Trend]:
@@ -172,9 +165,7 @@ def trends_of(images: Sequence[ImageRuns]) -> list[Trend]:
 
 
 def _trend(changes: Sequence[Change], *, is_new: bool) -> Trend:
-    """Return the line through the medians of the images. At least 8 % to each side: steady looks
-    steady.
-    """
+    """Return the line through the images' medians, at least 16 % high: steady looks steady."""
     values = [changes[0].old, *(change.new for change in changes)]
     middle = (max(values) + min(values)) / 2
     half = max((max(values) - min(values)) / 2, 0.08 * middle)

@@ -24,9 +24,7 @@ class _ReferenceModel(BaseModel):
 
 
 class PublishedFigure(_ReferenceModel):
-    """A published figure. Its ``torch``, ``driver``, ``date`` and ``note`` are for readers of the
-    file.
-    """
+    """A published figure. ``torch``, ``driver``, ``date`` and ``note`` are for readers only."""
 
     value: float
     """TFLOP/s or GB/s, see reference.yml."""
@@ -42,8 +40,8 @@ class PublishedFigure(_ReferenceModel):
     algorithm: str = ""
     """For an all-reduce: ``nvls`` or ``ring``; empty if the source does not say."""
     limits: Annotated[Limits | None, BeforeValidator(lambda pair: pair[::-1])] = None
-    """Fractions below which a value warns and fails, in the file the other way round; None: those
-    of ``limits.py``."""
+    """Fractions below which a value warns and fails, in the file in the other order; None: those of
+    ``limits.py``."""
 
     @property
     def bytes(self) -> int:
@@ -72,13 +70,9 @@ class Device(_ReferenceModel):
     multiprocessors: int
     """0 if the number is not known."""
     peaks: Annotated[dict[str, float | str], Field(alias="peak")]
-    """Theoretical peaks in TFLOP/s or GB/s, by ``fp32``, ``bf16``, ``memory`` and so on, and
-    ``source``.
-    """
+    """Theoretical peaks in TFLOP/s or GB/s (``fp32``, ``bf16``, ``memory``...), and ``source``."""
     achieved: dict[str, _Figures]
-    """Published figures, by the keys of products and ``copy``, ``triad``, ``transfer``,
-    ``allreduce``.
-    """
+    """Published figures of products and ``copy``, ``triad``, ``transfer``, ``allreduce``."""
 
     @property
     def peak(self) -> dict[str, float]:
@@ -104,7 +98,8 @@ class Source(_ReferenceModel):
     """A publication."""
 
     title: str
-    url: str
+    url: str = ""
+    """Empty: builder's own measurement, which docs/tried.md describes."""
 
 
 class References(_ReferenceModel):
@@ -131,14 +126,11 @@ class References(_ReferenceModel):
 
     def title(self, source: str) -> str:
         """Return the title of a source; its key if it is not listed."""
-        known = self.sources.get(source)
-        return known.title if known else source
+        return self.sources[source].title if source in self.sources else source
 
 
 def _only_one(devices: list[Device]) -> Device | None:
-    """Return the only element; None if there are several: it is not known which of them the GPU
-    is.
-    """
+    """Return the only element; None if there are several: the GPU could be any of them."""
     return devices[0] if len(devices) == 1 else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import logging
 import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,8 @@ from builder.settings import expand_home
 from builder.smoke.schema import TIME, report_problem
 from builder.smoke.values import Report, devices_of, mapping, model_of
 from builder.store.files import write_atomic
+
+log = logging.getLogger(__name__)
 
 #: The number of runs that a comparison uses, the newest ones.
 RUNS = 10
@@ -83,6 +86,7 @@ def store_report(report: Report, folder: Path) -> Path:
     names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     paths = (folder / f"{short}-{time}{name}.json" for name in names)
     path = next(path for path in paths if not path.exists())
+    log.info("report: %s", path)
     write_atomic(path, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
     return path
 
@@ -97,9 +101,8 @@ def parse_report(text: str | bytes, source: str) -> StoredReport:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as e:
-        reason = (
-            e.args[0] if isinstance(e, json.JSONDecodeError) else "not text, or nested too deep"
-        )
+        is_text = isinstance(e, json.JSONDecodeError)
+        reason = e.args[0] if is_text else "not text, or nested too deep"
         raise ReportError(f"{source}: not JSON: {reason}", hint) from None
     problem = report_problem(value)
     if problem:
@@ -143,7 +146,7 @@ def _read_files(paths: Iterable[Path]) -> tuple[list[StoredReport], list[str]]:
 def earlier_runs(report: Report, folder: Path) -> list[StoredReport]:
     """Return the newest runs of any target on GPUs of the same models; none for a CPU.
 
-    Reports of a clock that is ahead are left out: they would stay the newest for years.
+    Reports of a clock that is ahead are skipped: they would stay the newest for years.
 
     Args:
         report: the run that they are compared with.
@@ -153,23 +156,19 @@ def earlier_runs(report: Report, folder: Path) -> list[StoredReport]:
         return []
     paths = sorted(folder.glob("*/*.json"), key=lambda path: path.stem.partition("-")[2])[-_FILES:]
     now = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).strftime(TIME)
-    runs = [
-        run
-        for run in _read_files(paths)[0]
-        if run.report["verdict"] in ("pass", "warn") and model_of(run.report) == model_of(report)
-    ]
-    return [run for run in runs if run.started <= now and run.report != report][-RUNS:]
+    runs = [run for run in _read_files(paths)[0] if run.report["verdict"] in ("pass", "warn")]
+    alike = [run for run in runs if model_of(run.report) == model_of(report)]
+    return [run for run in alike if run.started <= now and run.report != report][-RUNS:]
+
+
+Attached = Callable[[str], Sequence[tuple[str, bytes]]]
+"""Returns source and JSON of the reports that are attached to a published image."""
 
 
 def find_reports(
-    text: str,
-    folder: Path,
-    *,
-    without: str = "",
-    attached: Callable[[str], Sequence[tuple[str, bytes]]] | None = None,
+    text: str, folder: Path, *, without: str = "", attached: Attached | None = None
 ) -> list[StoredReport]:
-    """Return the runs that ``--compare`` names: of one image, the newest last, at most
-    :data:`RUNS`.
+    """Return the runs that ``--compare`` names, of one image: at most :data:`RUNS`, newest last.
 
     Args:
         text: a report's file, a folder of reports, ``previous``, a dated tag, a date (``2026-10``
@@ -177,49 +176,61 @@ def find_reports(
             ``host/repository:tag``.
         folder: ``reports/TARGET``.
         without: the digest that ``previous`` skips.
-        attached: returns source and JSON of the reports that are attached to a published image.
+        attached: finds the reports of published images; None: they are not searched.
 
     Raises:
         ReportError: there is no such report, or it cannot be read.
         RegistryError: the registry cannot be reached.
     """
     path = expand_home(text)
-    if not path.is_dir() and (path.suffix == ".json" or path.is_file()):
+    if path.is_dir():
+        stored, problems = read_folder(path)
+        named = stored
+    elif path.suffix == ".json" or path.is_file():
         return [read_report(path)]
-    stored, problems = read_folder(path if path.is_dir() else folder)
-    named = stored if path.is_dir() else [run for run in stored if _is_named(run, text, without)]
-    if not named and attached is not None and text != "previous" and not path.is_dir():
-        published = [parse_report(data, source) for source, data in attached(text)]
-        named = [report for report in published if report.report["verdict"] != "none"]
-    if named:
-        return _newest_image(sorted(named, key=lambda run: run.started))
+    else:
+        stored, problems = read_folder(folder)
+        named = [run for run in stored if _is_named(run, text, without)]
+        named = named or _published_runs(text, attached)
+    if not named:
+        raise _no_reports(text, folder, stored, problems)
+    log.info("compared with %s: %s", text, named[-1].source)
+    return completed_runs([run for run in named if run.digest == named[-1].digest])[-RUNS:]
+
+
+def _published_runs(text: str, attached: Attached | None) -> list[StoredReport]:
+    """Return the runs that are attached to a published image, the newest last."""
+    if attached is None or text == "previous":
+        return []
+    runs = [parse_report(data, source) for source, data in attached(text)]
+    tested = [run for run in runs if run.report["verdict"] != "none"]
+    return sorted(tested, key=lambda run: run.started)
+
+
+def _no_reports(
+    text: str, folder: Path, stored: Sequence[StoredReport], problems: Sequence[str]
+) -> ReportError:
+    """Return the error about reports that do not exist, with what there is instead."""
     if text == "previous" and stored:
         message = f"all reports in {folder} are of the image that is tested now"
         hint = f"compare after the next change of the image, or with these runs: --compare {folder}"
-        raise ReportError("; ".join([message, *problems]), hint)
-    tags = ", ".join(sorted({report.tag for report in stored if report.tag}))
+        return ReportError("; ".join([message, *problems]), hint)
+    tags = ", ".join(sorted({run.tag for run in stored if run.tag}))
     available = [f"it has reports of {tags}"] if tags else [] if stored else ["it has none"]
-    hint = "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports"
-    raise ReportError(
-        "; ".join([f"no report of {text!r} in {folder}", *available, *problems]), hint
-    )
+    hint = "name a report's file, a tag, a date, a digest or 'previous'; "
+    message = "; ".join([f"no report of {text!r} in {folder}", *available, *problems])
+    return ReportError(message, hint + "builder smoke TARGET writes reports")
 
 
 def _is_named(stored: StoredReport, text: str, without: str) -> bool:
     if text == "previous":
         return stored.digest != without
-    if stored.tag == text:
-        return True
-    if re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text) and stored.started.startswith(text):
+    is_date = re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text) is not None
+    if stored.tag == text or (is_date and stored.started.startswith(text)):
         return True
     prefix = text.removeprefix("sha256:")
     is_digest = re.fullmatch(r"[0-9a-f]{7,64}", prefix) is not None
     return is_digest and stored.digest.removeprefix("sha256:").startswith(prefix)
-
-
-def _newest_image(stored: Sequence[StoredReport]) -> list[StoredReport]:
-    digest = stored[-1].digest
-    return completed_runs([report for report in stored if report.digest == digest])[-RUNS:]
 
 
 def completed_runs(runs: Sequence[StoredReport]) -> list[StoredReport]:

@@ -1,11 +1,11 @@
-"""The smoke test on this host: runs the benchmark inside an image, checks its report, and grades
-it.
-"""
+"""The smoke test on this host: runs the benchmark in an image, checks its report and grades it."""
 
 from __future__ import annotations
 
 import datetime
+import logging
 import re
+import shlex
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +28,10 @@ from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
 from builder.smoke.reports import store_report
 from builder.smoke.schema import TIME, benchmark_problem, could_not_run, find_report
+from builder.smoke.values import Report
 from builder.store.blobs import Store
+
+log = logging.getLogger(__name__)
 
 PROGRAM = "/opt/builder/smoke.py"
 ENTRYPOINT = "/opt/builder/entrypoint"
@@ -48,7 +51,7 @@ class SmokeReport:
     verdict: str
     """``pass``, ``warn``, ``fail``, ``error`` if the test could not be run, or ``none`` if the
     recipe says that the image is not tested."""
-    report: dict[str, Any]
+    report: Report
     """The benchmark's report (report.schema.json) with its grade.
 
     A report of builder's own if the benchmark wrote none.
@@ -71,7 +74,7 @@ def smoke(
     folder: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> SmokeReport:
-    """Run the benchmark inside an image with the image's own Python, and grades its report.
+    """Run the benchmark inside an image with the image's own Python, and grade its report.
 
     A failure inside the image is a verdict, not an exception.
 
@@ -93,12 +96,7 @@ def smoke(
         return not_tested(image.digest, recipe, options.plan.none)
     started = time.monotonic()
     report, runner = _run_benchmark(image, recipe, settings, store, options, reporter)
-    if (
-        isinstance(image, SifImage)
-        and report["verdict"] != "error"
-        and not _is_still_there(image, store)
-    ):
-        seen = f"another build replaced {image.path} while it was tested"
+    if report["verdict"] != "error" and (seen := _replaced(image, store)):
         report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
     report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
     duration = round(time.monotonic() - started, 3)
@@ -108,24 +106,22 @@ def smoke(
 
 def not_tested(digest: str, recipe: Recipe, reason: str) -> SmokeReport:
     """Return the report on an image that the recipe does not test: it is attached, not stored."""
-    report = {
-        **could_not_run(recipe, "smoke", reason, ""),
-        "verdict": "none",
-        "test": {"none": reason},
-    }
+    log.info("smoke test of %s: none, by its recipe: %s", recipe.name, reason)
+    report = could_not_run(recipe, "smoke", reason, "")
     report["probes"][0]["status"] = "skip"
+    report |= {"verdict": "none", "test": {"none": reason}}
     report["image"] = {"target": recipe.name, "runner": "none", "digest": digest}
     return SmokeReport("none", report, "none", digest, 0.0)
 
 
-def _is_still_there(sif: SifImage, store: Store) -> bool:
-    """Return whether the file that was tested is the SIF: each build of a target writes to the same
-    place.
-    """
-    try:
-        return sif_digest(sif.path, store) == sif.digest
-    except FileNotFoundError:
-        return False
+def _replaced(image: Image | SifImage, store: Store) -> str:
+    """Return a message if a SIF is not in its file any more: all builds of a target write there."""
+    if not isinstance(image, SifImage):
+        return ""
+    with suppress(FileNotFoundError):
+        if sif_digest(image.path, store) == image.digest:
+            return ""
+    return f"another build replaced {image.path} while it was tested"
 
 
 def _run_benchmark(
@@ -135,39 +131,35 @@ def _run_benchmark(
     store: Store,
     options: SmokeOptions,
     reporter: Reporter,
-) -> tuple[dict[str, Any], str]:
+) -> tuple[Report, str]:
     """Return the report and the name of the runner.
 
     An engine may answer and still be unable to start a container. Unless a runner was requested,
     the next one is tried then.
     """
-    mounts = [Mount(options.program, PROGRAM)] if options.program else []
     command = [*benchmark_command(recipe, options), "--progress"]
     task = f"smoke test of {recipe.name}"
+    gpu = recipe.gpu.vendor
 
     def report_step(line: str) -> None:
         if step := _STEP.fullmatch(line):
             reporter.doing(task, step[1])
 
-    gpu = recipe.gpu.vendor
+    how = RunOptions(
+        entrypoint=[ENTRYPOINT],  # a recipe's entry point may do anything with its arguments
+        mounts=[Mount(options.program, PROGRAM)] if options.program else [],
+        gpu=gpu,
+        timeout_s=options.limit_s + _GRACE_S,
+        on_line=report_step,
+    )
     unfit = list(ENGINE_NAMES) if isinstance(image, SifImage) and options.runner is None else []
     runner = find_runner(settings, store, options.runner, reporter, gpu=gpu, without=unfit)
     while True:
         reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
+        log.info("in the image, by %s: %s", runner.name, shlex.join(command))
         try:
-            # builder's own entry point: a recipe's entry point may do anything with its arguments.
             with working(reporter, task):
-                done = runner.run(
-                    image,
-                    command,
-                    RunOptions(
-                        entrypoint=[ENTRYPOINT],
-                        mounts=mounts,
-                        gpu=gpu,
-                        timeout_s=options.limit_s + _GRACE_S,
-                        on_line=report_step,
-                    ),
-                )
+                done = runner.run(image, command, how)
             return interpret(done, recipe), runner.name
         except BuilderError as e:
             unfit.append(runner.name)
@@ -192,8 +184,7 @@ def benchmark_command(
     file.
     """
     python = f"{recipe.conda.prefix}/bin/python"
-    command = [python, program, "--json", report]
-    command += options.plan.arguments()
+    command = [python, program, "--json", report, *options.plan.arguments()]
     command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.whole_timeout_s:g}"]
     if recipe.gpu.architectures:
         command += ["--architectures", ",".join(recipe.gpu.architectures)]
@@ -209,14 +200,14 @@ def benchmark_command(
 
 
 def complete(
-    report: dict[str, Any],
+    report: Report,
     recipe: Recipe,
     digest: str,
     runner: str,
     *,
     devices: int | None = None,
     lock: Lock | None = None,
-) -> dict[str, Any]:
+) -> Report:
     """Return a copy of the benchmark's report with its grade and the image.
 
     Args:
@@ -236,9 +227,11 @@ def complete(
     if lock is not None:
         image["packages"] = packages_of_lock(lock, recipe.platform)
     report = {**report, "image": image}
-    if report["verdict"] == "error":
-        return report
-    return grade(report, references(), Expected.of(recipe, devices))
+    if report["verdict"] != "error":
+        expected = Expected(recipe.gpu.vendor, recipe.gpu.architectures, devices)
+        report = grade(report, references(), expected)
+    log.info("smoke test of %s by %s: %s", recipe.name, runner, report["verdict"])
+    return report
 
 
 def dated_tag(recipe: Recipe, started: str) -> str:
@@ -250,7 +243,7 @@ def dated_tag(recipe: Recipe, started: str) -> str:
         return ""
 
 
-def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
+def interpret(done: Completed, recipe: Recipe) -> Report:
     """Return the report on a finished benchmark's standard output.
 
     If there is no valid one: a report with the verdict ``error`` and the reason.
@@ -261,28 +254,20 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
     report = find_report(done.stdout)
     if report is None:
         seen = f"no report; exit code {done.returncode}: {_last_lines(done)}"
-        advice = (
-            "check that the image's Python starts; exit code 137 means killed, maybe out of memory"
-        )
+        advice = "check that the image's Python starts; "
+        advice += "exit code 137 means killed, maybe out of memory"
         if done.returncode in _NOT_FOUND:
-            advice = (
-                "the smoke test needs a Python in the environment: add it; for an image without Python write "
-                'into the recipe  smoke: {none: "it has no Python"}'
-            )
+            advice = "the smoke test needs a Python in the environment: add it; for an image "
+            advice += 'without Python write into the recipe  smoke: {none: "it has no Python"}'
         return could_not_run(recipe, "report", seen, advice)
-    problem = benchmark_problem(report)
+    problem, code = benchmark_problem(report), done.returncode
+    advice = "run it again; if this does not help, build the image again"
     if report.get("schema_version") != SCHEMA_VERSION:
-        return could_not_run(recipe, "report", problem, "build the image again")
-    if problem:
-        advice = "run it again; if this does not help, build the image again"
-        return could_not_run(recipe, "report", problem, advice)
-    if done.returncode != EXIT_CODES[report["verdict"]]:
-        seen = (
-            f"the benchmark reported {report['verdict']!r}, but its exit code is {done.returncode}"
-        )
+        advice = "build the image again"
+    elif not problem and code != EXIT_CODES[report["verdict"]]:
+        problem = f"the benchmark reported {report['verdict']!r}, but its exit code is {code}"
         advice = "it may have been stopped while it wrote the report: run it again"
-        return could_not_run(recipe, "report", seen, advice)
-    return report
+    return could_not_run(recipe, "report", problem, advice) if problem else report
 
 
 def _last_lines(done: Completed) -> str:

@@ -1,5 +1,4 @@
-"""The format of smoke reports: finds one in an output, checks it, and makes one if the benchmark
-wrote none.
+"""The format of smoke reports: finds one in an output, checks it, and makes one where none is.
 
 report.schema.json describes the format. The models here are the part of it that builder relies on;
 the rest is checked in tests only.
@@ -79,7 +78,7 @@ def find_report(text: str) -> dict[str, Any] | None:
 
 
 def benchmark_problem(value: Any) -> str:
-    """Return why a value cannot be used as what the benchmark reported; empty if it can.
+    """Return the reason why a value cannot be the benchmark's report; empty if it can.
 
     Only builder itself says that an image is not tested (the verdict ``none``).
     """
@@ -90,7 +89,7 @@ def benchmark_problem(value: Any) -> str:
 
 
 def report_problem(value: Any) -> str:
-    """Return why a value cannot be used as a report; empty if it can."""
+    """Return the reason why a value cannot be used as a report; empty if it can."""
     if not isinstance(value, dict) or "schema_version" not in value:
         return "not a smoke report"
     version = value["schema_version"]
@@ -110,7 +109,7 @@ def report_problem(value: Any) -> str:
 
 
 def _check_consistency(report: Report) -> str:
-    """Return why the verdict is better than a status in the report; empty if it is not."""
+    """Return the reason why the verdict contradicts the report's statuses; empty if it does not."""
     verdict = report["verdict"]
     statuses = {entry["status"] for entry in report["probes"] + report["measurements"]}
     if verdict == "pass" and not any(m["status"] == "pass" for m in report["measurements"]):

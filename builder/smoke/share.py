@@ -1,5 +1,4 @@
-"""A copy of smoke reports that people send in: figures and versions, without hosts, users, paths
-and dates.
+"""A copy of smoke reports to send in: figures and versions, no hosts, users, paths and dates.
 
 ``FIELDS`` lists every field that the copy may have. A field that is not listed is not in the copy,
 whatever reports contain in the future, and neither is a value of another form.
@@ -43,24 +42,19 @@ def _text(form: str) -> Callable[[Any], str | None]:
 
 
 def _version(value: Any) -> str | None:
-    """Return what all builds of a version share: ``5.14.0`` of ``5.14.0-427.site``."""
-    match = re.match(
-        r"\d+(?:\.\d+){0,2}(?:\+(?:cu\d+|rocm[\d.]+|cpu)(?!\w))?", str(value or "")[:100]
-    )
+    """Return the part of a version that all its builds share: ``5.14.0`` of ``5.14.0-427.site``."""
+    form = r"\d+(?:\.\d+){0,2}(?:\+(?:cu\d+|rocm[\d.]+|cpu)(?!\w))?"
+    match = re.match(form, str(value or "")[:100])
     return match[0] if match else None
 
 
 #: The name of a GPU or a processor, from its driver: it begins with its maker.
-_HARDWARE = _text(
-    r"(?:NVIDIA|AMD|Intel|ARM|Neoverse|IBM|Tesla|GeForce|Quadro|\d+th Gen Intel)[\w .()@+-]{0,70}"
-)
-_ID = _text(
-    r"(?:matmul|memory|transfer|allreduce|conv|attention|cpu|torch|tensorflow|jax)[a-z0-9_.]{0,30}"
-)
+_MAKERS = r"NVIDIA|AMD|Intel|ARM|Neoverse|IBM|Tesla|GeForce|Quadro|\d+th Gen Intel"
+_HARDWARE = _text(rf"(?:{_MAKERS})[\w .()@+-]{{0,70}}")
+_KINDS = "matmul|memory|transfer|allreduce|conv|attention|cpu|torch|tensorflow|jax"
+_ID = _text(rf"(?:{_KINDS})[a-z0-9_.]{{0,30}}")
 _STATUS = _text("|".join(SEVERITY))
-_ALGORITHM = _text(
-    "ring|tree|nvls|nvlstree|collnet|nccl|gloo|flash|cudnn|math|efficient|mem_efficient"
-)
+_ALGORITHM = _text("ring|tree|nvls|nvlstree|collnet|nccl|gloo|flash|cudnn|math|(mem_)?efficient")
 _UNITS = ("gflop_per_s", "gb_per_s", "s", "ms", "us")
 _STATISTICS = {f"{what}_{unit}": _number for what in ("median", "mad") for unit in _UNITS}
 _STATE = dict.fromkeys(("clock_mhz", "power_w", "temperature_c"), _number)
@@ -79,13 +73,8 @@ FIELDS: dict[str, Any] = {
     "month": _text(r"20\d\d-\d\d"),
     "verdict": _text("|".join((*EXIT_CODES, "none"))),
     "launch": {"ranks": _number, "nodes": _number},
-    "torch": {
-        "version": _version,
-        "build": _text("CUDA|HIP|CPU"),
-        "cuda": _version,
-        "hip": _version,
-    }
-    | {"nccl": _version, "cudnn": _version},
+    "torch": {"build": _text("CUDA|HIP|CPU")}
+    | dict.fromkeys(("version", "cuda", "hip", "nccl", "cudnn"), _version),
     "framework": {"name": _text("tensorflow|jax"), "version": _version},
     "python": {"version": _version},
     "system": {"machine": _text("x86_64|aarch64|ppc64le"), "glibc": _version, "kernel": _version},
@@ -105,19 +94,15 @@ FIELDS: dict[str, Any] = {
 
 
 def share(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return the copy of some runs that may be sent in. The same GPU has the same number in all
-    runs.
+    """Return the copy of some runs that may be sent in. A GPU has one number in all of them.
 
     Raises:
         ShareError: no report has figures.
     """
-    tested = [
-        report for report in reports if report["verdict"] != "none" and report["measurements"]
-    ]
+    tested = [r for r in reports if r["verdict"] != "none" and r["measurements"]]
     if not tested:
-        raise ShareError(
-            "there is nothing to share: no report has a measurement", "run builder smoke TARGET"
-        )
+        message = "there is nothing to share: no report has a measurement"
+        raise ShareError(message, "run builder smoke TARGET")
     gpus: dict[str, int] = {}
     runs = [_listed(FIELDS, _draft(report, gpus)) for report in tested]
     return {"shared_report": FORMAT, "builder": __version__, "runs": runs}
@@ -131,10 +116,10 @@ def to_bytes(document: Mapping[str, Any]) -> bytes:
 def _draft(report: Report, gpus: dict[str, int]) -> dict[str, Any]:
     """Return a run in the form of ``FIELDS``, with values that are not checked yet."""
     facts = mapping(report.get("facts"))
-    devices = [
-        {**device, "gpu": gpus.setdefault(str(device.get("uuid") or f"unknown {i}"), len(gpus) + 1)}
-        for i, device in enumerate(devices_of(report))
-    ]
+    devices = []
+    for i, device in enumerate(devices_of(report)):
+        gpu = gpus.setdefault(str(device.get("uuid") or f"unknown {i}"), len(gpus) + 1)
+        devices.append({**device, "gpu": gpu})
     return {**facts, **report, "month": str(report["started"])[:7], "devices": devices}
 
 
@@ -150,14 +135,13 @@ def _listed(form: Any, value: Any) -> Any:
 
 
 def contents(document: Mapping[str, Any]) -> list[str]:
-    """Return what a copy contains, and what it may identify, as lines for people."""
+    """Return lines for people about a copy: its content, and what may identify a machine."""
     runs = document["runs"]
     devices = [device for run in runs for device in run.get("devices", ())]
     models = sorted({str(device.get("name", "an unnamed GPU")) for device in devices})
     cpus = sorted({str(run.get("cpu", {}).get("model", "an unnamed CPU")) for run in runs})
-    hardware = (
-        f"{len({d['gpu'] for d in devices})} x {' and '.join(models)}" if models else "no GPU"
-    )
+    gpus = len({device["gpu"] for device in devices})
+    hardware = f"{gpus} x {' and '.join(models)}" if gpus else "no GPU"
     return [
         f"{len(runs)} run(s); {hardware}; {', '.join(cpus)}",
         "figures and versions; no hosts, users, jobs, images, paths, addresses, serial numbers and days",

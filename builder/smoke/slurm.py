@@ -1,18 +1,16 @@
-"""The smoke test as a Slurm job on the nodes of the recipe's site: all GPUs, and the network
-between them.
-"""
+"""The smoke test as a Slurm job on the site's nodes: all GPUs, and the network between them."""
 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
@@ -25,11 +23,14 @@ from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence
+from builder.smoke.evidence import BuiltImage, hash_sif, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
 from builder.smoke.schema import benchmark_problem, could_not_run
+from builder.smoke.values import Report
+
+log = logging.getLogger(__name__)
 
 REPORT = "report.json"
 #: Seconds of a job in addition to the benchmark's limit: to start the containers, and to write the report to
@@ -48,9 +49,8 @@ def smoke_on_slurm(
     options: SmokeOptions = DEFAULTS,
     lock: Lock | None = None,
     reporter: Reporter = QUIET,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> SmokeReport:
-    """Queue the benchmark on the target's nodes, waits for it, and grades and stores its report.
+    """Queue the benchmark on the target's nodes, wait for it, and grade and store its report.
 
     The report names the image that the job ran. If that is not the image that was built, the
     verdict is ``error``; only an image that the user named may be another one.
@@ -64,7 +64,6 @@ def smoke_on_slurm(
         options: how the benchmark runs; ``devices`` counts for each node.
         lock: the lock of the image; the report lists its packages.
         reporter: receives progress messages.
-        sleep: waits between two queries of Slurm.
 
     Raises:
         UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
@@ -75,34 +74,35 @@ def smoke_on_slurm(
         return not_tested(built.digest, recipe, options.plan.none)
     require_slurm(recipe)
     started = time.monotonic()
-    report, ran = _run_job(recipe, folder, slurm, options, reporter, sleep)
+    with job_folder(folder) as work:
+        job = _job(recipe, slurm, options)
+        script = render(with_sif_hash(plan_job(recipe, job)))
+        number, state = run_script(script, recipe, work, slurm.nodes, reporter)
+        report = collect_report(recipe, work, number, state, folder / f"job-{number}.out")
+        ran = read_evidence(work, job.image)
     is_other = slurm.is_other and ran.digest != built.digest
     has_verdict = report["verdict"] != "error"
     if has_verdict and is_other:
-        reporter.note(
-            f"the verdict is of {ran.shown} and is not recorded: the build is {built.digest}"
-        )
+        verdict = f"the verdict is of {ran.shown} and is not recorded"
+        reporter.note(f"{verdict}: the build is {built.digest}")
     elif has_verdict and (problem := ran.mismatch(built, report)):
-        report = could_not_run(
-            recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}"
-        )
+        advice = f"test it on a node: builder smoke {recipe.name}"
+        report = could_not_run(recipe, "image", problem, advice)
     digest = ran.digest if is_other else built.digest
     lock = None if is_other else lock
     report, runner = graded(report, recipe, digest, slurm, options, lock)
-    path = store_report(report, folder)
-    return SmokeReport(
-        report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path
-    )
+    path, seconds = store_report(report, folder), round(time.monotonic() - started, 3)
+    return SmokeReport(report["verdict"], report, runner, digest, seconds, path)
 
 
 def graded(
-    report: dict[str, Any],
+    report: Report,
     recipe: Recipe,
     digest: str,
     slurm: SlurmOptions,
     options: SmokeOptions,
     lock: Lock | None,
-) -> tuple[dict[str, Any], str]:
+) -> tuple[Report, str]:
     """Return the report of a job with its grade, and what ran it.
 
     Args:
@@ -145,16 +145,12 @@ def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions =
     if recipe.smoke.none:
         return
     require_slurm(recipe)
-    known = replace(
-        sized(slurm, recipe, all_gpus=options.all_gpus), image=slurm.image or "not-built-yet"
-    )
-    plan_job(recipe, _job(recipe, known, options))
+    known = replace(slurm, image=slurm.image or "not-built-yet")
+    plan_job(recipe, _job(recipe, sized(known, recipe, all_gpus=options.all_gpus), options))
 
 
 def sized(slurm: SlurmOptions, recipe: Recipe, *, all_gpus: bool) -> SlurmOptions:
-    """Return the job's options with all GPUs of each node, or with the number that a recipe's job
-    has by default.
-    """
+    """Return the job's options with all GPUs of each node, or with the recipe's usual number."""
     return replace(slurm, gpus=(recipe.site.node.gpus or None) if all_gpus else None)
 
 
@@ -184,42 +180,23 @@ def complete_job(
     """
     recipe, runtime = result.recipe, result.recipe.site.runtime
     require_slurm(recipe)
-    if slurm.image and runtime.kind == "userns":
-        raise UsageError(
-            f"jobs of {recipe.name} run the build itself, so --image has no effect",
-            "leave out --image",
-        )
-    if not slurm.image and runtime.takes_sif and result.sif is None:
-        raise UsageError(
-            f"{runtime.kind} runs SIFs, and {recipe.name} is an OCI image: no job can test this build",
-            "write 'format: sif' into the recipe, or pass --image FILE to test another image",
-        )
-    image = slurm.image
-    if not image and runtime.takes_sif:
+    is_own = runtime.kind == "userns"  # jobs run builder itself
+    if slurm.image and is_own:
+        message = f"jobs of {recipe.name} run the build itself, so --image has no effect"
+        raise UsageError(message, "leave out --image")
+    if slurm.image:
+        image = slurm.image
+    elif runtime.takes_sif and result.sif is None:
+        message = f"{runtime.kind} runs SIFs, and {recipe.name} is an OCI image: "
+        hint = "write 'format: sif' into the recipe, or pass --image FILE to test another image"
+        raise UsageError(message + "no job can test this build", hint)
+    elif runtime.takes_sif:
         image = str(place.absolute())
-    elif not image:
-        is_pushed = reference and runtime.kind != "userns"
-        image = reference if is_pushed else digest_reference(recipe, result.digest)
+    elif reference and not is_own:
+        image = reference
+    else:
+        image = digest_reference(recipe, result.digest)
     return replace(sized(slurm, recipe, all_gpus=all_gpus), image=image, is_other=bool(slurm.image))
-
-
-def _run_job(
-    recipe: Recipe,
-    folder: Path,
-    slurm: SlurmOptions,
-    options: SmokeOptions,
-    reporter: Reporter,
-    sleep: Callable[[float], None],
-) -> tuple[dict[str, Any], RanImage]:
-    """Run the job in a new folder in ``folder``; returns the benchmark's report and the image that
-    ran.
-    """
-    with job_folder(folder) as work:
-        job = _job(recipe, slurm, options)
-        script = render(with_sif_hash(plan_job(recipe, job)))
-        number, state = run_script(script, recipe, work, slurm.nodes, reporter, sleep)
-        report = collect_report(recipe, work, number, state, folder / f"job-{number}.out", sleep)
-        return report, read_evidence(work, job.image)
 
 
 @contextmanager
@@ -234,24 +211,20 @@ def job_folder(folder: Path) -> Iterator[Path]:
 
 
 def run_script(
-    script: str,
-    recipe: Recipe,
-    work: Path,
-    nodes: int,
-    reporter: Reporter,
-    sleep: Callable[[float], None],
+    script: str, recipe: Recipe, work: Path, nodes: int, reporter: Reporter
 ) -> tuple[str, str]:
-    """Submit a script and waits for its end; returns the job's number and its final state.
+    """Submit a script and wait for its end; return the job's number and its final state.
 
     An interrupt cancels the job.
     """
     number = submit(script, folder=work)
     try:
-        reporter.note(
-            f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}"
-        )
+        where = f"{nodes} node{'s' if nodes > 1 else ''}"
+        reporter.note(f"smoke test of {recipe.name}: job {number} on {where}")
         with working(reporter, f"job {number}"):
-            return number, wait(number, reporter, sleep=sleep)
+            state = wait(number, reporter)
+        log.info("job %s ended as %s", number, state)
+        return number, state
     except BaseException:
         cancel(number)
         raise
@@ -289,21 +262,14 @@ def job_request(
     )
 
 
-def collect_report(
-    recipe: Recipe,
-    work: Path,
-    number: str,
-    state: str,
-    output: Path,
-    sleep: Callable[[float], None],
-) -> dict[str, Any]:
+def collect_report(recipe: Recipe, work: Path, number: str, state: str, output: Path) -> Report:
     """Return the report that a job wrote; if it wrote no valid one, a report with the reason.
 
     The output of the run, or of the whole job, is then moved to the file ``output``.
     """
     path, waited = work / REPORT, 0.0
     while not path.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
-        sleep(0.5)
+        time.sleep(0.5)
         waited += 0.5
     try:
         text = path.read_text("utf-8", "replace")
@@ -316,15 +282,12 @@ def collect_report(
         return could_not_run(recipe, "report", f"job {number} left a damaged report", advice)
     problem = benchmark_problem(report)
     if problem:
-        return could_not_run(
-            recipe, "report", f"job {number}: {problem}", "build and publish the image again"
-        )
+        advice = "build and publish the image again"
+        return could_not_run(recipe, "report", f"job {number}: {problem}", advice)
     return dict(report)
 
 
-def _without_report(
-    recipe: Recipe, work: Path, number: str, state: str, output: Path
-) -> dict[str, Any]:
+def _without_report(recipe: Recipe, work: Path, number: str, state: str, output: Path) -> Report:
     """Return a report for a job that wrote none, with the end of the job's output."""
     logs = sorted(work.glob("*.out")) or sorted(work.parent.glob(f"*-{number}.out"))
     last_lines = " | ".join(_tail(logs[-1])) if logs else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -61,17 +62,11 @@ class SmokePlan:
     def arguments(self) -> list[str]:
         """Return the benchmark's options."""
         out = ["--framework", self.framework or "none"]
-        if self.imports:
-            out += ["--imports", ",".join(self.imports)]
-        if self.packages:
-            out += ["--packages", ",".join(self.packages)]
+        for option, names in (("--imports", self.imports), ("--packages", self.packages)):
+            out += [option, ",".join(names)] if names else []
         if self.command:
-            out += [
-                "--command",
-                json.dumps(list(self.command)),
-                "--command-timeout",
-                str(self.timeout_s),
-            ]
+            out += ["--command", json.dumps(list(self.command))]
+            out += ["--command-timeout", str(self.timeout_s)]
         return out
 
 
@@ -82,30 +77,28 @@ TORCH = SmokePlan("torch")
 def plan_smoke(
     test: SmokeTest, packages: Sequence[LockedPackage], requested: Iterable[str]
 ) -> SmokePlan:
-    """Return what is tested in an image.
+    """Return the plan of an image's test.
 
     Args:
-        test: the recipe's ``smoke``. Without a test of its own, the packages decide: torch,
-            TensorFlow or JAX where one of them is installed, else the modules of the requested
-            packages.
+        test: the recipe's ``smoke``. If it is ``auto``, the packages decide: torch, TensorFlow or
+            JAX where one of them is installed, else the modules of the requested packages.
         packages: of the image.
         requested: names of the packages that the environment file lists; empty: not known. Those
             that no other package needs take their place.
     """
     if not test.is_auto:
         timeout = test.timeout if test.command else 0
-        return SmokePlan(
-            test.framework or "", test.imports, (), test.command, timeout, test.none or ""
-        )
+        none = test.none or ""
+        return SmokePlan(test.framework or "", test.imports, (), test.command, timeout, none)
     installed = {package.name for package in packages}
     for framework, names in _PACKAGES.items():
         if any(map(names.fullmatch, installed)):
             return SmokePlan(framework)
-    needed = {name for package in packages for name in package.dependencies}
+    needed = set(itertools.chain(*(package.dependencies for package in packages)))
     wanted = set(requested) or installed - needed
     return SmokePlan(packages=tuple(sorted(wanted - _TRIVIAL)))
 
 
 def plan_of(report: dict[str, Any]) -> Any:
-    """Return what a report says was tested, to be compared with :meth:`SmokePlan.to_json`."""
+    """Return the plan in a report, to be compared with :meth:`SmokePlan.to_json`."""
     return report.get("test", TORCH.to_json())

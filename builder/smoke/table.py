@@ -9,7 +9,7 @@ from builder.smoke.ab import Ab
 from builder.smoke.abrun import Side
 from builder.smoke.changes import ReportComparison
 from builder.smoke.finding import TOO_LOW_NOTE
-from builder.smoke.grade import verdict_meaning
+from builder.smoke.grade import MEANINGS
 from builder.smoke.run import SmokeReport
 from builder.smoke.values import figures_of, findings_of, number, state_text, unit_of
 from builder.text import Table
@@ -17,15 +17,8 @@ from builder.text import Table
 _AB_TITLES = {"slower": "slower", "same": "not slower", "unsteady": "no verdict"}
 #: The figures that are shown without ``--all``, the first ones of these that a report has.
 _HEADLINES = (
-    "matmul.bf16",
-    "matmul.fp32",
-    "memory.triad",
-    "attention",
-    "allreduce.node",
-    "allreduce.network",
-    "conv.training",
-    "transfer.h2d_pinned",
-    "torch.import_time",
+    *("matmul.bf16", "matmul.fp32", "memory.triad", "attention", "allreduce.node"),
+    *("allreduce.network", "conv.training", "transfer.h2d_pinned", "torch.import_time"),
     "memory.copy",
 )
 _HEADLINE_COUNT = 6
@@ -46,19 +39,15 @@ def render(report: SmokeReport, *, everything: bool = False) -> Table:
     probes, measurements = report.report["probes"], report.report["measurements"]
     findings = findings_of(report.report)
     fractions = _fractions(findings)
-    shown = (
-        {str(entry["id"]) for entry in measurements}
-        if everything
-        else set(_headlines(measurements))
-    )
+    shown = _headlines(measurements)
     for entry in (*probes, *measurements):
-        if everything or _is_problem(entry) or (entry["id"] in shown and entry in measurements):
+        if everything or _is_problem(entry) or entry["id"] in shown:
             _add_entry(table, entry, fractions.get(entry["id"], ""))
     for finding in findings:
         if everything or _is_problem(finding) or TOO_LOW_NOTE in finding["seen"]:
             _add_entry(table, finding)
     more = "" if everything else "; --all shows every probe and figure"
-    table.caption = f"{verdict_meaning(report.verdict)[:-1]}{more}"
+    table.caption = f"{MEANINGS[report.verdict][:-1]}{more}"
     return table
 
 
@@ -97,7 +86,7 @@ def _add_entry(table: Table, entry: dict[str, Any], fraction: str = "") -> None:
 
 
 def render_changes(comparison: ReportComparison, name: str) -> Table:
-    """Return what is slower or faster than in earlier runs beyond what is usual.
+    """Return the figures that are slower or faster than usual in earlier runs.
 
     Args:
         comparison: with the earlier runs.
@@ -112,9 +101,8 @@ def render_changes(comparison: ReportComparison, name: str) -> Table:
     for change in comparison.changed:
         table.rows.append((change.outcome, change.id, f"{change.text}; {change.model}"))
     if not comparison.changes:
-        table.rows.append(
-            ("", "", "no figure was measured on the same model of device, in the same way")
-        )
+        text = "no figure was measured on the same model of device, in the same way"
+        table.rows.append(("", "", text))
     table.rows += [("", "", line) for line in _about(comparison)]
     return table
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from builder.bench.core import median_key
 from builder.bench.machine.variables import slowing
 from builder.bench.report import figures
 
@@ -55,9 +56,7 @@ class Value:
 
     @property
     def upper_bound(self) -> float:
-        """The highest true median that noise allows: the measured one plus :data:`SIGMAS` standard
-        errors.
-        """
+        """The highest true median that noise allows: plus :data:`SIGMAS` standard errors."""
         return self.median + SIGMAS * self.error
 
     @property
@@ -67,16 +66,12 @@ class Value:
 
     @property
     def spread(self) -> float:
-        """The standard deviation of the repeats as a fraction of the median; 0 without a positive
-        median.
-        """
+        """The standard deviation of the repeats as a fraction of the median; 0 if that is 0."""
         return MAD_TO_SIGMA * self.mad / self.median if self.median > 0 else 0.0
 
     @property
     def device_key(self) -> str:
-        """What identifies the device among the devices of a report: ``rank 3``, ``cuda:0`` or
-        ``cpu``.
-        """
+        """The device's key among the devices of a report: ``rank 3``, ``cuda:0`` or ``cpu``."""
         return f"rank {self.rank}" if self.rank is not None else self.device
 
     @property
@@ -99,9 +94,7 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def mappings(value: Any) -> list[dict[str, Any]]:
-    """Return the mappings in a part of a report that should be a list of them; empty if it is
-    anything else.
-    """
+    """Return the mappings in a part of a report that should be a list of them, or none."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -111,9 +104,7 @@ def findings_of(report: Report) -> list[dict[str, Any]]:
 
 
 def cores_of(report: Report) -> float | None:
-    """Return the cores that a run could use: those that it may run on, or its quota; None if
-    unknown.
-    """
+    """Return the cores that a run could use, by affinity and quota; None if unknown."""
     cpu = mapping(report.get("facts", {}).get("cpu"))
     limits = [number(cpu, "usable_cores"), number(cpu, "quota_cores")]
     return min((limit for limit in limits if limit is not None), default=None)
@@ -130,9 +121,7 @@ def model_of(report: Report) -> str:
 
 
 def number(item: Mapping[str, Any], key: str) -> float | None:
-    """Return the number under a key of a report; None for any other type, for NaN, and for numbers
-    from 1e18 on.
-    """
+    """Return the number under a key; None for other types, NaN, and numbers from 1e18 on."""
     value = item.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -150,10 +139,8 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
 
     Empty if it has no value.
     """
-    for key in measurement:
-        if key.startswith("median_") and number(measurement, key) is not None:
-            return key.removeprefix("median_")
-    return ""
+    key = median_key(measurement)
+    return key.removeprefix("median_") if number(measurement, key) is not None else ""
 
 
 def values_of(measurement: Mapping[str, Any]) -> list[Value]:
@@ -162,20 +149,17 @@ def values_of(measurement: Mapping[str, Any]) -> list[Value]:
     if not unit:
         return []
     ranks = mappings(measurement.get("ranks"))
-    values = (
-        _value_of(measurement, unit, item) for item in (ranks if len(ranks) > 1 else [measurement])
-    )
-    return [value for value in values if value is not None]
+    items = ranks if len(ranks) > 1 else [measurement]
+    return list(filter(None, (_value_of(measurement, unit, item) for item in items)))
 
 
 def _value_of(measurement: Mapping[str, Any], unit: str, item: Mapping[str, Any]) -> Value | None:
-    """Return the value of a rank, whose part of a measurement is ``item``, or of the measurement
-    itself.
-    """
+    """Return the value of a rank, whose part of a measurement is ``item``, or of all of it."""
     median = number(item, f"median_{unit}")
     if median is None:
         return None
-    better, rank = measurement.get("better"), item.get("rank")
+    better = measurement.get("better", "lower" if unit in TIME_UNITS else "higher")
+    rank = item.get("rank")
     return Value(
         id=str(measurement.get("id")),
         unit=unit,
@@ -185,16 +169,12 @@ def _value_of(measurement: Mapping[str, Any], unit: str, item: Mapping[str, Any]
         device=str(item.get("device", "")),
         rank=rank if isinstance(rank, int) and item is not measurement else None,
         host=str(item.get("host", "")),
-        higher_is_better=better == "higher"
-        if better in ("higher", "lower")
-        else unit not in TIME_UNITS,
+        higher_is_better=better == "higher",
     )
 
 
 def rank_item(value: Value, measurement: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of a measurement that is about a value's rank; the measurement itself if it
-    has one value.
-    """
+    """Return the part of a measurement about a value's rank; all of it if it has one value."""
     if value.rank is None:
         return measurement
     items = mappings(measurement.get("ranks"))
@@ -207,9 +187,7 @@ def is_unbound(value: Value, measurement: Mapping[str, Any]) -> bool:
 
 
 def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
-    """Return the measurements whose results were correct. A wrong result is a failure, however fast
-    it was.
-    """
+    """Return the measurements whose results were correct: a wrong result is a failure."""
     return (m for m in report["measurements"] if m["status"] in ("pass", "warn"))
 
 
@@ -257,7 +235,7 @@ def shares_gpu(report: Report) -> bool:
 
 
 def faults_of(measurement: Mapping[str, Any]) -> frozenset[str]:
-    """Return why the clock was limited, apart from what is usual under load."""
+    """Return the reasons why the clock was limited, apart from those usual under load."""
     return frozenset(_throttled(_items(measurement))) - frozenset(_USUAL)
 
 
@@ -270,19 +248,15 @@ def state_text(measurement: Mapping[str, Any], facts: Mapping[str, Any] | None =
     """
     items = _items(measurement)
     after = mapping((facts or {}).get("after"))
-    clock, power, heat = (
-        _range(items, key) or _range([after], key)
-        for key in ("clock_mhz", "power_w", "temperature_c")
-    )
     maximum = number(after, "clock_max_mhz")
     of_maximum = f" of {maximum:,.0f}" if maximum else ""
-    parts = [f"{clock}{of_maximum} MHz" if clock else "", f"{power} W" if power else ""]
+    units = {"clock_mhz": f"{of_maximum} MHz", "power_w": " W", "temperature_c": " °C"}
+    ranges = {key: _range(items, key) or _range([after], key) for key in units}
+    parts = [f"{shown}{units[key]}" for key, shown in ranges.items() if shown]
     reasons = _throttled(items) or _throttled([after])
-    parts += [
-        f"{heat} °C" if heat else "",
-        f"throttled by {' and '.join(reasons)}" if reasons else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    if reasons:
+        parts.append(f"throttled by {' and '.join(reasons)}")
+    return ", ".join(parts)
 
 
 def _items(measurement: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -297,8 +271,5 @@ def _throttled(items: Sequence[Mapping[str, Any]]) -> list[str]:
 def _range(items: Sequence[Mapping[str, Any]], key: str) -> str:
     """Return ``1,410`` or ``1,410 to 1,980``; empty if no item has the number."""
     found = [value for item in items if (value := number(item, key)) is not None]
-    return (
-        " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (min(found), max(found))))
-        if found
-        else ""
-    )
+    ends = [min(found), max(found)] if found else []
+    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in ends))

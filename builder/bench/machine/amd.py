@@ -22,9 +22,7 @@ class AmdGpu:
         self._temperatures = self._labelled()
 
     def _labelled(self) -> dict[str, str]:
-        """Return the file of each temperature, by its label: edge, junction, mem. MI300 has no
-        edge.
-        """
+        """Return the file of each temperature by its label: edge (not MI300), junction, mem."""
         found = {}
         for name in names(self._sensors) if self._sensors else []:
             if re.fullmatch(r"temp\d+_input", name):
@@ -33,7 +31,7 @@ class AmdGpu:
         return found
 
     def sample(self) -> Item:
-        """Return what changes under load: ``clock_mhz``, ``power_w``, ``temperature_c``."""
+        """Return the state under load: ``clock_mhz``, ``power_w``, ``temperature_c``."""
         out: Item = {}
         clock = self._number("freq1_input")
         if clock:
@@ -60,7 +58,7 @@ class AmdGpu:
         return out
 
     def identity(self) -> Item:
-        """Return which GPU this is, and how it is set up."""
+        """Return the GPU's id and power limit."""
         out: Item = {}
         uuid, limit = read(self._folder + "/unique_id"), self._number("power1_cap")
         if uuid:
@@ -70,7 +68,7 @@ class AmdGpu:
         return out
 
     def use(self) -> Item:
-        """Return what all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
+        """Return the use by all processes: ``memory_bytes``, ``total_bytes``, ``busy_percent``."""
         out: Item = {}
         for field, name in (
             ("total_bytes", "mem_info_vram_total"),

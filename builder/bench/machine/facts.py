@@ -1,4 +1,4 @@
-"""The facts in the report: what the machine and the image are. What cannot be read is left out."""
+"""The facts in the report about the machine and the image, as far as they can be read."""
 
 from __future__ import annotations
 
@@ -19,19 +19,13 @@ LOCK = "/opt/builder/conda-lock.yml"
 
 
 def facts(run: Run) -> Item:
-    """Return what the machine and the image are."""
+    """Return the facts about the machine and the image."""
+    python = {"version": platform.python_version(), "executable": sys.executable}
+    system = {"machine": platform.machine(), "kernel": platform.release()}
     out: Item = {
         "host": host_name(),
-        "python": {
-            "version": platform.python_version(),
-            "executable": sys.executable,
-            "prefix": sys.prefix,
-        },
-        "system": {
-            "machine": platform.machine(),
-            "kernel": platform.release(),
-            "glibc": platform.libc_ver()[1],
-        },
+        "python": {**python, "prefix": sys.prefix},
+        "system": {**system, "glibc": platform.libc_ver()[1]},
         "cpu": {
             "model": cpu_model(),
             "cores": os.cpu_count() or 0,
@@ -53,7 +47,7 @@ def facts(run: Run) -> Item:
 
 
 def lock_digest() -> str:
-    """``sha256:...`` of the image's lock; empty outside of an image."""
+    """Return ``sha256:...`` of the image's lock; empty outside of an image."""
     try:
         with open(system_path(LOCK), "rb") as f:
             return "sha256:" + hashlib.sha256(f.read()).hexdigest()
@@ -62,7 +56,7 @@ def lock_digest() -> str:
 
 
 def framework_facts(run: Run) -> Item:
-    """Name, version and build of TensorFlow or JAX."""
+    """Return name, version and build of TensorFlow or JAX."""
     framework = run.framework
     return {
         "name": framework.name,
@@ -74,16 +68,12 @@ def framework_facts(run: Run) -> Item:
 
 
 def host_name() -> str:
-    """Return the name of the node. A container may have another host name, so Slurm's name comes
-    first.
-    """
+    """Return the node's name, from Slurm if possible: a container may have another host name."""
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
 def available_memory() -> int:
-    """Return bytes of memory that programs may still use, at most the control group's limit; 0 if
-    unknown.
-    """
+    """Return the bytes of memory that programs may still use, within limits; 0 if unknown."""
     found = re.search(r"MemAvailable: +(\d+) kB", read("/proc/meminfo"))
     available = int(found[1]) * 1024 if found else 0
     limit = read("/sys/fs/cgroup/memory.max") or read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -91,7 +81,7 @@ def available_memory() -> int:
 
 
 def torch_facts(run: Run) -> Item:
-    """Version and build of torch."""
+    """Return version and build of torch."""
     torch = run.torch
     return {
         "version": str(torch.__version__),
@@ -104,7 +94,7 @@ def torch_facts(run: Run) -> Item:
 
 
 def gpu_facts(run: Run, index: int) -> Item:
-    """Name, identity and size of a GPU."""
+    """Return name, identity and size of a GPU."""
     out = {**run.describe_gpu(index), "rank": run.place.rank, "host": host_name()}
     if run.torch is None:
         return out

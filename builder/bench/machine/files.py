@@ -9,14 +9,12 @@ ROOT = ""
 
 
 def system_path(path: str) -> str:
-    """Return where a file of the system is."""
+    """Return the path of a file of the system."""
     return ROOT + path
 
 
 def read(path: str, size: int = 4096) -> str:
-    """Return the first ``size`` characters of a system file, stripped; empty if it cannot be
-    read.
-    """
+    """Return the first ``size`` characters of a system file, stripped; empty if unreadable."""
     try:
         with open(system_path(path), encoding="utf-8", errors="replace") as f:
             return f.read(size).strip()
@@ -34,9 +32,8 @@ def names(folder: str) -> list[str]:
 
 def device_files() -> list[str]:
     """Return the device files of GPUs in this container."""
-    found = [
-        name for name in names("/dev") if name in ("kfd", "dri", "dxg") or name.startswith("nvidia")
-    ]
+    known = ("kfd", "dri", "dxg")
+    found = (name for name in names("/dev") if name in known or name.startswith("nvidia"))
     return ["/dev/" + name for name in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from contextlib import contextmanager
 from typing import Iterator
 
@@ -27,14 +28,12 @@ def covers(architecture: str, known: list[str]) -> str:
         return "no"
 
     number = _digits(architecture)
-    for name in known:
-        runs_here = _digits(name) // 10 == number // 10 and _digits(name) <= number
-        # sm_90a has code for 9.0 only, without the promise to run on 9.1
-        if name.startswith("sm_") and name[-1].isdigit() and runs_here:
-            return "yes"
-    if any(name.startswith("compute_") and _digits(name) <= number for name in known):
-        return "jit"
-    return "no"
+    # sm_90a has code for 9.0 only, without the promise to run on 9.1
+    codes = [_digits(name) for name in known if re.fullmatch(r"sm_\d+", name)]
+    if any(number // 10 * 10 <= code <= number for code in codes):
+        return "yes"
+    intermediate = [_digits(name) for name in known if name.startswith("compute_")]
+    return "jit" if any(code <= number for code in intermediate) else "no"
 
 
 def _digits(name: str) -> int:
@@ -43,7 +42,7 @@ def _digits(name: str) -> int:
 
 
 def why_no_gpu(run: Run) -> str:
-    """Return why torch uses no GPU: torch's message if there is one."""
+    """Return the reason why torch uses no GPU: torch's message if there is one."""
     if run.build == "CPU":
         return "it is a CPU build"
     if run.torch is None:
@@ -104,25 +103,19 @@ def driver_of(run: Run, index: int) -> NvidiaGpu | AmdGpu | None:
 
 
 def gpu_state(run: Run, index: int) -> Item:
-    """Clocks, temperature and errors of a GPU, as far as the driver reports them; empty if it does
-    not.
-    """
+    """Return clocks, temperature and errors of a GPU; empty if its driver reports none."""
     gpu = driver_of(run, index)
     return gpu.state() if gpu is not None else {}
 
 
 def gpu_use(run: Run, index: int) -> Item:
-    """Return what all processes together use of a GPU; empty if unknown, as on a MIG slice."""
+    """Return a GPU's use by all processes together; empty if unknown, as on a MIG slice."""
     gpu = driver_of(run, index)
     return dict(gpu.use()) if gpu is not None else {}
 
 
 def identity(run: Run, index: int) -> Item:
-    """Return which GPU this is, and how it is set up.
-
-    ``uuid``, ``power_limit_w``, ``mig`` and ``nvlink``, as far as they can be
-    read.
-    """
+    """Return ``uuid``, ``power_limit_w``, ``mig`` and ``nvlink``, as far as they can be read."""
     gpu = driver_of(run, index)
     out = dict(gpu.identity()) if gpu is not None else {}
     uuid = str(getattr(run.torch.cuda.get_device_properties(index), "uuid", ""))

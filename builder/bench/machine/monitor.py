@@ -28,32 +28,26 @@ class Monitor:
             self._samples.append(sample)
 
     def state(self) -> Item:
-        """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, and
-        ``throttled``.
+        """Return median ``clock_mhz`` and ``power_w``, largest ``temperature_c``, ``throttled``.
 
-        What the driver does not report is left out. ``throttled`` lists the reasons that two
+        Fields that the driver does not report are missing. ``throttled`` lists the reasons that two
         samples in a row have, because NVML reports "hardware slowdown" also while a clock changes.
         """
         out: Item = {}
-        for field, summary in (
-            ("clock_mhz", statistics.median),
-            ("power_w", statistics.median),
-            ("temperature_c", max),
-        ):
+        for field in ("clock_mhz", "power_w", "temperature_c"):
             values = [sample[field] for sample in self._samples if field in sample]
             if values:
-                out[field] = round(float(summary(values)), 1)
+                summary = max(values) if field == "temperature_c" else statistics.median(values)
+                out[field] = round(float(summary), 1)
         reasons = [sample["throttled"] for sample in self._samples if "throttled" in sample]
         if len(reasons) > 1:
-            pairs = zip(reasons, reasons[1:])
-            out["throttled"] = sorted(
-                {name for now, later in pairs for name in now if name in later}
-            )
+            lasting = [set(now).intersection(later) for now, later in zip(reasons, reasons[1:])]
+            out["throttled"] = sorted(set().union(*lasting))
         return out
 
 
 def monitor(run: Run, index: int) -> Monitor:
-    """Return what samples a GPU. Never raises: a driver that reports nothing gives no samples."""
+    """Return the monitor of a GPU. Never raises: without a driver, it has no samples."""
     try:
         return Monitor(driver_of(run, index))
     except Exception:  # torch does not describe the GPU: there is nothing to sample

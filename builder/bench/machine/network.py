@@ -17,9 +17,7 @@ def interfaces() -> list[str]:
 
 
 def slingshot_interfaces() -> list[str]:
-    """Return the interfaces of Slingshot, hsn0. NCCL prefers those of InfiniBand (ib0, ibp65s0) by
-    itself.
-    """
+    """Return the interfaces of Slingshot (hsn0). NCCL finds those of InfiniBand by itself."""
     return [name for name in interfaces() if re.fullmatch(r"hsn\d+", name)]
 
 
@@ -31,8 +29,7 @@ def fast_fabric() -> str:
 
 
 def has_direct_links(name: str) -> bool:
-    """Return whether GPUs of this name are linked with each other in a node, by NVLink or Infinity
-    Fabric.
+    """Return whether GPUs of this name have links in a node, by NVLink or Infinity Fabric.
 
     Modules (SXM, OAM) are; slices of them (MIG) do not reach each other. Cards for PCIe may have
     bridges, which their names do not tell.
@@ -52,10 +49,9 @@ def matches_interface(value: str, name: str) -> bool:
 
 
 def algorithm(log: str, size: int) -> str:
-    """Return the algorithm of the last all-reduce of ``size`` bytes in NCCL's log: one of
-    ``ALGORITHMS``.
+    """Return the algorithm of the last all-reduce of ``size`` bytes in NCCL's log.
 
-    Versions before 2.24 do not write its name.
+    It is one of ``ALGORITHMS``. Versions before 2.24 do not write its name.
     """
     found = re.findall(rf"\b{size} Bytes -> Algo (\w+) proto", log)
     if not found:
@@ -93,9 +89,7 @@ def _network(log: str) -> str:
 
 
 def _libfabric(log: str) -> str:
-    """Return the plugin aws-ofi-nccl or aws-ofi-rccl and its provider, ``OFI (cxi)``; empty if it
-    was not loaded.
-    """
+    """Return the loaded plugin (aws-ofi-nccl, -rccl) with its provider: ``OFI (cxi)``; or empty."""
     if not re.search(r"NET/OFI .*(Using aws-ofi|Initializing aws-ofi|Selected [Pp]rovider)", log):
         return ""
     provider = re.search(r"Selected [Pp]rovider is (\S+)", log)

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..core import Item
 
-#: Bits of nvmlClocksEventReason* in nvml.h. Left out are those that are no fault: idle, and clocks that a
-#: user set.
+#: Bits of nvmlClocksEventReason* in nvml.h, without those that are no fault: idle, and clocks that
+#: a user set.
 THROTTLES = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -29,9 +29,7 @@ class NvidiaGpu:
         self._handle = handle
 
     def sample(self) -> Item:
-        """Return what changes under load: ``clock_mhz``, ``power_w``, ``temperature_c``,
-        ``throttled``.
-        """
+        """Return ``clock_mhz``, ``power_w``, ``temperature_c`` and ``throttled``."""
         out: Item = {}
         clock = self._numbers("nvmlDeviceGetClockInfo", _SM)
         if clock:
@@ -42,11 +40,9 @@ class NvidiaGpu:
         temperature = self._numbers("nvmlDeviceGetTemperature", 0)
         if temperature:
             out["temperature_c"] = float(temperature[0])
-        for name in (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-        ):
-            reasons = self._numbers(name, kind=ctypes.c_ulonglong)
+        for name in ("Event", "Throttle"):  # the second one in older drivers
+            function = f"nvmlDeviceGetCurrentClocks{name}Reasons"
+            reasons = self._numbers(function, kind=ctypes.c_ulonglong)
             if reasons:
                 out["throttled"] = [word for bit, word in THROTTLES.items() if reasons[0] & bit]
                 break
@@ -61,11 +57,8 @@ class NvidiaGpu:
         return {**out, **self._errors()}
 
     def identity(self) -> Item:
-        """Return which GPU this is, and how it is set up."""
-        out: Item = {
-            "uuid": self._text("nvmlDeviceGetUUID", 96),
-            "nvlink": self._links(),
-        }
+        """Return the GPU's UUID, links, power limit and MIG mode."""
+        out: Item = {"uuid": self._text("nvmlDeviceGetUUID", 96), "nvlink": self._links()}
         limit = self._numbers("nvmlDeviceGetEnforcedPowerLimit")
         if limit:
             out["power_limit_w"] = limit[0] * 1e-3
@@ -80,7 +73,7 @@ class NvidiaGpu:
         return bool(mode[0]) if mode else None
 
     def use(self) -> Item:
-        """Return what all processes use: ``memory_bytes``, ``total_bytes``, ``busy_percent``.
+        """Return the use by all processes: ``memory_bytes``, ``total_bytes``, ``busy_percent``.
 
         Nothing with MIG: the driver reports what all users of the whole GPU use.
         """
@@ -105,9 +98,7 @@ class NvidiaGpu:
     def _numbers(
         self, function: str, *arguments: int, count: int = 1, kind: Any = ctypes.c_uint
     ) -> list[int] | None:
-        """Return the ``count`` numbers that a function returns; None if this driver or GPU does not
-        have it.
-        """
+        """Return the ``count`` numbers that a function returns; None if it is not supported."""
         values = [kind() for _ in range(count)]
         code = self._call(function, *arguments, *(ctypes.byref(value) for value in values))
         return [int(value.value) for value in values] if code == 0 else None
@@ -119,7 +110,7 @@ class NvidiaGpu:
         return buffer.value.decode("ascii", "replace")
 
     def _links(self) -> Item:
-        """Return how many NVLinks there are, and how many of them are up."""
+        """Return the number of NVLinks, and of those that are up."""
         states: list[int] = []
         for link in range(64):
             state = self._numbers("nvmlDeviceGetNvLinkState", link)
@@ -134,10 +125,8 @@ class NvidiaGpu:
         if ecc:
             state["ecc"] = bool(ecc[0])
 
-        uncorrected, since_driver_load = 1, 0
-        errors = self._numbers(
-            "nvmlDeviceGetTotalEccErrors", uncorrected, since_driver_load, kind=ctypes.c_ulonglong
-        )
+        # uncorrected ones (1) since the driver was loaded (0)
+        errors = self._numbers("nvmlDeviceGetTotalEccErrors", 1, 0, kind=ctypes.c_ulonglong)
         if errors:
             state["ecc_uncorrected"] = errors[0]
 

@@ -9,25 +9,19 @@ from .files import read
 
 
 def affinity() -> set[int]:
-    """Logical cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return set(os.sched_getaffinity(0))
-    return set(range(os.cpu_count() or 1))
+    """Return the logical cores that this process may run on."""
+    return set(os.sched_getaffinity(0))
 
 
 def usable_cores() -> int:
-    """Return how many logical cores this process may run on."""
+    """Return the number of logical cores that this process may run on."""
     return len(affinity())
 
 
 def physical_cores() -> int:
-    """Return how many physical cores those are; the number of logical ones if that is unknown."""
-    siblings = set()
-    for core in affinity():
-        siblings.add(
-            read(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or str(core)
-        )
-    return len(siblings)
+    """Return the number of physical cores among these; of logical ones if that is unknown."""
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    return len({read(siblings.format(core)) or str(core) for core in affinity()})
 
 
 def parse_cores(text: str) -> set[int]:
@@ -41,12 +35,11 @@ def parse_cores(text: str) -> set[int]:
 
 
 def quota() -> float | None:
-    """CPU cores that the control group allows; None if it sets no limit."""
+    """Return the CPU cores that the control group allows; None if it sets no limit."""
     values = read("/sys/fs/cgroup/cpu.max").split()  # version 2
-    if len(values) != 2:
-        values = [
-            read(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period")
-        ]  # version 1
+    if len(values) != 2:  # version 1
+        folder = "/sys/fs/cgroup/cpu/"
+        values = [read(f"{folder}cpu.cfs_{name}_us") for name in ("quota", "period")]
     try:
         allowed, period = int(values[0]), int(values[1])
         return allowed / period if allowed > 0 else None

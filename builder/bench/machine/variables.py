@@ -1,6 +1,4 @@
-"""The environment variables that explain a result. None of those that are reported holds a
-secret.
-"""
+"""The environment variables that explain a result, except for those that may hold a secret."""
 
 from __future__ import annotations
 
@@ -34,6 +32,7 @@ _SECRET_VALUE = re.compile(r"://[^/\s]*@")
 
 _ON = "(?!0$|false$|no$|off$).+"
 _COMPUTE = ("matmul.", "conv.", "attention")
+_REDUCE = ("allreduce",)
 _ON_GPU = (*_COMPUTE, "memory.")
 _ALL = (*_ON_GPU, "transfer.", "allreduce")
 #: Regular expressions for whole names and for values, what they slow down, and their effect; without one,
@@ -42,36 +41,16 @@ _SLOWING = (
     ("(CUDA|HIP)_LAUNCH_BLOCKING", _ON, _ALL, "the host waits for every kernel"),
     ("AMD_SERIALIZE_(KERNEL|COPY)", _ON, _ALL, "the host waits for every kernel"),
     # torch up to 2.5 takes 0 for 1 (pytorch#145661)
-    (
-        "PYTORCH_NO_(CUDA|HIP)_MEMORY_CACHING",
-        ".+",
-        _COMPUTE,
-        "every tensor is allocated by the driver",
-    ),
+    (r"PYTORCH_NO_\w+_MEMORY_CACHING", ".+", _COMPUTE, "every tensor is allocated by the driver"),
     ("NVIDIA_TF32_OVERRIDE", "0", ("matmul.tf32",), "tf32 runs at the speed of fp32"),
     ("NVIDIA_TF32_OVERRIDE", "1", (), "fp32 products have the precision of tf32"),
-    (
-        "HSA_CU_MASK|ROC_GLOBAL_CU_MASK",
-        ".+",
-        _ON_GPU,
-        "programs use a part of the GPU's compute units",
-    ),
-    (
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-        r"\d\d?(\.\d+)?",
-        _ON_GPU,
-        "programs use a part of the GPU",
-    ),
-    ("NCCL_P2P_DISABLE", _ON, ("allreduce",), "GPUs exchange data through the host's memory"),
-    (
-        "NCCL_SHM_DISABLE",
-        _ON,
-        ("allreduce",),
-        "processes of a node exchange data through the network",
-    ),
-    ("NCCL_(ALGO|PROTO)", ".+", ("allreduce",), "NCCL does not choose the fastest way by itself"),
-    ("NCCL_NVLS_ENABLE", "0", ("allreduce",), ""),
-    ("NCCL_(P2P_LEVEL|MAX_NCHANNELS|MAX_CTAS|NTHREADS)", ".+", ("allreduce",), ""),
+    ("(HSA|ROC_GLOBAL)_CU_MASK", ".+", _ON_GPU, "programs use a part of the GPU's compute units"),
+    ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", r"\d\d?\b.*", _ON_GPU, "programs use a part of the GPU"),
+    ("NCCL_P2P_DISABLE", _ON, _REDUCE, "GPUs exchange data through the host's memory"),
+    ("NCCL_SHM_DISABLE", _ON, _REDUCE, "processes of a node exchange data through the network"),
+    ("NCCL_(ALGO|PROTO)", ".+", _REDUCE, "NCCL does not choose the fastest way by itself"),
+    ("NCCL_NVLS_ENABLE", "0", _REDUCE, ""),
+    ("NCCL_(P2P_LEVEL|MAX_NCHANNELS|MAX_CTAS|NTHREADS)", ".+", _REDUCE, ""),
     ("HSA_ENABLE_SDMA", "0", ("transfer.",), ""),
     ("TORCH_BLAS_PREFER_HIPBLASLT", "0", ("matmul.",), ""),
 )

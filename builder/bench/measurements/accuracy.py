@@ -8,7 +8,10 @@ from typing import Any, Iterable
 from ..core import Item, Run
 
 #: The advice about results that are wrong.
-WRONG_RESULTS = "wrong results: a fault of device, driver or library; if another node is right, replace this one"
+WRONG_RESULTS = (
+    "wrong results: a fault of device, driver or library; "
+    "if another node is right, replace this one"
+)
 
 
 def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
@@ -30,20 +33,17 @@ def checked_error(what: str, error: float, limit: float) -> Item:
 
 
 def random_matrix(run: Run, n: int, seed: int, device: str = "cpu", dtype: Any = None) -> Any:
-    """Return a square matrix of normally distributed numbers, float32 without ``dtype``; on CPUs
-    always the same.
-    """
+    """Return a square matrix of normal random numbers, float32 by default; on CPUs always equal."""
     generator = run.torch.Generator(device=device).manual_seed(seed)
     return run.torch.randn(n, n, generator=generator, device=device, dtype=dtype)
 
 
 def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
-    """Return the error of a matrix product: its largest difference from float64, over the typical
-    size of the entries.
+    """Return the error of a matrix product: its largest difference from float64, relative.
 
-    Both sides are multiplied by a random vector x of +1 and -1 (Freivalds' check): (a b) x is
-    compared with a (b x). Every entry counts, and it costs three matrix-vector products instead of
-    a matrix product in float64.
+    Both are multiplied by a random vector x of +1 and -1 (Freivalds' check): (a b) x is compared
+    with a (b x), relative to the typical size of its entries. Every entry counts, and it costs
+    three matrix-vector products instead of a matrix product in float64.
 
     Args:
         torch: the module.
@@ -60,9 +60,7 @@ def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
 
 
 def _times(torch: Any, matrix: Any, vector: Any) -> Any:
-    """Return a matrix-vector product in float64, by blocks of rows: a float64 copy of the matrix
-    may not fit.
-    """
+    """Return a product in float64, by blocks of rows: a float64 copy of the matrix may not fit."""
     return torch.cat([torch.mv(rows.double(), vector) for rows in matrix.split(1024)])
 
 

@@ -1,8 +1,8 @@
 """All-reduce between ranks: NCCL on NVIDIA GPUs, RCCL on AMD GPUs, gloo on CPUs.
 
 Every decision that changes what a rank does next (sizes, repeats) is made with all ranks of its
-group: a rank that does something else makes the others wait for ever. A wrong result therefore ends
-no measurement; it is reported at the end.
+group: a rank that does something else makes the others wait until the watchdog ends them. A wrong
+result therefore ends no measurement; it is reported at the end.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import datetime
 import glob
 import os
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from ..core import Item, Run, skip
-from ..machine.monitor import monitor
+from ..machine.monitor import Monitor, monitor
 from ..machine.network import ALGORITHMS, algorithm
 from .accuracy import checked
 from .timing import Timing, clock_seconds, gpu_seconds, rate
@@ -38,16 +38,12 @@ class Group(NamedTuple):
 
 
 def weight(rank: int) -> int:
-    """By what a rank multiplies the pattern. Small, so that float32 holds the sum of 1024 ranks
-    exactly.
-    """
+    """Return the factor of a rank's pattern. Small: float32 holds the sum of 1024 ranks exactly."""
     return rank % 7 + 1
 
 
 class AllReduce:
-    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern of
-    integers.
-    """
+    """An array that is summed over all ranks: rank r adds ``weight(r)`` times a pattern."""
 
     def __init__(self, run: Run, group: Group, size: int) -> None:
         self.torch = run.torch
@@ -66,7 +62,7 @@ class AllReduce:
         self.torch.distributed.all_reduce(self.array, group=self.group.handle)
 
     def wrong(self) -> int:
-        """Return how many words of the result are wrong. Overwrites the result."""
+        """Return the number of words of the result that are wrong. Overwrites the result."""
         total = sum(weight(member) for member in self.group.members)
         return int(self.torch.count_nonzero(self.array.sub_(self.pattern, alpha=total)).item())
 
@@ -100,9 +96,7 @@ def measure_all_reduce(run: Run, where: str) -> Item:
 
 
 def _check_ranks(run: Run, where: str) -> None:
-    """Raise a skip unless there are several nodes, or several ranks on a node. Equal on all
-    ranks.
-    """
+    """Raise a skip, on all ranks, unless there are several nodes, or several ranks on a node."""
     if run.place.ranks == 1:
         raise skip("one rank; --all-gpus starts one per GPU, --ranks N several on CPUs")
     nodes = set(run.hosts)
@@ -136,16 +130,15 @@ def _group(run: Run, where: str) -> Group:
     if where == "network" or len(nodes) == 1:
         return Group(list(range(run.place.ranks)), None)
     own = run.hosts[run.place.rank]
-    by_node = {
-        node: [rank for rank, host in enumerate(run.hosts) if host == node] for node in nodes
-    }
+    ranks = list(enumerate(run.hosts))
+    members = {node: [rank for rank, host in ranks if host == node] for node in nodes}
     # torch wants every rank to make every group
-    groups = {node: run.torch.distributed.new_group(members) for node, members in by_node.items()}
-    return Group(by_node[own], groups[own])
+    groups = {node: run.torch.distributed.new_group(members[node]) for node in nodes}
+    return Group(members[own], groups[own])
 
 
 def _bandwidths(run: Run, group: Group) -> tuple[list[Item], int]:
-    """Return the figures of each size, and how many words were wrong."""
+    """Return the figures of each size, and the number of words that were wrong."""
     room = -_largest(run, group, -_room(run))
     count = len(group.members)
     rows: list[Item] = []
@@ -162,8 +155,7 @@ def _bandwidths(run: Run, group: Group) -> tuple[list[Item], int]:
         array.run()
         wrong += array.wrong()
         timing = _timed(run, group, array, repeats)
-        amount = 1e-9 * size * 2 * (count - 1) / count
-        rows.append({"size": size, **rate("gb_per_s", amount, timing)})
+        rows.append(rate("gb_per_s", 2e-9 * size * (count - 1) / count, timing, size=size))
         seconds_per_byte = _largest(run, group, sorted(timing)[len(timing) // 2]) / size
         del array
     return rows, wrong
@@ -185,34 +177,16 @@ def _timed(run: Run, group: Group, array: AllReduce, repeats: int) -> Timing:
     for _ in range(repeats):
         array.fill()
         array.run()
-    if not run.on_gpu:
-        return Timing(_samples(run, group, array, repeats, clock_seconds))
-    watch = monitor(run, run.index)
-    samples = _samples(run, group, array, repeats, lambda call: gpu_seconds(run, call, watch))
-    return Timing(samples, state=watch.state())
-
-
-def _samples(
-    run: Run,
-    group: Group,
-    array: AllReduce,
-    repeats: int,
-    seconds: Callable[[Callable[[], Any]], float],
-) -> list[float]:
-    samples = []
+    watch = monitor(run, run.index) if run.on_gpu else Monitor()
+    samples = Timing()
     for _ in range(repeats):
-        _barrier(run, group)
+        # A barrier: not torch's, which guesses with NCCL the device of a rank.
+        _largest(run, group, 0.0)
         array.fill()
-        samples.append(seconds(array.run))
+        on_gpu = run.on_gpu
+        samples.append(gpu_seconds(run, array.run, watch) if on_gpu else clock_seconds(array.run))
+    samples.state = watch.state()
     return samples
-
-
-def _barrier(run: Run, group: Group) -> None:
-    """Wait until all ranks of the group are here, and their devices have finished their work.
-
-    Not torch's: with NCCL that one guesses the device of a rank.
-    """
-    _largest(run, group, 0.0)
 
 
 def _largest(run: Run, group: Group, value: float) -> float:
@@ -224,18 +198,16 @@ def _largest(run: Run, group: Group, value: float) -> float:
 
 
 def _shared_algorithm(run: Run, group: Group, size: int) -> str:
-    """Return how NCCL summed an array; its log has it on the first rank of a group only."""
+    """Return NCCL's algorithm for an array; only the first rank of a group has it in its log."""
     number = ALGORITHMS.index(algorithm(run.nccl_log, size))
     return ALGORITHMS[int(_largest(run, group, float(number)))]
 
 
 def _nccl_log() -> str:
     """Return the log that NCCL writes for this process (see ``ranks/child.py``)."""
-    pattern = (
-        os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", "*").replace("%p", str(os.getpid()))
-    )
+    pattern = os.environ.get("NCCL_DEBUG_FILE", "").replace("%h", "*")
     text = ""
-    for path in glob.glob(pattern):
+    for path in glob.glob(pattern.replace("%p", str(os.getpid()))):
         with open(path, encoding="utf-8", errors="replace") as f:
             text = f.read(4 << 20)
     return text

@@ -62,8 +62,7 @@ def _shown(lines: list[str]) -> str:
 def run_limited(
     command: Sequence[str], output: IO[bytes], limit_s: float, variables: Mapping[str, str]
 ) -> int | None:
-    """Run a program to its end and returns its exit code; None if it did not end within
-    ``limit_s``.
+    """Run a program and return its exit code; None if it did not end within ``limit_s``.
 
     Afterwards all that it started and left behind is ended, too.
 
@@ -76,13 +75,9 @@ def run_limited(
     Raises:
         OSError: it cannot be started.
     """
+    nothing = subprocess.DEVNULL
     process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-        env=variables,
+        command, stdin=nothing, stdout=output, stderr=output, start_new_session=True, env=variables
     )
     try:
         return process.wait(limit_s)

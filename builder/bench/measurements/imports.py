@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -38,37 +39,25 @@ import torch
 print()
 print(time.perf_counter() - started, torch.__version__)
 """
-_MODULE_FILE = re.compile(r"(\w+)(\.[\w-]+)?\.(py|so)", re.ASCII)
-_IDENTIFIER = re.compile(r"[^\W\d_]\w*")
-#: Modules that packages install beside their own by accident.
-_ACCIDENTS = (
-    "test",
-    "tests",
-    "testing",
-    "doc",
-    "docs",
-    "example",
-    "examples",
-    "benchmark",
-    "benchmarks",
-)
+_MODULE_NAME = re.compile(r"^[^\W\d_]\w*$", re.MULTILINE)
+_MODULE_NAME = re.compile(r"^[^\W\d_]\w*$", re.MULTILINE)
+#: A file of a public top-level module: a package's ``__init__.py``, or a module of one file.
+_MODULE_FILE = re.compile(r"([^\W\d_]\w*)(/(.+/)?__init__\.py|(\.[\w-]+)?\.(py|so))")
+#: Modules that packages install by accident.
+_ACCIDENTS = re.compile("tests?|testing|docs?|examples?|benchmarks?")
 #: The most starts; no other one begins after so many seconds.
 _STARTS, _ENOUGH_S = 3, 5.0
 
 
 def measure_imports(run: Run) -> Item:
-    """Import each module that the recipe names, or that the packages of the environment file
-    install.
-    """
+    """Import each module that the recipe names, or that the environment's packages install."""
     options = run.options
     found = modules_of(options.packages) if options.packages else {}
-    wanted = list(
-        dict.fromkeys([*options.imports, *(name for names in found.values() for name in names)])
-    )
-    if not wanted and not options.packages and (options.command or options.framework != "none"):
+    wanted = list(dict.fromkeys(itertools.chain(options.imports, *found.values())))
+    is_empty = not wanted and bool(options.packages)
+    if not wanted and not is_empty and (options.command or options.framework != "none"):
         raise skip("the recipe's test imports nothing")
 
-    is_empty = not wanted and bool(options.packages)
     wanted = wanted or list(_STANDARD)
     started = time.perf_counter()
     problems = failed_imports(wanted)
@@ -84,10 +73,10 @@ def measure_imports(run: Run) -> Item:
 
 
 def failed_imports(modules: list[str]) -> dict[str, str]:
-    """Return why modules do not import, by name.
+    """Return the reasons why modules do not import, by name.
 
-    One process imports them all, as a program does. If it fails, each module gets a process of its
-    own, so that one that crashes or hangs does not hide the others.
+    One process imports them all, as a program does. If it fails, each module gets its own process,
+    so that one that crashes or hangs does not hide the others.
     """
     if not _problem(modules, TOTAL_S):
         return {}
@@ -101,7 +90,7 @@ def failed_imports(modules: list[str]) -> dict[str, str]:
 
 
 def _problem(modules: list[str], limit_s: float) -> str:
-    """Return why a process that imports these modules fails; empty if it does not."""
+    """Return the reason why a process that imports these modules fails; empty if it does not."""
     with tempfile.TemporaryFile() as output:
         command = [sys.executable, "-c", _IMPORTER, *modules]
         code = run_limited(command, output, limit_s, os.environ)
@@ -144,16 +133,14 @@ def _start() -> tuple[float, str]:
     done = subprocess.run([sys.executable, "-c", _STARTER], capture_output=True, check=False)
     words = done.stdout.decode("utf-8", "replace").split()
     if done.returncode or len(words) < 2:
-        seen = (
-            f"torch imports in this process, but fails in a new one (exit code {done.returncode})"
-        )
+        code = done.returncode
+        seen = f"torch imports in this process, but fails in a new one (exit code {code})"
         raise fail(seen, "check what differs in a new process: memory, limits, variables")
     return float(words[-2]), words[-1]
 
 
 def modules_of(packages: list[str]) -> dict[str, list[str]]:
-    """Return the modules that packages install, by the package's name; an empty list for one
-    without modules.
+    """Return the modules of each package, by its name; a package may have none.
 
     Args:
         packages: names of installed wheels, in any spelling; conda packages are often called alike.
@@ -168,18 +155,11 @@ def _normal(name: str) -> str:
 
 
 def _modules(distribution: Distribution) -> list[str]:
-    """Return the public top-level modules of a distribution; the one of its own name alone, if
-    there is one.
-    """
-    paths = [file.parts for file in distribution.files or []]
-    found = {parts[0] for parts in paths if len(parts) > 1 and parts[-1] == "__init__.py"}
-    found |= {
-        match[1]
-        for parts in paths
-        if len(parts) == 1 and (match := _MODULE_FILE.fullmatch(parts[0]))
-    }
-    if not paths:  # Debian's packages have no list of files
-        found = set((distribution.read_text("top_level.txt") or "").split())
-    public = [name for name in found if _IDENTIFIER.fullmatch(name) and name not in _ACCIDENTS]
+    """Return a distribution's public top-level modules; if one has its name, only that one."""
+    files = [str(file) for file in distribution.files or []]
+    names = {match[1] for match in map(_MODULE_FILE.fullmatch, files) if match}
+    if not files:  # Debian's packages have no list of files
+        names = set(_MODULE_NAME.findall(distribution.read_text("top_level.txt") or ""))
+    public = [name for name in names if not _ACCIDENTS.fullmatch(name)]
     own = _normal(distribution.metadata["Name"] or "").replace("-", "_")
     return [name for name in public if name.lower() == own] or public

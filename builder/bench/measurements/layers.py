@@ -25,9 +25,7 @@ _ATTENTION_LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}
 
 
 def measure_convolutions(run: Run) -> Item:
-    """Return a training step of two 3x3 convolutions with a ReLU between them: forward, backward,
-    update.
-    """
+    """Run training steps of two 3x3 convolutions with a ReLU: forward, backward, update."""
     torch = run.need_torch
     precision = _precision(run, "fp16")
 
@@ -51,7 +49,7 @@ def measure_convolutions(run: Run) -> Item:
     # second.
     flop = 5 * 2.0 * batch * size * size * channels * channels * 9
     fields = {"device": run.device, "precision": precision, "size": batch, "flop": flop}
-    return {**rate("gflop_per_s", flop / 1e9, seconds), **fields, **check}
+    return {**rate("gflop_per_s", flop / 1e9, seconds, **fields), **check}
 
 
 def _large_error(torch: Any, x: Any, first: Any, second: Any, g: Any) -> float:
@@ -74,7 +72,7 @@ def _forward(torch: Any, x: Any, first: Any, second: Any) -> Any:
 def _convolution_tensors(
     run: Run, precision: str, batch: int, channels: int, size: int
 ) -> list[Any]:
-    """Input, weights of both convolutions, gradient of the output, in scales that suit fp16."""
+    """Return input, both weights and the output's gradient, in scales that suit fp16."""
     torch = run.torch
     generator = torch.Generator(device=run.device).manual_seed(5)
     image = (batch, channels, size, size)
@@ -83,20 +81,16 @@ def _convolution_tensors(
     gradient_scale = 1 / math.sqrt(batch * size * size)
     dtype = getattr(torch, PRECISIONS[precision].dtype)
 
+    scales = (1.0, weight_scale, weight_scale, gradient_scale)
     made = []
-    for shape, scale in (
-        (image, 1.0),
-        (weights, weight_scale),
-        (weights, weight_scale),
-        (image, gradient_scale),
-    ):
+    for shape, scale in zip((image, weights, weights, image), scales):
         tensor = torch.randn(shape, generator=generator, device=run.device).mul_(scale).to(dtype)
         made.append(tensor.contiguous(memory_format=torch.channels_last))
     return made
 
 
 def _convolve(torch: Any, x: Any, first: Any, second: Any, g: Any) -> list[Any]:
-    """Output, and gradients of the weights of both convolutions."""
+    """Return the output, and the gradients of the weights of both convolutions."""
     weights = [first.detach().requires_grad_(), second.detach().requires_grad_()]
     out = _forward(torch, x, *weights)
     out.backward(g)
@@ -104,7 +98,7 @@ def _convolve(torch: Any, x: Any, first: Any, second: Any, g: Any) -> list[Any]:
 
 
 def measure_attention(run: Run) -> Item:
-    """torch's scaled_dot_product_attention, forward and backward."""
+    """Run torch's scaled_dot_product_attention, forward and backward."""
     torch = run.need_torch
     attention = getattr(torch.nn.functional, "scaled_dot_product_attention", None)
     if attention is None:
@@ -120,26 +114,14 @@ def measure_attention(run: Run) -> Item:
     if run.on_gpu and (backend == "math" or _is_small(run)):
         big = _attention_tensors(run, precision, *ATTENTIONS["small"])
     batch, heads, length, width = big[0].shape
-    flop = (
-        3.5 * 4.0 * batch * heads * length * length * width
-    )  # two products forward, five backward
+    flop = 3.5 * 4.0 * batch * heads * length * length * width  # 2 products forward, 5 backward
     seconds = timed(run, lambda: _attend(attention, *big), limit_s=run.share(2.0))
 
-    # The first head is independent of all others, so that it can be checked alone.
-    head = [tensor[:1, :1].float() for tensor in big]
-    expected = [tensor.double().cpu() for tensor in _attend(_plain_attention(torch), *head)]
-    error = max(
-        error, worst_error([tensor[:1, :1] for tensor in _attend(attention, *big)], expected)
-    )
+    error = max(error, _head_error(torch, *big))
     check = checked_error(_CHECK, error, _ATTENTION_LIMITS[precision])
 
-    fields: Item = {
-        "device": run.device,
-        "precision": precision,
-        "size": int(length),
-        "backend": backend,
-    }
-    item = {**rate("gflop_per_s", flop / 1e9, seconds), **fields, "flop": flop, **check}
+    fields = {"device": run.device, "precision": precision, "size": int(length), "flop": flop}
+    item = {**rate("gflop_per_s", flop / 1e9, seconds, **fields), "backend": backend, **check}
     if run.on_gpu and backend == "math" and _has_fused(run):
         seen = "torch uses no fused kernel for attention (backend math): it is 4 to 12 times slower"
         advice = "lock a build of torch with flash attention (for ROCm: with AOTriton)"
@@ -147,10 +129,17 @@ def measure_attention(run: Run) -> Item:
     return item
 
 
+def _head_error(torch: Any, *tensors: Any) -> float:
+    """Return the error of the first head, which is independent of all others, against float64."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    found = [tensor[:1, :1] for tensor in _attend(attention, *tensors)]
+    head = [tensor[:1, :1].float() for tensor in tensors]
+    expected = [tensor.double().cpu() for tensor in _attend(_plain_attention(torch), *head)]
+    return worst_error(found, expected)
+
+
 def _backend(torch: Any, tensors: list[Any]) -> str:
-    """Return the name of the kernel that torch chooses for attention with gradients; empty if it
-    does not tell.
-    """
+    """Return the kernel that torch chooses for attention with gradients; empty if unknown."""
     q, k, v = (tensor.detach().requires_grad_() for tensor in tensors[:3])
     try:
         return BACKENDS.get(int(torch._fused_sdp_choice(q, k, v, None, 0.0, False)), "")
@@ -173,7 +162,7 @@ def _plain_attention(torch: Any) -> Callable[..., Any]:
 
 
 def _attention_tensors(run: Run, precision: str, *shape: int) -> list[Any]:
-    """Query, key, value and the gradient of the output."""
+    """Return query, key, value and the gradient of the output."""
     torch = run.torch
     generator = torch.Generator(device=run.device).manual_seed(6)
     dtype = getattr(torch, PRECISIONS[precision].dtype)
@@ -181,7 +170,7 @@ def _attention_tensors(run: Run, precision: str, *shape: int) -> list[Any]:
 
 
 def _attend(function: Callable[..., Any], q: Any, k: Any, v: Any, g: Any) -> list[Any]:
-    """Output of attention, and gradients of query, key and value."""
+    """Return the output of attention, and the gradients of query, key and value."""
     inputs = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
     out = function(*inputs)
     out.backward(g)

@@ -8,7 +8,7 @@ from typing import Any
 from ..core import Item, Run, fail, one_line, skip, warn
 from .accuracy import checked, checked_error, product_error, random_matrix
 from .precision import PRECISIONS, AllowTF32, dtype_of, tf32_off, unsupported
-from .timing import rate, timed
+from .timing import Timing, rate, timed
 
 SIZES = {"cpu": (512, 1024, 2048), "gpu": (2048, 4096, 8192, 16384)}
 #: From this size on a product fills every GPU.
@@ -23,14 +23,9 @@ _CALLS = 7
 
 
 def measure_matmul(run: Run, precision: str) -> Item:
-    """Matrix products of growing size, all checked. The fastest size counts, a large one if
-    possible.
-    """
+    """Multiply matrices of growing size, all checked. The fastest large size counts."""
     torch = run.need_torch
-    reason = _reason_to_skip(run, precision)
-    if reason:
-        raise skip(reason)
-
+    _require(run, precision)
     products: list[Item] = []
     limit_s = run.share(_LIMIT_S) / 8
     with AllowTF32(torch, precision == "tf32"):
@@ -50,18 +45,19 @@ def measure_matmul(run: Run, precision: str) -> Item:
     return {**best, "device": run.device, "sizes": sizes}
 
 
-def _reason_to_skip(run: Run, precision: str) -> str:
-    """Return why this device or torch has no products in a precision; empty if it has."""
+def _require(run: Run, precision: str) -> None:
+    """Raise a skip if this device or torch has no products in a precision."""
     reason = unsupported(run, precision)
     if not reason and dtype_of(run, precision) is None:
         reason = f"torch {run.torch.__version__} has no {PRECISIONS[precision].dtype}"
-    return reason or (tf32_off(run) if precision == "tf32" else "")
+    if not reason and precision == "tf32":
+        reason = tf32_off(run)
+    if reason:
+        raise skip(reason)
 
 
 def _fits(run: Run, precision: str, n: int, products: list[Item]) -> bool:
-    """Return whether there is time and memory for size ``n``, which takes eight times as long as
-    the last.
-    """
+    """Return whether there is time and memory for size ``n``: 8 times the time of the last."""
     once_s = 8e-9 * products[-1]["flop"] / _speed(products[-1]) if products else 0.0
     if not run.on_gpu:
         return _CALLS * once_s <= run.share(_LIMIT_S)
@@ -81,7 +77,7 @@ def _product(run: Run, precision: str, n: int, limit_s: float) -> Item:
     a, b, results, seconds = _repeated(run, precision, n, limit_s, seed=n)
     error = product_error(torch, a, b, results[0])
     check = checked_error(f"{_CHECK}, size {n}", error, PRECISIONS[precision].limit)
-    item = {"size": n, **rate("gflop_per_s", 2e-9 * n**3, seconds), **check, "flop": 2.0 * n**3}
+    item = {**rate("gflop_per_s", 2e-9 * n**3, seconds, size=n, flop=2.0 * n**3), **check}
     wrong = _differing(run, results)
     if wrong and check["correctness"]["ok"]:
         del a, b, results
@@ -91,10 +87,8 @@ def _product(run: Run, precision: str, n: int, limit_s: float) -> Item:
 
 def _repeated(
     run: Run, precision: str, n: int, limit_s: float, seed: int
-) -> tuple[Any, Any, list[Any], list[float]]:
-    """Return two random factors, their first and their last product, and the seconds of each
-    product.
-    """
+) -> tuple[Any, Any, list[Any], Timing]:
+    """Return two random factors, their first and last product, and the seconds of each product."""
     torch = run.torch
     dtype = dtype_of(run, precision)
     made = torch.float64 if precision == "fp64" else torch.float32
@@ -124,7 +118,7 @@ def _scaled_product(torch: Any, a: Any, b: Any, scale: Any) -> Any:
 
 
 def _differing(run: Run, results: list[Any]) -> int:
-    """Return how many entries a GPU computed differently under load than at first.
+    """Return the number of entries that a GPU computed differently under load than at first.
 
     cuBLAS guarantees the same bits on one stream; the libraries for AMD's GPUs do not.
     """

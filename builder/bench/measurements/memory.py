@@ -22,12 +22,11 @@ def measure_copy(run: Run) -> Item:
     target = torch.zeros_like(source)
     seconds = timed(run, lambda: target.copy_(source), limit_s=run.share(0.8))
     check = _check_copy(source, target)
-    fields = {"device": device, "size": size}
-    return {**rate("gb_per_s", 2e-9 * size, seconds), **fields, **check}
+    return {**rate("gb_per_s", 2e-9 * size, seconds, device=device, size=size), **check}
 
 
 def measure_triad(run: Run) -> Item:
-    """a = b + 3 c as STREAM counts it: two arrays are read, one is written."""
+    """Add a = b + 3 c as STREAM counts it: two arrays are read, one is written."""
     torch, device = run.need_torch, run.device
     size = _array_bytes(run)
     b = torch.arange(size // 4, dtype=torch.float32, device=device).remainder_(1000)
@@ -38,46 +37,30 @@ def measure_triad(run: Run) -> Item:
     rest = a.sub_(b).sub_(c).sub_(c).sub_(c)  # exactly 0: all numbers are small integers
     wrong = int((rest != 0).sum().item())
     check = checked("wrong words of b + 3 c", wrong, 0, wrong == 0)
-    fields = {"device": device, "size": size}
-    return {**rate("gb_per_s", 3e-9 * size, seconds), **fields, **check}
+    return {**rate("gb_per_s", 3e-9 * size, seconds, device=device, size=size), **check}
 
 
-def measure_to_gpu(run: Run) -> Item:
-    """Copy from pinned memory of the host to the GPU's."""
-    torch, size = run.need_torch, _transfer_bytes(run)
+def measure_transfer(run: Run, to_gpu: bool) -> Item:
+    """Copy between pinned memory of the host and the GPU's memory."""
+    torch = run.need_torch
+    # 256 MiB, or an eighth of the GPU's free memory
+    size = int(min(256 << 20, torch.cuda.mem_get_info(run.index)[0] // 8))
     with near_gpu(run, run.index) as bound:
-        source = torch.arange(size // 4, dtype=torch.int32).pin_memory()
-        target = torch.zeros(size // 4, dtype=torch.int32, device=run.device)
-        return {**_transfer(run, source, target), "bound": bound}
-
-
-def measure_from_gpu(run: Run) -> Item:
-    """Copy from the GPU's memory to pinned memory of the host."""
-    torch, size = run.need_torch, _transfer_bytes(run)
-    with near_gpu(run, run.index) as bound:
-        source = torch.arange(size // 4, dtype=torch.int32, device=run.device)
-        target = torch.zeros(size // 4, dtype=torch.int32).pin_memory()
-        return {**_transfer(run, source, target), "bound": bound}
-
-
-def _transfer(run: Run, source: Any, target: Any) -> Item:
-    size = source.numel() * source.element_size()
-    seconds = timed(run, lambda: target.copy_(source, non_blocking=True), limit_s=run.share(0.5))
-    run.synchronize()
-    check = _check_copy(source.cpu(), target.cpu())
-    fields = {"device": run.device, "size": size}
-    return {**rate("gb_per_s", 1e-9 * size, seconds), **fields, **check}
+        host = torch.arange(size // 4, dtype=torch.int32).pin_memory()
+        gpu = torch.arange(size // 4, dtype=torch.int32, device=run.device).add_(1)
+        source, target = (host, gpu) if to_gpu else (gpu, host)
+        limit_s = run.share(0.5)
+        seconds = timed(run, lambda: target.copy_(source, non_blocking=True), limit_s)
+        run.synchronize()
+        check = _check_copy(source.cpu(), target.cpu())
+    fields = {"device": run.device, "size": size, "bound": bound}
+    return {**rate("gb_per_s", 1e-9 * size, seconds, **fields), **check}
 
 
 def _check_copy(source: Any, target: Any) -> Item:
     """Return the check that two arrays are equal."""
     wrong = int((source != target).sum().item())
     return checked("words that differ after the copy", wrong, 0, wrong == 0)
-
-
-def _transfer_bytes(run: Run) -> int:
-    """Return the size of an array for transfers: 256 MiB, or an eighth of the GPU's free memory."""
-    return int(min(256 << 20, run.need_torch.cuda.mem_get_info(run.index)[0] // 8))
 
 
 def _array_bytes(run: Run) -> int:

@@ -35,7 +35,7 @@ _TF32_SIZE = 1024
 
 
 def unsupported(run: Run, precision: str) -> str:
-    """Return why this device does not have a precision in hardware; empty if it has."""
+    """Return the reason why this device does not have a precision in hardware; empty if it has."""
     if precision == "fp32" and _forces_tf32(run):
         return "NVIDIA_TF32_OVERRIDE=1: products of float32 matrices use TF32"
     if precision in ("fp32", "fp64"):
@@ -54,9 +54,7 @@ def unsupported(run: Run, precision: str) -> str:
 
 
 def _forces_tf32(run: Run) -> bool:
-    """Return whether NVIDIA's libraries use TF32 whatever torch asks for. The results would be
-    wrong for fp32.
-    """
+    """Return whether NVIDIA's libraries use TF32 even where torch asks for fp32."""
     forced = run.on_gpu and run.build == "CUDA" and os.environ.get("NVIDIA_TF32_OVERRIDE") == "1"
     return forced and not unsupported(run, "tf32")
 
@@ -70,19 +68,15 @@ def _on_amd(name: str, precision: str) -> bool:
 
 
 def dtype_of(run: Run, precision: str) -> Any:
-    """torch's type of a precision; None if this version of torch does not have it."""
+    """Return torch's type of a precision; None if this version of torch does not have it."""
     name = PRECISIONS[precision].dtype
-    if (
-        precision == "fp8"
-        and run.build == "HIP"
-        and run.architecture(run.index).startswith("gfx94")
-    ):
+    if precision == "fp8" and run.architecture(run.index).startswith("gfx94"):
         name = "float8_e4m3fnuz"  # MI300 has only this variant
     return getattr(run.torch, name, None)
 
 
 def tf32_off(run: Run) -> str:
-    """Return why products of float32 matrices do not use TF32 although torch may; empty if they do.
+    """Return the reason why products of float32 matrices do not use TF32; empty if they do.
 
     The switch has no effect on AMD GPUs with torch before 2.6, and up to about 2.9 only with
     ``HIPBLASLT_ALLOW_TF32``; ``NVIDIA_TF32_OVERRIDE=0`` overrides it. A product shows it: if TF32
@@ -100,11 +94,10 @@ def tf32_off(run: Run) -> str:
 
 
 class AllowTF32:
-    """A context in which products of float32 matrices may use TF32, or may not; afterwards they may
-    not.
+    """A context in which products of float32 matrices may use TF32, or may not.
 
-    The switch is only written: torch 2.9 and later raise if it is read after something used the
-    newer switch ``fp32_precision``.
+    Afterwards they may not. The switch is only written: torch 2.9 and later raise if it is read
+    after something used the newer switch ``fp32_precision``.
     """
 
     def __init__(self, torch: Any, allow: bool) -> None:

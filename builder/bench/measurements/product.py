@@ -28,9 +28,5 @@ def measure_product(run: Run) -> Item:
         difference = framework.product(a, b, device) - expected
         error = float(abs(difference).max() / math.sqrt(float((expected**2).mean())))
         worst = max(worst, error if math.isfinite(error) else math.inf)
-    seen = f"right on {', '.join(devices)}"
-    return {
-        "seen": seen,
-        "device": devices[0],
-        **checked_error(_CHECK, worst, PRECISIONS["fp32"].limit),
-    }
+    check = checked_error(_CHECK, worst, PRECISIONS["fp32"].limit)
+    return {"seen": f"right on {', '.join(devices)}", "device": devices[0], **check}

@@ -36,9 +36,7 @@ _LEAST, _MOST = 5, 40
 
 
 class Timing(List[float]):
-    """The seconds of each repetition, in order, and what ``machine.monitor`` sampled while they
-    ran.
-    """
+    """The seconds of each repetition, in order, and the GPU's ``machine.monitor`` state."""
 
     def __init__(self, seconds: Iterable[float] = (), state: Item | None = None) -> None:
         super().__init__(seconds)
@@ -46,7 +44,7 @@ class Timing(List[float]):
 
 
 def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing:
-    """Return seconds of each repetition of a function, after some runs for warm-up.
+    """Return the seconds of each repetition of a function, after some runs for warm-up.
 
     On a GPU the device's own events measure, else the clock does.
 
@@ -62,16 +60,14 @@ def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing
     function()
 
     samples = Timing()
-    started = time.perf_counter()
-    while len(samples) < least or (
-        len(samples) < _MOST and time.perf_counter() - started < limit_s
-    ):
+    end = time.perf_counter() + limit_s
+    while len(samples) < least or (len(samples) < _MOST and time.perf_counter() < end):
         samples.append(clock_seconds(function))
     return samples
 
 
 def clock_seconds(function: Callable[[], Any]) -> float:
-    """Return seconds of one call by the host's clock."""
+    """Return the seconds of one call by the host's clock."""
     started = time.perf_counter()
     function()
     return time.perf_counter() - started
@@ -98,7 +94,7 @@ def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
 
 
 def _calls(each_s: float) -> tuple[int, int]:
-    """Return the number of calls of a batch, and how many of them are timed.
+    """Return the number of calls of a batch, and the number of those that are timed.
 
     The first call keeps the GPU busy while the host queues the next one, and is not timed. A call
     that takes a whole batch needs none: its launch does not matter.
@@ -123,9 +119,7 @@ class _Batch:
         self.watch = Monitor()
 
     def run(self, calls: int, pairs: int) -> list[float]:
-        """Return the seconds of ``pairs`` calls out of ``calls``. If not all are timed, the first
-        is not.
-        """
+        """Return the seconds of ``pairs`` of the calls; the first is timed only if all are."""
         event = self.owner.torch.cuda.Event
         while len(self.events) < pairs:
             self.events.append((event(enable_timing=True), event(enable_timing=True)))
@@ -146,9 +140,7 @@ class _Batch:
 
 
 def gpu_seconds(run: Run, function: Callable[[], Any], watch: Monitor) -> float:
-    """Return seconds of a function between two events of the current GPU, which may be part of its
-    launch.
-    """
+    """Return the seconds between two events of the current GPU, which may include the launch."""
     event = run.torch.cuda.Event
     begin, end = event(enable_timing=True), event(enable_timing=True)
     begin.record()
@@ -160,9 +152,7 @@ def gpu_seconds(run: Run, function: Callable[[], Any], watch: Monitor) -> float:
 
 
 def spread(unit: str, samples: list[float]) -> Item:
-    """Median, median absolute deviation (MAD), samples and their number, under names that end in
-    the unit.
-    """
+    """Return median, median absolute deviation (MAD), samples and their number, by unit."""
     median = statistics.median(samples)
     return {
         "median_" + unit: median,
@@ -172,7 +162,7 @@ def spread(unit: str, samples: list[float]) -> Item:
     }
 
 
-def rate(unit: str, amount: float, seconds: list[float]) -> Item:
-    """``spread`` of an amount per second; on a GPU also its state in the meantime."""
+def rate(unit: str, amount: float, seconds: Timing, **fields: Any) -> Item:
+    """Return ``spread`` of an amount per second, a GPU's state in the meantime, and ``fields``."""
     item = {**spread(unit, [amount / s for s in seconds]), "better": "higher"}
-    return {**item, **seconds.state} if isinstance(seconds, Timing) else item
+    return {**item, **seconds.state, **fields}

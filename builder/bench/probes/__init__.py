@@ -6,15 +6,10 @@ docs/smoke.md explains every one of them.
 
 from __future__ import annotations
 
+import re
+
 from ..core import ANY, FRAMEWORKS, Probe
-from . import (
-    framework,
-    gpu,
-    gpu_health,
-    gpu_memory,
-    network,
-    system,
-)
+from . import framework, gpu, gpu_health, gpu_memory, network, system
 
 PROBES: list[Probe] = [
     *(Probe(f"{name}.import", framework.probe_import, of=(name,)) for name in FRAMEWORKS),
@@ -44,14 +39,4 @@ PROBES: list[Probe] = [
 ]
 
 #: If one of these cannot be carried out at all, that is a warning; for all others it is a failure.
-MINOR = (
-    "python.",
-    "system.",
-    "memory.shm",
-    "cpu.",
-    "gpu.ecc",
-    "gpu.nvlink",
-    "gpu.clocks",
-    "gpu.idle",
-    "gpu.variables",
-)
+MINOR = re.compile(r"python\.|system\.|memory\.shm|cpu\.|gpu\.(ecc|nvlink|clocks|idle|variables)")

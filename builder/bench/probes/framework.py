@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -11,11 +12,16 @@ from ..frameworks import load_framework
 from ..machine.files import device_files
 from ..machine.gpu import why_no_gpu
 
-GIVE_NVIDIA = "give the container the host's driver: --gpus all (docker), --gpu (podman-hpc), --nv (apptainer)"
-GIVE_AMD = (
-    "give the container the GPU: --rocm (apptainer), --device /dev/kfd --device /dev/dri (docker, podman); "
-    "a job must also request a GPU"
+GIVE_NVIDIA = (
+    "give the container the host's driver: "
+    "--gpus all (docker), --gpu (podman-hpc), --nv (apptainer)"
 )
+GIVE_AMD = (
+    "give the container the GPU: --rocm (apptainer), "
+    "--device /dev/kfd --device /dev/dri (docker, podman); a job must also request a GPU"
+)
+#: Variables that name the GPUs that a process may use.
+_CHOICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 #: How to get a build for GPUs of a vendor.
 _BUILDS = {
     ("torch", "nvidia"): "declare __cuda under virtual_packages in the recipe, and lock again",
@@ -28,7 +34,7 @@ _BUILDS = {
 
 
 def probe_import(run: Run) -> str:
-    """Return the framework can be imported and computes."""
+    """Check that the framework can be imported and computes."""
     name = run.options.framework
     started = time.perf_counter()
     try:
@@ -37,13 +43,9 @@ def probe_import(run: Run) -> str:
         seen = f"{name} does not import: {e}"
         if e.name == name:
             seen = f"{name} is not installed in {sys.prefix}"
-        advice = (
-            f"add {name} to the environment, lock and build again; or test something else: 'smoke:'"
-        )
-        raise fail(seen, advice) from None
-    except (
-        Exception
-    ) as e:  # a missing library raises OSError, an incomplete package nearly anything
+        advice = f"add {name} to the environment, lock and build again; "
+        raise fail(seen, advice + "or test something else: 'smoke:'") from None
+    except Exception as e:  # a missing library: OSError; an incomplete package: nearly anything
         raise fail(f"{name} does not import: {one_line(e)}", _import_advice(str(e), name)) from None
 
     if name == "torch":
@@ -54,7 +56,7 @@ def probe_import(run: Run) -> str:
 
 
 def _import_advice(message: str, name: str) -> str:
-    """Return what to do about an import of a framework that failed with this message."""
+    """Return the advice about an import of a framework that failed with this message."""
     if "libcuda.so" in message or "libnvidia" in message:
         return GIVE_NVIDIA
     if re.search("lib(amdhip|hsa|rocm|roc|rccl)", message):
@@ -65,7 +67,7 @@ def _import_advice(message: str, name: str) -> str:
 
 
 def probe_build(run: Run) -> str:
-    """Return the framework was built for the GPUs of the recipe."""
+    """Check that the framework was built for the GPUs of the recipe."""
     name, expect = run.options.framework, run.options.expect
     seen = f"{run.build} build {run.runtime}".strip()
     wanted = {"nvidia": "CUDA", "amd": "HIP", "none": "CPU"}.get(expect, run.build)
@@ -77,20 +79,19 @@ def probe_build(run: Run) -> str:
 
 
 def probe_visible(run: Run) -> str:
-    """Return the framework sees as many GPUs as expected."""
-    expect, wanted, count = run.options.expect, run.options.devices, run.gpus
-    if expect == "none" or (expect == "auto" and not count and not wanted):
-        raise skip("no GPU is expected")
-    if not count:
+    """Check that the framework sees as many GPUs as expected."""
+    wanted, count = run.options.devices, run.gpus
+    if run.options.expect == "none" or not count:
         raise _no_gpu(run)
 
-    described = [run.describe_gpu(index) for index in range(count)]
+    described = map(run.describe_gpu, range(count))
     listed = ", ".join(f"{gpu['name']} ({gpu['architecture']})" for gpu in described)
     seen = f"{count}: {listed}"
+    found: int | None = count
     if count == 1 and run.place.ranks > 1:  # the launcher gave each rank one GPU
-        count = run.place.local_ranks or wanted or 1
+        found = run.place.local_ranks or wanted
         seen += f" for each of {run.place.local_ranks or 'the'} ranks"
-    if wanted is not None and count != wanted:
+    if wanted not in (None, found):
         advice = (
             f"{wanted} were expected: check CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, "
             "and how many GPUs the job requested"
@@ -100,8 +101,15 @@ def probe_visible(run: Run) -> str:
 
 
 def _no_gpu(run: Run) -> Outcome:
-    """Return the failure of a framework that sees no GPU."""
-    files = " ".join(device_files()) or "none"
-    advice = GIVE_AMD if run.options.expect == "amd" else GIVE_NVIDIA
-    seen = f"{run.options.framework} sees no GPU: {why_no_gpu(run)}; device files: {files}"
-    return fail(seen, f"{advice}, and request one for the job; a CPU build never sees a GPU")
+    """Return the outcome of a framework that sees no GPU, or should not."""
+    expect = run.options.expect
+    if expect == "none" or (expect == "auto" and not run.options.devices):
+        return skip("no GPU is expected")
+    files = " ".join(device_files())
+    advice = GIVE_AMD if expect == "amd" else GIVE_NVIDIA
+    advice += ", and request one for the job; a CPU build never sees a GPU"
+    chosen = [f"{name}={os.environ[name]}" for name in _CHOICES if name in os.environ]
+    if files and chosen:  # the container has GPUs
+        advice = f"{' '.join(chosen)} must name a GPU of this node; else {advice}"
+    seen = f"{run.options.framework} sees no GPU: {why_no_gpu(run)}"
+    return fail(f"{seen}; device files: {files or 'none'}", advice)

@@ -14,7 +14,7 @@ from .framework import GIVE_AMD, GIVE_NVIDIA
 
 
 def probe_driver(run: Run) -> str:
-    """Return the host's driver is in the container, and new enough for torch."""
+    """Check that the host's driver is in the container, and new enough for torch."""
     if run.build == "CPU":
         raise skip("CPU build")
     if run.options.expect == "none":
@@ -27,7 +27,8 @@ def _amd_driver(run: Run) -> str:
     if not os.path.exists(device):
         raise fail("there is no /dev/kfd", GIVE_AMD)
     if not os.access(device, os.R_OK | os.W_OK):
-        advice = "join the groups video and render on the host, and pass them on: --group-add keep-groups (podman)"
+        advice = "join the groups video and render on the host, "
+        advice += "and pass them on: --group-add keep-groups (podman)"
         raise fail("no permission to open /dev/kfd", advice)
     version = read("/sys/module/amdgpu/version") or "of the kernel"
     return f"driver amdgpu {version}, torch for HIP {run.torch.version.hip}"
@@ -38,34 +39,28 @@ def _nvidia_driver(run: Run) -> str:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as e:
         if "GLIBC" in str(e):
-            advice = (
-                "the host's driver needs a newer glibc than the image has: use a newer base image"
-            )
-            raise fail(one_line(e), advice) from None
+            advice = "the host's driver needs a newer glibc than the image has: "
+            raise fail(one_line(e), advice + "use a newer base image") from None
         raise fail("libcuda.so.1 is not in the container", GIVE_NVIDIA) from None
 
     number = ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
-        raise fail(
-            "libcuda.so.1 does not report its version",
-            "the host's driver does not work: try nvidia-smi there",
-        )
+        advice = "the host's driver does not work: try nvidia-smi there"
+        raise fail("libcuda.so.1 does not report its version", advice)
     driver = (number.value // 1000, number.value % 1000 // 10)
     runtime = tuple(int(part) for part in run.torch.version.cuda.split(".")[:2])
 
     seen = f"driver for CUDA {driver[0]}.{driver[1]}, torch for CUDA {run.torch.version.cuda}"
     if driver[0] < runtime[0]:
-        raise fail(
-            seen,
-            f"the driver is too old for this torch: update it, or lock torch for CUDA {driver[0]}",
-        )
+        advice = "the driver is too old for this torch: update it, or lock torch for CUDA"
+        raise fail(seen, f"{advice} {driver[0]}")
     if driver < runtime:
         seen += " (minor version compatibility)"
     return seen
 
 
 def probe_architectures(run: Run) -> str:
-    """torch has code for every architecture of the recipe."""
+    """Check that torch has code for every architecture of the recipe."""
     wanted = run.options.architectures
     if not wanted or run.build == "CPU":
         raise skip("CPU build" if wanted else "the recipe names no architecture")
@@ -76,7 +71,7 @@ def probe_architectures(run: Run) -> str:
 
 
 def probe_architecture(run: Run) -> str:
-    """torch has code for the GPUs of this node."""
+    """Check that torch has code for the GPUs of this node."""
     if not run.gpus or run.options.expect == "none":
         raise skip("no GPU")
     own = sorted({run.architecture(index) for index in range(run.gpus)})
@@ -90,20 +85,17 @@ def _require_code(run: Run, wanted: list[str], seen: str) -> str:
     found = {name: covers(name, known) for name in wanted}
     missing = [name for name in wanted if found[name] == "no"]
     if missing:
-        raise fail(
-            seen, f"torch has no code for {', '.join(missing)}: lock a build of torch that has"
-        )
+        advice = f"torch has no code for {', '.join(missing)}: lock a build of torch that has"
+        raise fail(seen, advice)
     compiled = ", ".join(name for name in wanted if found[name] == "jit")
     if compiled:
-        advice = (
-            f"torch has only PTX for {compiled}: slow starts; lock a build for this architecture"
-        )
-        raise warn(seen, advice)
+        advice = f"torch has only PTX for {compiled}: slow starts; "
+        raise warn(seen, advice + "lock a build for this architecture")
     return seen
 
 
 def probe_compute(run: Run) -> str:
-    """Return every GPU multiplies two small matrices, with the CPU's result."""
+    """Check that every GPU multiplies two small matrices, with the CPU's result."""
     gpus = run.need_gpus
     a = random_matrix(run, 256, seed=1)
     b = random_matrix(run, 256, seed=2)
@@ -118,7 +110,7 @@ def probe_compute(run: Run) -> str:
 
 
 def probe_variables(run: Run) -> str:
-    """No variable makes the GPUs slow."""
+    """Check that no variable makes the GPUs slow."""
     if not run.own_gpus:
         raise skip("no GPU")
     seen = [f"{variable}: {effect}" for variable, effect in slowing(os.environ).items()]

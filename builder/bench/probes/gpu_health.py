@@ -23,7 +23,7 @@ _SUPERCHIPS = re.compile(r"\bG[BH]\d{2,3}\b|\bMI300A\b")
 
 
 def probe_idle(run: Run) -> str:
-    """No other program uses the GPUs. Runs before this process has used them."""
+    """Check that no other program uses the GPUs. Runs before this process has used them."""
     seen, known = [], False
     for index in run.need_gpus:
         use = _use(run, index)
@@ -44,7 +44,7 @@ def probe_idle(run: Run) -> str:
 
 
 def _use(run: Run, index: int) -> Item:
-    """Return what all processes use of a GPU; of a MIG slice the memory only, as torch sees it."""
+    """Return a GPU's use by all processes; of a MIG slice the memory only, as torch sees it."""
     use = gpu_use(run, index)
     if use or run.build != "CUDA":
         return use
@@ -53,7 +53,7 @@ def _use(run: Run, index: int) -> Item:
 
 
 def _signs(run: Run, index: int, use: Item) -> list[str]:
-    """Return what shows that another program uses a GPU; empty if nothing does.
+    """Return the signs that another program uses a GPU; empty if there are none.
 
     A process alone is no sign: services of the node may hold a GPU open. Whether it is this one
     cannot be told either, because a container may have other process ids than the driver reports.
@@ -65,9 +65,7 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
         signs.append(f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB in use")
     busy = use.get("busy_percent", 0)
     for _ in range(_LOOKS):
-        if (
-            busy > _BUSY
-        ):  # it is an average: what has just ended counts, and the start of the driver
+        if busy > _BUSY:  # an average: what has just ended counts, and the start of the driver
             time.sleep(_WATCH_S)
             busy = min(busy, gpu_use(run, index).get("busy_percent", 0))
     if busy > _BUSY:
@@ -76,33 +74,41 @@ def _signs(run: Run, index: int, use: Item) -> list[str]:
 
 
 def probe_ecc(run: Run) -> str:
-    """Return the GPUs' memory has no uncorrected errors."""
-    states = {index: gpu_state(run, index) for index in run.need_gpus}
-    states = {
-        index: state for index, state in states.items() if {"ecc", "ecc_uncorrected"} & set(state)
-    }
-    if not states:
+    """Check that the GPUs' memory has no uncorrected errors."""
+    known, off = False, ""
+    for index in run.need_gpus:
+        state = gpu_state(run, index)
+        if not {"ecc", "ecc_uncorrected"} & set(state):
+            continue
+        known = True
+        _check_memory(index, state)
+        if state.get("ecc") is False:
+            off = "; ECC is off, as usual for this GPU"
+            if _WITH_ECC.search(str(run.torch.cuda.get_device_properties(index).name)):
+                advice = "memory errors stay unnoticed; to turn ECC on: "
+                advice += "nvidia-smi -e 1, then reboot (needs root)"
+                raise warn(f"GPU {index}: ECC is off", advice)
+    if not known:
         raise skip("the driver does not report it here")
-    for index, state in states.items():
-        if state.get("ecc_uncorrected") or state.get("remap_failed"):
-            advice = "the GPU's memory is faulty: take the node out of service and report it to its administrators"
-            seen = f"{state.get('ecc_uncorrected', 0)} memory errors that ECC could not correct"
-            if state.get("remap_failed"):
-                seen += ", and memory rows that could not be replaced"
-            raise fail(f"GPU {index}: {seen}", advice)
-        if state.get("remap_pending"):
-            seen = f"GPU {index}: memory rows are waiting to be replaced"
-            raise warn(seen, "the GPU must be reset: report it to the node's administrators")
-        name = str(run.torch.cuda.get_device_properties(index).name)
-        if state.get("ecc") is False and _WITH_ECC.search(name):
-            advice = "memory errors stay unnoticed; to turn ECC on: nvidia-smi -e 1, then reboot (needs root)"
-            raise warn(f"GPU {index}: ECC is off", advice)
-    off = any(state.get("ecc") is False for state in states.values())
-    return "no uncorrected error" + ("; ECC is off, as usual for this GPU" if off else "")
+    return "no uncorrected error" + off
+
+
+def _check_memory(index: int, state: Item) -> None:
+    """Raise an outcome if a GPU's memory has uncorrected errors, or rows to be replaced."""
+    if state.get("ecc_uncorrected") or state.get("remap_failed"):
+        seen = f"{state.get('ecc_uncorrected', 0)} memory errors that ECC could not correct"
+        if state.get("remap_failed"):
+            seen += ", and memory rows that could not be replaced"
+        advice = "the GPU's memory is faulty: "
+        advice += "take the node out of service and report it to its administrators"
+        raise fail(f"GPU {index}: {seen}", advice)
+    if state.get("remap_pending"):
+        seen = f"GPU {index}: memory rows are waiting to be replaced"
+        raise warn(seen, "the GPU must be reset: report it to the node's administrators")
 
 
 def probe_nvlink(run: Run) -> str:
-    """Return all NVLinks of the GPUs are up."""
+    """Check that all NVLinks of the GPUs are up."""
     seen, down = [], False
     for index in run.need_gpus:
         links = identity(run, index).get("nvlink", {})
@@ -119,9 +125,7 @@ def probe_nvlink(run: Run) -> str:
 
 
 def probe_clocks(run: Run) -> str:
-    """Return the clock and temperature of this rank's GPU during its products, and what throttled
-    it.
-    """
+    """Return the clock, temperature and throttling of this rank's GPU during its products."""
     if run.index not in run.need_gpus:
         raise skip("no GPU")
     loaded = _loaded_state(run)
@@ -131,10 +135,8 @@ def probe_clocks(run: Run) -> str:
     seen = f"GPU {run.index}: {_describe_clocks(loaded)}"
     problem = _slow_reason(loaded)
     if problem:
-        advice = (
-            f"the GPU is slowed down ({problem}): check cooling, power supply, and clock settings"
-        )
-        raise warn(seen, advice)
+        advice = "check cooling, power supply, and clock settings"
+        raise warn(seen, f"the GPU is slowed down ({problem}): {advice}")
     return seen
 
 
@@ -165,7 +167,7 @@ def _describe_clocks(state: Item) -> str:
 
 
 def _slow_reason(state: Item) -> str:
-    """Return why a GPU is slower than it should be, or empty. A power cap is usual under full load.
+    """Return the reason why a GPU is slow, or empty. A power cap is usual under full load.
 
     It halves the clock of cards for 70 W (T4, L4).
     """

@@ -14,9 +14,7 @@ CHUNK = 1 << 26
 
 
 def probe_memory(run: Run) -> str:
-    """Return what is written into a GPU's memory is read again: 90 % of what is free, each word its
-    own number.
-    """
+    """Check that 90 % of the GPUs' free memory holds what is written, each word its number."""
     seen = []
     for index in run.need_gpus:
         if index in run.shared_gpus:
@@ -30,24 +28,22 @@ def probe_memory(run: Run) -> str:
                 raise skip(f"GPU {index} has too little free memory") from None
             raise
         if wrong:
-            advice = "the GPU's memory is faulty: report it to the node's administrators, and use another node"
-            raise fail(
-                f"GPU {index}: {wrong} of {written // 8} words are not what was written", advice
-            )
+            words = f"{wrong} of {written // 8} words"
+            advice = "report it to the node's administrators, and use another node"
+            advice = f"the GPU's memory is faulty: {advice}"
+            raise fail(f"GPU {index}: {words} are not what was written", advice)
         seen.append(f"GPU {index}: {written / 2**30:.1f} GiB")
     return ", ".join(seen)
 
 
 def _is_shared_with_host(run: Run, index: int) -> bool:
-    """Return whether a GPU has no memory of its own, as in a MI300A. To fill it would end other
-    processes.
-    """
+    """Return whether a GPU uses the host's memory (MI300A): filling it would end other programs."""
     properties = run.torch.cuda.get_device_properties(index)
     return bool(getattr(properties, "is_integrated", 0)) or "MI300A" in str(properties.name)
 
 
 def _write_and_read(run: Run, index: int) -> tuple[int, int]:
-    """Return the bytes that were written, and how many words were read that differ.
+    """Return the bytes that were written, and the number of words that were read and differ.
 
     A word is its own number, so a word that is read from a wrong place differs, too:
 

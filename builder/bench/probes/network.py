@@ -25,36 +25,33 @@ _P2P_VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
 
 def probe_interface(run: Run) -> str:
-    """NCCL_SOCKET_IFNAME (RCCL reads it, too) and GLOO_SOCKET_IFNAME name interfaces of this
-    node.
-    """
+    """Check that NCCL_SOCKET_IFNAME (of RCCL, too) and GLOO_SOCKET_IFNAME name interfaces here."""
     present = interfaces()
     shown = " ".join(present) or "none"
-    found = []
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        value = os.environ.get(variable)
-        unused = variable.startswith("NCCL") and run.torch is not None and run.build == "CPU"
-        if not value or unused:
-            continue
+    without_nccl = run.torch is not None and run.build == "CPU"
+    variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")[: 1 if without_nccl else 2]
+    found = {variable: os.environ[variable] for variable in variables if os.environ.get(variable)}
+    for variable, value in found.items():
         if not any(matches_interface(value, name) for name in present):
             seen = f"{variable}={value}, but the interfaces are: {shown}"
             raise fail(seen, f"set {variable} to an interface of this node, or unset it")
-        found.append(f"{variable}={value}")
+    _check_slingshot(run)
+    set_here = " ".join(f"{variable}={value}" for variable, value in found.items())
+    return set_here or f"not set; interfaces: {shown}"
 
+
+def _check_slingshot(run: Run) -> None:
+    """Raise a warning if NCCL may not find the fast network between several nodes."""
     fast = slingshot_interfaces()
     several_nodes = 0 < run.place.local_ranks < run.place.ranks
     if fast and several_nodes and not os.environ.get("NCCL_SOCKET_IFNAME"):
         seen = f"NCCL_SOCKET_IFNAME is not set; interfaces of Slingshot: {' '.join(fast)}"
-        raise warn(
-            seen, f"use the fast network: export NCCL_SOCKET_IFNAME={fast[0].rstrip('0123456789')}"
-        )
-    return " ".join(found) or f"not set; interfaces: {shown}"
+        prefix = fast[0].rstrip("0123456789")
+        raise warn(seen, f"use the fast network: export NCCL_SOCKET_IFNAME={prefix}")
 
 
 def probe_transport(run: Run) -> str:
-    """Return the network and the links that NCCL uses, from NCCL's log. Runs after the
-    collectives.
-    """
+    """Return the network and the links that NCCL uses, from its log after the collectives."""
     if not run.nccl_log:
         raise skip("no collective was measured with NCCL or RCCL")
     log = transport(run.nccl_log)
@@ -77,16 +74,12 @@ def _check_network(run: Run, log: Item, seen: str) -> None:
     several_nodes = len(set(run.hosts)) > 1
     fabric = fast_fabric()
     if fabric:
-        advice = (
-            f"NCCL fell back to TCP sockets, about ten times slower than this node's {fabric}: "
-        )
+        advice = f"about ten times slower than this node's {fabric}: {_FABRIC_ADVICE[fabric]}"
         outcome = fail if several_nodes else warn
-        raise outcome(seen, advice + _FABRIC_ADVICE[fabric])
+        raise outcome(seen, f"NCCL fell back to TCP sockets, {advice}")
     if several_nodes:
-        raise warn(
-            seen,
-            "NCCL uses TCP sockets between nodes: this is slow if the site has a faster network",
-        )
+        advice = "this is slow if the site has a faster network"
+        raise warn(seen, f"NCCL uses TCP sockets between nodes: {advice}")
 
 
 def _check_links(run: Run, log: Item, seen: str) -> None:
@@ -98,8 +91,8 @@ def _check_links(run: Run, log: Item, seen: str) -> None:
     if not has_direct_links(run.torch.cuda.get_device_name(run.index)):
         return
     set_here = [f"{name}={os.environ[name]}" for name in _P2P_VARIABLES if os.environ.get(name)]
-    advice = "the GPUs' direct links are not used: run all ranks of a node in one container, with the host's "
-    advice += "/dev/shm and IPC (--ipc=host), and show each rank all GPUs"
+    advice = "run all ranks of a node in one container, "
+    advice += "with the host's /dev/shm and IPC (--ipc=host), and show each rank all GPUs"
     if set_here:
-        advice = f"the GPUs' direct links are not used: unset {' '.join(set_here)}"
-    raise warn(seen, advice)
+        advice = f"unset {' '.join(set_here)}"
+    raise warn(seen, f"the GPUs' direct links are not used: {advice}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import math
@@ -12,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from argparse import Namespace
 from typing import Any
 
 from ..core import Item, RankPosition, Run, one_line
@@ -27,23 +27,21 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Link:
-    """A connection to a rank, to the relay in front of it, or to the launcher: messages are lines
-    of JSON.
-    """
+    """A connection to a rank, its relay, or the launcher: messages are lines of JSON."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self._rest = b""
 
     def send(self, message: Item) -> None:
-        """Send a message. If the other side has ended, :meth:`receive` reports that."""
+        """Send a message. If the other process has ended, :meth:`receive` reports that."""
         try:
             self.connection.sendall((json.dumps(message) + "\n").encode())
         except OSError:
             pass
 
     def receive(self) -> list[Item] | None:
-        """Return the messages that have arrived; None: the other side has ended."""
+        """Return the messages that have arrived; None: the other process has ended."""
         try:
             data = self.connection.recv(_CHUNK)
             *lines, self._rest = (self._rest + data).split(b"\n")
@@ -54,14 +52,12 @@ class Link:
 
 
 def complain(text: str) -> None:
-    """A line on standard error, by one write: several processes share it."""
+    """Print a line on standard error, by one write: several processes share it."""
     os.write(2, f"smoke: {text}\n".encode("utf-8", "replace"))
 
 
-def start_rank(
-    options: argparse.Namespace, place: RankPosition, folder: str
-) -> tuple[int, socket.socket]:
-    """Fork a rank. Returns its process and this side of the connection to it."""
+def start_rank(options: Namespace, place: RankPosition, folder: str) -> tuple[int, socket.socket]:
+    """Fork a rank. Returns its process and this end of the connection to it."""
     own, other = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -74,19 +70,17 @@ def start_rank(
 
 
 def _run_rank(
-    options: argparse.Namespace, place: RankPosition, folder: str, connection: socket.socket
+    options: Namespace, place: RankPosition, folder: str, connection: socket.socket
 ) -> None:
-    """Everything that happens in the forked process. Does not return."""
+    """Run everything that happens in the forked process. Does not return."""
     try:
         _prepare_process(place, folder)
         run = Run(options, place)
         launcher, incoming = Link(connection), connection.makefile("rb")
 
         def agree() -> Item:
-            line = incoming.readline()
-            return (
-                dict(json.loads(line)) if line else {"go": False, "why": "the launcher has ended"}
-            )
+            line = incoming.readline() or b'{"go": false, "why": "the launcher has ended"}'
+            return dict(json.loads(line))
 
         for event in examine(run, agree):
             launcher.send(plain(event))
@@ -118,11 +112,10 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _set_variables(place: RankPosition, folder: str) -> None:
-    """The variables that torch.distributed and NCCL read."""
-    os.environ.update(
-        RANK=str(place.rank), WORLD_SIZE=str(place.ranks), LOCAL_RANK=str(place.local_rank)
-    )
-    os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%h.%p"))
+    """Set the variables that torch.distributed and NCCL read."""
+    os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks))
+    os.environ.update(LOCAL_RANK=str(place.local_rank), NCCL_DEBUG="INFO")
+    os.environ["NCCL_DEBUG_FILE"] = os.path.join(folder, "nccl.%h.%p")
     os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH,TUNING")
     if place.init_method.startswith("file:"):
         # One node: gloo must not depend on the host's name, which may lead to no address.
@@ -141,9 +134,7 @@ def plain(value: Any) -> Any:
 
 
 def end_process(pid: int) -> None:
-    """Kill a rank and all processes that it started. Leaves behind a process that hangs in the
-    kernel.
-    """
+    """Kill a rank and all that it started, except for processes that hang in the kernel."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -153,9 +144,7 @@ def end_process(pid: int) -> None:
 
 
 def adopt_orphans() -> list[str]:
-    """Make this process the parent of what ranks leave behind; returns the children that it has
-    now.
-    """
+    """Make this process the parent of what ranks leave behind; return its present children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     return _children()
 
@@ -178,7 +167,7 @@ def _children() -> list[str]:
     return read(f"/proc/self/task/{os.getpid()}/children").split()
 
 
-#: What to do about a rank that a signal ended.
+#: The advice about a rank that a signal ended.
 _SIGNALS = {
     "SIGKILL": "probably out of memory: raise the memory limit of the container or job",
     "SIGILL": "a library was built for another processor than this one: lock a build for this processor",
@@ -187,22 +176,17 @@ _SIGNALS = {
 
 
 def describe_death(pid: int) -> tuple[str, str]:
-    """Return how the process of a rank that closed its connection has ended, and what to do about
-    it.
-    """
+    """Return the end of a rank's process that closed its connection, and the advice."""
     status = _wait_for(pid)
     if status is None:
-        advice = (
-            "a driver holds the process, or a process that it started: see the kernel's log (dmesg)"
-        )
+        advice = "a driver holds the process, or a process that it started: "
+        advice += "see the kernel's log (dmesg)"
         return "the process closed its connection, and did not end", advice
     if not os.WIFSIGNALED(status):
         return "the process exited", "a library ended the process: see the output above"
     number = os.WTERMSIG(status)
-    name = f"signal {number}"
-    for known in signal.Signals:
-        if known == number:
-            name = known.name
+    names = {int(known): known.name for known in signal.Signals}
+    name = names.get(number, f"signal {number}")
     advice = _SIGNALS.get(name, "a library crashed: check the lock, and the host's driver")
     return f"the process was ended by {name}", advice
 
@@ -226,8 +210,7 @@ def _wait_for(pid: int, patience_s: float = 60) -> int | None:
 
 
 def process_state(pid: int) -> str:
-    """Return why a process of this node makes no progress, for a message; empty if unknown."""
-    state = re.search(r"^State:\s+(\w)", read(f"/proc/{pid}/status"), re.MULTILINE)
-    return {"T": ", which is stopped", "D": ", which hangs in the kernel"}.get(
-        state[1] if state else "", ""
-    )
+    """Return the reason why a process here makes no progress, for a message; empty if unknown."""
+    found = re.search(r"^State:\s+([TD])", read(f"/proc/{pid}/status"), re.MULTILINE)
+    states = {"T": ", which is stopped", "D": ", which hangs in the kernel"}
+    return states[found[1]] if found else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import selectors
 import socket
 import time
@@ -19,10 +21,8 @@ from .watchdog import Watchdog
 #: A result and the rank that it comes from.
 Result = Tuple[Rank, Item]
 
-#: Beginnings of the fields that the report has for each rank.
-_OF_RANK = (
-    "median_", "mad_", "clock_mhz", "power_w", "temperature_c", "throttled", "bound",
-)  # fmt: skip
+#: The fields that the report has for each rank.
+_OF_RANK = re.compile("median_|mad_|(size|clock_mhz|power_w|temperature_c|throttled|bound)$")
 #: How long to wait for events before the watchdog looks again.
 _TICK_S = 0.5
 
@@ -66,9 +66,7 @@ class Launcher:
             self.add(connection, rank)
 
     def add(self, connection: socket.socket, rank: Rank | None = None) -> None:
-        """Receive messages of a rank of this process, or of a relay, which sends the number of its
-        rank.
-        """
+        """Receive messages of a rank of this process, or of a relay, which names its rank."""
         link = Link(connection)
         self.selector.register(connection, selectors.EVENT_READ, link)
         if rank is not None:
@@ -82,7 +80,7 @@ class Launcher:
         return self.begun + float(self.options.timeout) - time.monotonic()
 
     def _look(self) -> bool:
-        """Apply the rules of the watchdog. Returns whether any time is left."""
+        """Apply the rules of the watchdog; return whether any time is left."""
         now = time.monotonic()
         # This process may have been stopped for long: events that wait since then count as received.
         while self._left_s() > 0 and self.handle(0):
@@ -97,7 +95,7 @@ class Launcher:
         return True
 
     def handle(self, limit_s: float) -> bool:
-        """Handle what has arrived, or wait for it. Returns whether anything has."""
+        """Handle what has arrived, or wait for it; return whether anything has."""
         ready = self.selector.select(limit_s)
         for key, _ in ready:
             if isinstance(key.data, Link):
@@ -180,9 +178,8 @@ class Launcher:
 def _devices(rank: Rank) -> list[Item]:
     """Return the GPUs of a rank, its own first, with their states ``after`` the measurements."""
     devices = rank.facts.get("devices") or []
-    return [
-        dict(device, after={} if number else rank.after) for number, device in enumerate(devices)
-    ]
+    states = itertools.chain([rank.after], itertools.repeat({}))
+    return [dict(device, after=after) for device, after in zip(devices, states)]
 
 
 def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Item]:
@@ -200,32 +197,30 @@ def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Ite
     for rank, item in results:
         by_id.setdefault(item["id"], []).append((rank, item))
 
-    out = []
-    for found in by_id.values():
-        rank, worst = max(found, key=_badness)
-        item = dict(worst)
-        if worst["status"] in ("warn", "fail") and ranks > 1:
-            item["seen"] = f"rank {rank.number} ({rank.host}): {worst['seen']}"
-            if not figures:
-                item["ranks"] = [
-                    other.number for other, result in found if result["status"] == worst["status"]
-                ]
-        if figures and len(found) > 1:
-            item["ranks"] = [_figures(*result) for result in found]
-        out.append(item)
-    return out
+    return [_worst(found, ranks, figures) for found in by_id.values()]
+
+
+def _worst(found: list[Result], ranks: int, figures: bool) -> Item:
+    """Return the worst of the results with one id, see :func:`merged`."""
+    rank, worst = max(found, key=_badness)
+    item, status = dict(worst), worst["status"]
+    if status in ("warn", "fail") and ranks > 1:
+        item["seen"] = f"rank {rank.number} ({rank.host}): {worst['seen']}"
+        if not figures:
+            item["ranks"] = [r.number for r, result in found if result["status"] == status]
+    if figures and len(found) > 1:
+        item["ranks"] = [_figures(*result) for result in found]
+    return item
 
 
 def _badness(result: Result) -> tuple[int, float, float]:
-    """Severity; if equal, the slower one is worse, then the earlier one: it may have caused the
-    others.
-    """
+    """Return severity, then slowness, then how early it came: it may have caused the others."""
     rank, item = result
     return SEVERITY[item["status"]], _slowness(item), -rank.when.get(item["id"], 0.0)
 
 
 def _slowness(item: Item) -> float:
-    """Larger for the slower one of two devices; the same for all results that have no figures."""
+    """Return a number that is larger for slower devices, and 0 for results without figures."""
     key = median_key(item)
     if not key or item["status"] == "fail":
         return 0.0
@@ -240,5 +235,5 @@ def _figures(rank: Rank, item: Item) -> Item:
         "host": rank.host,
         "device": str(item.get("device", "")),
         "status": item["status"],
-        **{key: value for key, value in item.items() if key.startswith(_OF_RANK) or key == "size"},
+        **{key: value for key, value in item.items() if _OF_RANK.match(key)},
     }

@@ -49,8 +49,7 @@ class Launch(NamedTuple):
 
 
 def plan(options: argparse.Namespace) -> Launch:
-    """Return what to start: by the options, or by the variables that builder's jobs and torchrun
-    set.
+    """Return what to start: by the options, or by the variables of builder's jobs and torchrun.
 
     Raises ValueError if the variables contradict each other.
     """
@@ -93,26 +92,22 @@ def _number(name: str, default: int) -> int:
 
 
 def tasks_of_node() -> int:
-    """Tasks per node, which Slurm writes as ``8(x2)``; 0 if unknown."""
-    text = (
-        os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or ""
-    )
+    """Return the tasks per node, which Slurm writes as ``8(x2)``; 0 if unknown."""
+    names = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
+    text = next((os.environ[name] for name in names if os.environ.get(name)), "")
     found = re.match(r"\d+", text)
     return int(found[0]) if found else 0
 
 
 def count_gpus(limit_s: float) -> int:
-    """Return how many GPUs torch sees; 0 if this cannot be determined.
+    """Return the number of GPUs that torch sees; 0 if this cannot be determined.
 
     A new process counts them, because a process that has used CUDA cannot fork ranks that use it.
     """
     code = "import torch; n = torch.cuda.device_count(); print(); print(n)"
     command = [sys.executable, "-c", code]
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     try:
-        done = subprocess.run(
-            command, stdout=pipe, stderr=nothing, timeout=limit_s / 2, check=False
-        )
+        done = subprocess.run(command, capture_output=True, timeout=limit_s / 2, check=False)
     except (subprocess.TimeoutExpired, OSError):
         return 0
     words = done.stdout.split()

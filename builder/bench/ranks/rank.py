@@ -102,13 +102,9 @@ class Rank:
 
     @property
     def starts(self) -> bool:
-        """Whether it starts or imports the framework, which takes minutes on a parallel file
-        system.
-        """
+        """Whether it starts or imports the framework: minutes on a parallel file system."""
         return self.step == "start" or self.step.endswith(".import")
 
-    def silent(self, now: float, limit_s: float) -> bool:
-        """Return whether it has sent no event for ``limit_s`` seconds, although it does not wait
-        for other ranks.
-        """
+    def is_late(self, now: float, limit_s: float) -> bool:
+        """Return whether it has sent no event for ``limit_s`` seconds, and waits for no rank."""
         return self.state not in (State.READY, State.DONE) and now - self.since > limit_s

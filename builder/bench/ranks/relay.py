@@ -1,4 +1,4 @@
-"""The relay: what a unit other than unit 0 does for its rank."""
+"""The relay: the part of a unit other than unit 0, between its rank and the launcher."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _connect(options: argparse.Namespace, launch: Launch) -> socket.socket | Non
 
 
 def _pass_on(launcher: Link, rank: Link, pid: int, deadline: float) -> int:
-    """Pass messages on until the launcher sends the verdict; returns the exit code."""
+    """Pass messages on until the launcher sends the verdict; return the exit code."""
     selector = selectors.DefaultSelector()
     selector.register(launcher.connection, selectors.EVENT_READ, launcher)
     selector.register(rank.connection, selectors.EVENT_READ, rank)
@@ -84,7 +84,7 @@ def _pass_on(launcher: Link, rank: Link, pid: int, deadline: float) -> int:
 
 
 def _apply(orders: list[Item] | None, rank: Link, pid: int) -> int | None:
-    """Apply the orders of the launcher; returns the exit code once it is known."""
+    """Apply the orders of the launcher; return the exit code once it is known."""
     if orders is None:
         complain("the connection to rank 0 has ended")
         return EXIT_CODES["error"]

@@ -28,7 +28,7 @@ class Watchdog:
 
     def evaluate(self, now: float) -> None:
         """Apply all rules once; the launcher calls this at least twice a second."""
-        late = [rank for rank in self.ranks if rank.silent(now, self._limit_s(rank))]
+        late = [rank for rank in self.ranks if rank.is_late(now, self._limit_s(rank))]
         if late:
             self.end_hung(late)
 
@@ -37,9 +37,7 @@ class Watchdog:
             self._agree(now)
 
     def _limit_s(self, rank: Rank) -> float:
-        """Return how long a rank may be silent. Cold imports from a parallel file system take
-        minutes.
-        """
+        """Return the limit without an event. Imports from a parallel file system take minutes."""
         imports = rank.starts or rank.step == "imports"
         return float(self.options.start_stall if imports else self.options.stall)
 
@@ -64,30 +62,28 @@ class Watchdog:
 
         If one of them cannot take part, the others skip the collectives.
         """
-        if not all(
-            rank.done or (rank.state is State.READY and rank.had_turn) for rank in self.ranks
-        ):
+        waiting = [rank for rank in self.ranks if not rank.done]
+        if not all(rank.state is State.READY and rank.had_turn for rank in waiting):
             return
-        unable = [rank for rank in self.ranks if rank.done or not rank.fit]
+        unable = [str(rank.number) for rank in self.ranks if rank.done or not rank.fit]
         self.agreed = not unable
         order: Item = {"go": self.agreed, "hosts": [rank.host for rank in self.ranks]}
         if unable:
-            order["why"] = f"rank {', '.join(str(rank.number) for rank in unable)} cannot take part"
-        for rank in self.ranks:
-            if not rank.done:
-                rank.state = State.TOGETHER
-                rank.since = now
-                rank.send(order)
+            order["why"] = f"rank {', '.join(unable)} cannot take part"
+        for rank in waiting:
+            rank.state = State.TOGETHER
+            rank.since = now
+            rank.send(order)
 
     def end_hung(self, late: list[Rank], seconds: float | None = None) -> None:
         """End ranks that are late, and report those of them that caused the delay.
 
         Args:
             late: the ranks.
-            seconds: the limit that they exceeded; None: that for a silent rank.
+            seconds: the time limit of the whole test, if that is exceeded; None: that of a step is.
         """
         for rank in self._causing(late):
-            self._report_hung(rank, seconds or self._limit_s(rank))
+            self._report_hung(rank, seconds)
         for rank in late:
             rank.stop()
 
@@ -100,20 +96,21 @@ class Watchdog:
         missing_reported = any(item["id"] == "process" for item in self.findings)
         return [] if together and missing_reported else late
 
-    def _report_hung(self, rank: Rank, seconds: float) -> None:
+    def _report_hung(self, rank: Rank, seconds: float | None) -> None:
         who = ""
         if len(self.ranks) > 1:
-            who = (
-                f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
-            )
-        advice = (
-            "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
-        )
+            host = rank.host or "never connected"
+            who = f"rank {rank.number} ({host}){process_state(rank.pid)}: "
+        seen = f"{rank.step} did not end within {self._limit_s(rank):g} s"
+        advice = "a GPU, driver or file system hangs; if the machine is only slow: --stall"
+        if seconds is not None:
+            seen = f"the test did not end within {seconds:g} s; it was in {rank.step}"
+            advice = "allow more time: --timeout; if it stays in this step, a GPU or driver hangs"
         if rank.state is State.STARTING:
             advice = f"check that it was started, and that its node can reach {self.address}"
         if rank.state is State.TOGETHER:
             advice = _NETWORK_ADVICE
-        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
+        self.add("watchdog", "fail", f"{who}{seen}", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
         """Handle a rank whose process or connection ended too early."""

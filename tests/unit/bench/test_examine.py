@@ -52,6 +52,17 @@ def test_probe_that_raises() -> None:
     assert ask("gpu.architecture", torch).status == "fail"
 
 
+def test_shared_gpu() -> None:
+    """NCCL's error is not the network's when two ranks use one GPU."""
+
+    def shared() -> Any:
+        last = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60"
+        raise RuntimeError(f"NCCL error in: NCCLUtils.cpp:93, invalid usage\nLast error:\n{last}")
+
+    found = perform("allreduce.node", shared)
+    assert found["status"] == "fail" and found["advice"].startswith("several ranks use one GPU")
+
+
 def look(status: str) -> Any:
     def result(run: Any) -> Any:
         if status == "skip":

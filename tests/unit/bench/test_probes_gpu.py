@@ -23,6 +23,15 @@ def test_no_gpu() -> None:
     assert ask("gpu.visible", fake_torch("CUDA", devices=0), devices=1).status == "fail"
 
 
+def test_gpu_is_hidden(root: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The container has a GPU, and a variable names none of this node."""
+    root("/dev/nvidia0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = ask("gpu.visible", fake_torch("CUDA", devices=0), expect="nvidia")
+    assert "device files: /dev/nvidia0" in found.seen
+    assert found.advice.startswith("CUDA_VISIBLE_DEVICES= must name a GPU of this node; else give")
+
+
 def test_number_of_gpus() -> None:
     assert ask("gpu.visible", fake_torch("CUDA", devices=4), expect="nvidia", devices=4).status == "pass"
     found = ask("gpu.visible", fake_torch("CUDA", devices=3), expect="nvidia", devices=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import site
 import sys
@@ -63,10 +64,21 @@ def test_python_from_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_not_writable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    """A file is really made: root may write everywhere by the permissions, and /proc takes none."""
+    monkeypatch.setenv("HOME", "/proc")
     found = ask("system.home")
-    assert found.status == "warn" and "cannot be written" in found.seen
+    assert found.status == "warn" and "HOME=/proc cannot be written: No such file" in found.seen
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ask("system.home").status == "pass" and list(tmp_path.iterdir()) == []
+
+
+def test_full_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(dir: str) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded", dir)
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert "cannot be written: Disk quota exceeded" in ask("system.home").seen
 
 
 USER_SITE = "/home/somebody/.local/lib/python3.11/site-packages"
@@ -135,3 +147,6 @@ def test_budget() -> None:
     run.missed = ["conv.training", "imports"]
     found = ask_run("time.budget", run)
     assert found.status == "warn" and "not enough for conv.training, imports" in found.seen
+    assert "machine is slow" in found.advice
+    run.options.budget = 12.0
+    assert ask_run("time.budget", run).advice == "allow more time: --budget"

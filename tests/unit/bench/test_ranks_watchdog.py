@@ -126,7 +126,7 @@ def test_time_limit_blames_those_that_others_wait_for() -> None:
     case = Case(State.READY, State.WORKING, State.TOGETHER)
     case.watchdog.end_hung(case.ranks, 60)
     assert case.stopped == [0, 1, 2]
-    assert "rank 1 (n1): step did not end within 60 s" in case.found["watchdog"]
+    assert "rank 1 (n1): the test did not end within 60 s; it was in step" in case.found["watchdog"]
     assert "rank 0" not in case.found["watchdog"] and "rank 2" not in case.found["watchdog"]
 
 

@@ -125,7 +125,6 @@ def in_job(recipe: Recipe, tmp_path: Path, sides: Any = SIDES, **options: Any) -
         slurm=SlurmOptions(account="me", **options),
         options=SmokeOptions(devices=1),
         rounds=2,
-        sleep=lambda s: None,
     )
 
 

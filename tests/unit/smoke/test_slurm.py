@@ -13,8 +13,11 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError, UsageError
 from builder.oci.digest import sha256
+from builder.progress import Reporter
+from builder.site import scheduler
 from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait
+from builder.smoke import slurm
 from builder.smoke.evidence import BuiltImage, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
@@ -35,7 +38,9 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder with the state of the fake Slurm that is in PATH."""
+    """The folder with the state of the fake Slurm that is in PATH. Nothing waits for it."""
+    monkeypatch.setattr(scheduler, "POLL_S", 0)
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
     return put_fake_slurm(tmp_path, monkeypatch)
 
 
@@ -47,7 +52,6 @@ def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeRep
         slurm=SlurmOptions("/images/x.sif", **job),
         options=options,
         lock=LOCK,
-        sleep=lambda s: None,
     )
 
 
@@ -157,7 +161,6 @@ def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatc
         BUILT,
         root / "reports" / "gpu",
         slurm=SlurmOptions(str(sif)),
-        sleep=lambda s: None,
     )
     for name in ("srun", "apptainer"):
         (bin / name).write_text("#!/bin/sh\n")
@@ -182,20 +185,15 @@ def test_named_image(fake_slurm: Path, root: Path, sif: str, digest: str) -> Non
     check_report(got.report)
 
 
-def test_interrupt(fake_slurm: Path, root: Path) -> None:
+def test_interrupt(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C cancels the job."""
 
-    def interrupt(seconds: float) -> None:
+    def interrupt(number: str, reporter: Reporter) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(slurm, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        smoke_on_slurm(
-            load_recipe("gpu", root),
-            BUILT,
-            root / "reports" / "gpu",
-            slurm=SlurmOptions("/x.sif"),
-            sleep=interrupt,
-        )
+        smoked(root)
     assert '["scancel", "4711"]' in (fake_slurm / "calls").read_text()
     assert not list((root / "reports" / "gpu").iterdir())
 
