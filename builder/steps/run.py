@@ -20,7 +20,7 @@ from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import ImageConfig, Runner, RunOptions, check_mounts
+from builder.run.base import ImageConfig, Runner, RunOptions
 from builder.run.confine import seccomp_library
 from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
@@ -122,7 +122,8 @@ def run_step(
         RunnerError: No runner works, or the container could not start.
         SpaceError: The disk is full.
     """
-    check_mounts(step.mounts)
+    for mount in step.mounts:
+        mount.check()
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
     found = find_runner(settings, store, runner, reporter, without=("apptainer", *unfit))
     task = f"step {step.name}"
