@@ -74,9 +74,8 @@ def environment_credentials(environ: Mapping[str, str] | None = None) -> Credent
         return None
     if missing:
         (present,) = (name for name in names if name not in missing)
-        raise RegistryError(
-            f"{present} is set but {missing[0]} is not", f"set {missing[0]} too, or unset {present}"
-        )
+        message = f"{present} is set but {missing[0]} is not"
+        raise RegistryError(message, f"set {missing[0]} too, or unset {present}")
     user, password = (env[name] for name in names)
     host = env.get("REGISTRY_HOST", "")
     return Credentials(user, password, source=" and ".join(names), host=host)
@@ -131,10 +130,8 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
     named = env.get("REGISTRY_AUTH_FILE")
     if named:
         if not Path(named).exists():
-            raise RegistryError(
-                f"REGISTRY_AUTH_FILE names {named}, which does not exist",
-                "log in first (podman login), or unset REGISTRY_AUTH_FILE",
-            )
+            message = f"REGISTRY_AUTH_FILE names {named}, which does not exist"
+            raise RegistryError(message, "log in first (podman login), or unset REGISTRY_AUTH_FILE")
         yield Path(named)
         return
     home = Path(env.get("HOME") or home_folder())
@@ -191,10 +188,8 @@ class _AuthFile:
         return data
 
     def _wrong_format(self) -> RegistryError:
-        return RegistryError(
-            f"{self._path} is not an auth file of docker or podman",
-            'it should look like {"auths": {"HOST": {"auth": "..."}}}',
-        )
+        message = f"{self._path} is not an auth file of docker or podman"
+        return RegistryError(message, 'it should look like {"auths": {"HOST": {"auth": "..."}}}')
 
     def _warn_if_readable(self) -> None:
         entries = [v for v in self._auths.values() if isinstance(v, dict)]

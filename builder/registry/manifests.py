@@ -102,10 +102,8 @@ class Manifests:
         stated = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         expected = ref if is_digest(ref) else stated
         if not is_digest_of(expected, answer.body):
-            raise HashMismatch(
-                f"digest mismatch: the manifest of {name} is {digest}, expected {expected}",
-                "try again; a proxy may have changed it",
-            )
+            message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
+            raise HashMismatch(message, "try again; a proxy may have changed it")
         return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:

@@ -174,10 +174,8 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
             digest = part.digest()
         if digest != layer.digest:
             partial.unlink()
-            raise HashMismatch(
-                f"digest mismatch: {blob} is no longer {layer.digest}",
-                "it was changed or damaged: build or publish it again",
-            )
+            message = f"digest mismatch: {blob} is no longer {layer.digest}"
+            raise HashMismatch(message, "it was changed or damaged: build or publish it again")
 
     return _write_sif(layer, output, store, fetch)
 

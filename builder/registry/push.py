@@ -230,10 +230,8 @@ class _Push:
             message = f"{path} is damaged: it is no longer {blob.digest}"
             return RegistryError(message, "delete it and build again")
         store.drop(blob.digest)
-        return RegistryError(
-            f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there",
-            "build again: the layer is made again",
-        )
+        message = f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there"
+        return RegistryError(message, "build again: the layer is made again")
 
     def _upload_config(self) -> tuple[int, int]:
         config = self._image.config_descriptor

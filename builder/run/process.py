@@ -80,13 +80,18 @@ def execute(
 
     if timed_out:  # a child outside the group may still hold the outputs open
         _wait(process, readers, GRACE_PERIOD_S)
+    return _result(str(command[0]), process.returncode, readers, timed_out)
+
+
+def _result(
+    program: str, code: int, readers: Sequence[_OutputReader], timed_out: bool
+) -> Completed:
     for reader in readers:
-        reader.output.check(str(command[0]))
-    out, err = (reader.output.text for reader in readers) if capture else ("", "")
+        reader.output.check(program)
+    out, err = (reader.output.text for reader in readers) if readers else ("", "")
     if timed_out:
         return Completed(TIMED_OUT, out, err, timed_out=True)
-    code = process.returncode
-    log.debug("exit code %d of %s%s", code, command[0], f":\n{err}" if code else "")
+    log.debug("exit code %d of %s%s", code, program, f":\n{err}" if code else "")
     return Completed(128 - code if code < 0 else code, out, err)
 
 
@@ -147,10 +152,8 @@ class ProcessOutput:
     def check(self, program: str) -> None:
         """Raise RunnerError if it is too long, and the program was killed for that."""
         if self.too_long:
-            raise RunnerError(
-                f"{program} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
-                "see what it prints: builder run TARGET -- COMMAND",
-            )
+            message = f"{program} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed"
+            raise RunnerError(message, "see what it prints: builder run TARGET -- COMMAND")
 
     @property
     def text(self) -> str:

@@ -90,17 +90,16 @@ def find_runner(
             continue
         reason = runner.available() or _trial_problem(runner, prefer, reporter)
         if reason is None:
-            log.info("runner %s; not: %s", runner.name, "; ".join(reasons) or "none before it")
+            log.info("runner %s works", runner.name)
             return runner
+        log.info("runner %s does not: %s", runner.name, reason)
         reasons.append(f"{runner.name}: {reason}")
 
     if prefer:
         default = "fix that, or omit --runner to use the first runner that works"
         raise RunnerError(f"the runner {reasons[0]}", hint_for(prefer, reasons[0]) or default)
-    raise RunnerError(
-        "no runner works on this host:\n  " + "\n  ".join(reasons),
-        "install or fix one of them; builder doctor shows the state of each",
-    )
+    message = "no runner works on this host:\n  " + "\n  ".join(reasons)
+    raise RunnerError(message, "install or fix one of them; builder doctor shows the state of each")
 
 
 def _trial_problem(runner: Runner, prefer: str | None, reporter: Reporter) -> str | None:

@@ -97,10 +97,8 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
     if done.returncode:
         if done.returncode in (126, 127):
             raise _without_apt(base, "", where)
-        raise RunnerError(
-            f"{base.reference}: the base cannot be run: {tail(done.stderr.splitlines(), 3)}",
-            "builder doctor shows the state of each runner",
-        )
+        message = f"{base.reference}: the base cannot be run: {tail(done.stderr.splitlines(), 3)}"
+        raise RunnerError(message, "builder doctor shows the state of each runner")
     # The texts of the files that the probe printed, by path.
     parts = (part.partition("\n") for part in f"\n{done.stdout}".split("\n@@ ")[1:])
     files = {path: text for path, _, text in parts}

@@ -91,10 +91,8 @@ def solve_os_packages(
     """
     where = place_of(recipe.source, *(keys or ("base_packages",)))
     if settings.offline:
-        raise FetchError(
-            f"{where}: the OS packages of {recipe.base} cannot be solved offline",
-            f"lock once online: builder lock {recipe.name}",
-        )
+        message = f"{where}: the OS packages of {recipe.base} cannot be solved offline"
+        raise FetchError(message, f"lock once online: builder lock {recipe.name}")
     check_processor(recipe, where)
     image = apt_base.runnable(base)
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
