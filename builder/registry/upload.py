@@ -50,9 +50,8 @@ log = logging.getLogger(__name__)
 #: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by
 #: one of a quarter.
 FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
-#: Times that a blob's bytes may be sent: a token that expires, a refused size and broken
-#: connections may each cost some; a registry that takes one byte of each chunk does not hold an
-#: upload for ever.
+#: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections
+#: may each cost some; a registry that takes one byte of each chunk cannot block an upload.
 MOST_SENT = 10
 #: The size of a blob whose registry does not state it.
 UNKNOWN = -1

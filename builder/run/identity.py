@@ -49,7 +49,7 @@ class Identity:
 
 
 def container_root(*, keep_root: bool) -> Identity:
-    """Return the host's user who is root in a container: the own user, or a stranger for root.
+    """Return the host's user who is root in a container: this user; for root a user without rights.
 
     Args:
         keep_root: Root stays root.

@@ -23,6 +23,7 @@ from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage,
 from builder.net.apt import apt_sources, parse_os_release, parse_sources, parse_stanza, written
 from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive
 from builder.net.mirrors import mirrored_url, public_url
+from builder.redact import redact
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import tail
 from builder.settings import Settings
@@ -153,7 +154,7 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
         uris = [_mirrored(uri, settings, mirrors) for uri in _uris([source])]
         sources.append({**source, "URIs": " ".join(uris)})
     if sources != list(base.sources):
-        log.info("apt of %s reads %s", base.reference, " ".join(_uris(sources)))
+        log.info("apt of %s reads %s", base.title, redact(" ".join(_uris(sources))))
         (folder / "sources.d").mkdir()
         text = "\n".join(written(source) for source in sources)
         (folder / "sources.d" / "base.sources").write_text(text)

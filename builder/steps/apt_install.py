@@ -121,7 +121,7 @@ def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) 
 def os_layer(
     install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> Layer:
-    """Return the layer of the OS packages; installs them if the cache does not have it.
+    """Return the layer of the OS packages; install them if the cache does not have it.
 
     Raises:
         FetchError, HashMismatch: a package is not available, or does not match the lock.
@@ -192,11 +192,9 @@ def _install(
 
 def _script(install: OsInstall) -> str:
     foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
-    return _SCRIPT.format(
-        architectures="\n".join(f"dpkg --add-architecture {name}" for name in foreign),
-        options=" ".join(f"-o '{option}'" for option in _OPTIONS),
-        folder=MOUNTED,
-    )
+    architectures = "\n".join(f"dpkg --add-architecture {name}" for name in foreign)
+    options = " ".join(f"-o '{option}'" for option in _OPTIONS)
+    return _SCRIPT.format(architectures=architectures, options=options, folder=MOUNTED)
 
 
 def _is_left_out(entry: Entry) -> bool:
