@@ -92,7 +92,7 @@ def find_runner(
         if reason is None:
             log.info("runner %s works", runner.name)
             return runner
-        log.info("runner %s does not: %s", runner.name, reason)
+        log.info("runner %s does not work: %s", runner.name, reason)
         reasons.append(f"{runner.name}: {reason}")
 
     if prefer:
