@@ -57,7 +57,7 @@ def cached_step(
     *,
     compression: Compression = "gzip",
 ) -> Layer:
-    """Return the layer of a step; runs the step only if it has not run with the same inputs.
+    """Return the layer of a step; run the step only if it has not run with the same inputs.
 
     The inputs are the layers below, the variables, the commands and the network flag. For the
     arguments and errors see :func:`run_step`.
@@ -66,10 +66,8 @@ def cached_step(
         FetchError: The step needs the network, and builder is offline.
     """
     record = store.folders.layers / f"step-{step_key(image, step, settings, compression)}.json"
-    has_run = (
-        "it has run with these inputs" if record.is_file() else "not run with these inputs yet"
-    )
-    log.info("step %s: %s (%s)", step.name, has_run, record.name)
+    state = "it has run with these inputs" if record.is_file() else "new inputs"
+    log.info("step %s: %s", step.name, state)
 
     def run() -> Layer:
         if step.network and settings.offline:
