@@ -1,5 +1,4 @@
-"""The apptainer engine: a definition file over builder's OCI image, built by apptainer or
-singularity.
+"""The apptainer engine: a definition file over builder's image, for apptainer or singularity.
 
 The command runs through spython's ``run_command``. spython's ``Client.build`` would hide failures:
 after a failed build it returns None, or the file of an earlier build. Here a failure is an error
@@ -58,7 +57,12 @@ class Apptainer:
             write_layout(image, folder / "image", None, request.store, durable=False)
             (folder / "image.def").write_text(definition(request, image, str(folder / "image")))
             built = run_build(folder / "image.def", folder / "image.sif", request)
-            sif = _move_to_cache(built, request, self.name)
+            path = cached_sif(request, self.name)
+            with space_errors(path.parent):
+                built.replace(path)
+            path.chmod(0o755)
+        architecture = request.recipe.architecture
+        sif = SifImage(path, sha256_file(path), path.stat().st_size, architecture)
         clock.mark("apptainer build")
         notes = stack.packages.notes
         if request.recipe.sif.layout == "layered":
@@ -69,7 +73,7 @@ class Apptainer:
         return replace(result, engine=self.name, notes=notes, definition=("def", shown))
 
 
-# the input of apptainer -------------------------------------------------------------------------------------
+# the input of apptainer ---------------------------------------------------------------------------
 
 
 def definition(request: BuildRequest, image: Image, layout: str) -> str:
@@ -84,38 +88,36 @@ def definition(request: BuildRequest, image: Image, layout: str) -> str:
         ImageError: A line of a section would begin another section.
     """
     metadata = Metadata(json.loads(image.config), image.digest)
+    labels = {name: " ".join(value.split()) for name, value in metadata.labels.items() if value}
     sections = {
         # the same lines as in the SIFs that builder writes itself
         "environment": metadata.environment.split("\n")[2:-1],
         "runscript": metadata.runscript.split("\n")[2:-1],
-        "labels": [
-            f"{name} {' '.join(value.split())}" for name, value in metadata.labels.items() if value
-        ],
+        "labels": [f"{name} {value}" for name, value in labels.items()],
     }
     name = request.recipe.name
-    head = [
-        f"# Target {name}, written by builder for its apptainer engine (docs/engines.md).",
-        "# The image holds base, packages and files, so the build needs no network.",
-        "Bootstrap: oci",
-        f"From: {layout}",
+    parts = [
+        f"# Target {name}, written by builder for its apptainer engine (docs/engines.md).\n"
+        "# The image holds base, packages and files, so the build needs no network.\n"
+        f"Bootstrap: oci\nFrom: {layout}"
     ]
-    parts = ["\n".join(head)]
     for section, lines in sections.items():
         if wrong := next((line for line in lines if line.lstrip().startswith("%")), None):
             raise ImageError(
                 f"target {name}: %{section} of the definition file would have the line {wrong!r}, "
                 "which begins a section",
-                "remove it from the variables and labels of recipe and base, or build with --engine layered",
+                "remove it from the variables and labels of recipe and base, "
+                "or build with --engine layered",
             )
         parts.append("\n".join([f"%{section}", *(f"    {line}" for line in lines)]))
     return "\n\n".join(parts) + "\n"
 
 
-# running apptainer ------------------------------------------------------------------------------------------
+# running apptainer --------------------------------------------------------------------------------
 
 
 def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
-    """Build a definition file and returns ``image``.
+    """Build a definition file and return ``image``.
 
     Raises:
         ImageError: apptainer failed, or reported success and wrote no file.
@@ -135,16 +137,12 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
     problem = f"ended with code {code}" if code else "reported success but wrote no file"
     fatal = [line for line in lines if re.search(r"\b(FATAL|ERROR)\b", line)]
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in dict.fromkeys([*lines, *fatal[-1:]])]
-    last_lines = tail(plain)
-    raise ImageError(
-        f"apptainer build of target {request.recipe.name} {problem}:\n{last_lines}",
-        _hint(lines),
-    )
+    message = f"apptainer build of target {request.recipe.name} {problem}:\n{tail(plain)}"
+    raise ImageError(message, _hint(lines))
 
 
 def environment(settings: Settings) -> Mapping[str, str]:
-    """This process's environment, with builder's temporary folder for apptainer unless another one
-    is set.
+    """Return this environment, with builder's temporary folder for apptainer unless it has one.
 
     It is without builder's own variables, such as REGISTRY_PASSWORD: cotainr passes it to the
     programs of the packages that it installs.
@@ -158,8 +156,8 @@ def environment(settings: Settings) -> Mapping[str, str]:
 
 def _options(tool: str, request: BuildRequest) -> list[str]:
     options = []
-    # Apptainer maps ids automatically for ordinary users. SingularityCE needs the option, and so does root in
-    # a container that lacks capabilities.
+    # Apptainer maps ids automatically for ordinary users. SingularityCE needs the option, and so
+    # does root in a container that lacks capabilities.
     is_root = os.geteuid() == 0
     is_apptainer = Path(tool).resolve().name == "apptainer"
     if ranges(Path("/etc/subuid")) if is_root else not is_apptainer:
@@ -178,12 +176,3 @@ def _hint(lines: Sequence[str]) -> str:
     return (
         "the lines above are apptainer's; --engine layered writes the SIF without running anything"
     )
-
-
-def _move_to_cache(built: Path, request: BuildRequest, engine: str) -> SifImage:
-    """Replace the target's last SIF of this engine in the cache."""
-    cached = cached_sif(request, engine)
-    with space_errors(cached.parent):
-        built.replace(cached)
-    cached.chmod(0o755)
-    return SifImage(cached, sha256_file(cached), cached.stat().st_size, request.recipe.architecture)

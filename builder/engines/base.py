@@ -1,6 +1,4 @@
-"""The contract of all engines: ``build(request) -> result``; and where they put files while they
-build.
-"""
+"""The contract of all engines: ``build(request) -> result``; and their files during a build."""
 
 from __future__ import annotations
 
@@ -63,8 +61,9 @@ class BuildRequest:
 
     @property
     def created(self) -> int:
-        """When the image was created, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else
-        the date of the lock, else 1980.
+        """When the image was created, in seconds since 1970.
+
+        SOURCE_DATE_EPOCH if it is set, else the date of the lock, else 1980.
 
         Raises:
             LockError: the date of the lock is not a time.
@@ -77,7 +76,7 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What every engine returns."""
+    """A finished build of any engine."""
 
     recipe: Recipe
     """The recipe as it was built: cotainr replaces ``conda.prefix``."""
@@ -92,12 +91,12 @@ class BuildResult:
     conflicts: tuple[Conflict, ...] = ()
     """Files that several packages contain."""
     differences: tuple[StepDifference, ...] = ()
-    """What a second run of the steps left otherwise, if the request asked for one."""
+    """Files that differed when the steps ran twice (only with ``check_steps``)."""
     missing_libraries: tuple[MissingLibrary, ...] = ()
-    """Shared libraries that the image lacks (not of engine cotainr, nor of an unchanged build of
-    docker and apptainer)."""
+    """Shared libraries that are not in the image (not of engine cotainr, nor of an unchanged build
+    of docker and apptainer)."""
     notes: tuple[str, ...] = ()
-    """What the user should know about the build, a sentence each."""
+    """Sentences for the user about the build."""
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds by stage, in order."""
     definition: tuple[str, str] | None = None
@@ -133,9 +132,7 @@ class Engine(Protocol):
     """Whether the same inputs always result in the same bytes."""
 
     def available(self) -> str | None:
-        """Return None if the engine works on this host for this user, else the reason, within
-        seconds.
-        """
+        """Return None if the engine works on this host for this user, else the reason."""
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Build a target.
@@ -168,10 +165,9 @@ def cached_sif(request: BuildRequest, engine: str) -> Path:
 
     It has a part for the project folder, because two projects may have targets of the same name.
     """
-    project = hashlib.sha256(str(request.recipe.root).encode()).hexdigest()[:8]
-    path = (
-        CacheFolders(request.settings.cache).sif / f"{request.recipe.name}-{engine}-{project}.sif"
-    )
+    recipe, folder = request.recipe, CacheFolders(request.settings.cache).sif
+    project = hashlib.sha256(str(recipe.root).encode()).hexdigest()[:8]
+    path = folder / f"{recipe.name}-{engine}-{project}.sif"
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path

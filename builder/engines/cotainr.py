@@ -1,5 +1,4 @@
-"""The cotainr engine: the installed ``cotainr build``, with a conda environment file of the locked
-versions.
+"""The cotainr engine: the installed ``cotainr build``, with an environment file of the lock.
 
 cotainr unpacks a base, runs Miniforge's installer in it, lets conda solve the environment, and
 writes a SIF. The environment file lists every locked package by version and build, so conda has one
@@ -29,10 +28,15 @@ import yaml
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.engines.apptainer import environment
-from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder, cached_sif
-from builder.engines.prepare import fetch_locked, open_locked_base, ordered_packages
-from builder.errors import ImageError, RunnerError, UsageError
-from builder.image.config import make_image
+from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder
+from builder.engines.prepare import (
+    fetch_locked,
+    image_of_build,
+    open_locked_base,
+    ordered_packages,
+    write_target_sif,
+)
+from builder.errors import ImageError, UsageError
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
@@ -40,11 +44,11 @@ from builder.model import Fetched, LockedBase, SifImage
 from builder.oci.layout import write_layout
 from builder.run.apptainer import find_apptainer
 from builder.run.process import execute, tail
-from builder.sif.write import write_sif
 from builder.store.files import link_or_copy
 
 #: Where cotainr installs every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
+_NOTE = f"the environment is in {PREFIX}, where cotainr installs it, beside its own conda"
 #: The environment variable that accepts the licences, for commands without ``--accept-licenses``.
 ACCEPT = "BUILDER_ACCEPT_LICENSES"
 
@@ -68,11 +72,6 @@ class Cotainr:
         return None
 
     def build(self, request: BuildRequest) -> BuildResult:
-        program = find_cotainr()
-        if program is None:
-            raise RunnerError(
-                f"the engine cotainr does not work here: {self.available()}", "install it"
-            )
         _require_licence(request)
         request = with_cotainr_prefix(request)
         recipe = request.recipe
@@ -85,16 +84,10 @@ class Cotainr:
             serve_packages(fetched, folder / "packages") as server,
         ):
             (folder / "environment.yml").write_text(environment_file(request, server))
-            command = [
-                *(
-                    program,
-                    "build",
-                    f"{folder}/image.sif",
-                    _base_option(request, base, folder / "base"),
-                ),
-                f"--conda-env={folder}/environment.yml",
-                *("--accept-licenses", "--no-color", "-v"),
-            ]
+            command = [find_cotainr() or "cotainr", "build", f"{folder}/image.sif"]
+            command += [_base_option(request, base, folder / "base")]
+            command += [f"--conda-env={folder}/environment.yml"]
+            command += ["--accept-licenses", "--no-color", "-v"]
             _run(request, command, folder)
             clock.mark("cotainr build")
             sif = _add_files(request, folder / "image.sif", base)
@@ -105,18 +98,16 @@ class Cotainr:
             LockedBase(base.reference, base.digest),
             sif,
             engine=self.name,
-            notes=(
-                f"the environment is in {PREFIX}, where cotainr installs it, beside its own conda",
-            ),
+            notes=(_NOTE,),
             timings=clock.timings,
             definition=("cotainr.yml", environment_file(request, "http://127.0.0.1:PORT")),
         )
 
 
 def find_cotainr() -> str | None:
-    """Return the path of cotainr: on PATH, or beside builder's own Python."""
-    beside = Path(sys.executable).with_name("cotainr")
-    return shutil.which("cotainr") or (str(beside) if os.access(beside, os.X_OK) else None)
+    """Return the path of cotainr: on PATH, or in the folder of builder's own Python."""
+    own = Path(sys.executable).with_name("cotainr")
+    return shutil.which("cotainr") or (str(own) if os.access(own, os.X_OK) else None)
 
 
 def with_cotainr_prefix(request: BuildRequest) -> BuildRequest:
@@ -136,7 +127,7 @@ def _require_licence(request: BuildRequest) -> None:
     )
 
 
-# the input of cotainr ---------------------------------------------------------------------------------------
+# the input of cotainr -----------------------------------------------------------------------------
 
 
 def _base_option(request: BuildRequest, base: BaseImage, folder: Path) -> str:
@@ -148,8 +139,11 @@ def _base_option(request: BuildRequest, base: BaseImage, folder: Path) -> str:
 
 
 def environment_file(request: BuildRequest, server: str) -> str:
-    """Return the conda environment file of all locked packages, which come from
-    :func:`serve_packages`.
+    """Return the conda environment file of all locked packages.
+
+    Args:
+        request: The build.
+        server: The address of :func:`serve_packages`.
     """
     recipe = request.recipe
     packages = sorted(request.lock.for_platform(recipe.platform), key=lambda p: p.name)
@@ -157,7 +151,7 @@ def environment_file(request: BuildRequest, server: str) -> str:
     # the hash makes pip take exactly this archive
     hashes = {p.key: f" --hash=sha256:{p.sha256}" if p.sha256 else "" for p in packages}
     wheels = [f"{p.name}=={p.version}{hashes[p.key]}" for p in packages if p.manager == "pip"]
-    dependencies: list[Any] = list(conda)
+    dependencies: list[Any] = [*conda]
     if wheels:
         dependencies.append({"pip": [f"--no-index --find-links {server}/wheels/", *wheels]})
     channels = [f"{server}/conda", "nodefaults"]
@@ -183,14 +177,11 @@ def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
 
     for name in ("conda/linux-64", "conda/noarch", "wheels"):
         (folder / name).mkdir(parents=True)
-    for f in fetched:
-        parent = (
-            folder / "conda" / f.package.subdir
-            if f.package.manager == "conda"
-            else folder / "wheels"
-        )
-        parent.mkdir(exist_ok=True)
-        link_or_copy(f.path, parent / f.package.filename)
+    for file in fetched:
+        package = file.package
+        part = f"conda/{package.subdir}" if package.manager == "conda" else "wheels"
+        (folder / part).mkdir(exist_ok=True)
+        link_or_copy(file.path, folder / part / package.filename)
     asyncio.run(index_fs(folder / "conda", force=True, write_shards=False, write_zst=False))
 
     handler = functools.partial(_Handler, directory=str(folder))
@@ -203,8 +194,7 @@ def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
 
 
 def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
-    """Return the SIF in the cache: cotainr's, and above it entry point, smoke test, lock, files,
-    variables and labels.
+    """Return the SIF in the cache: cotainr's, with builder's files and metadata above it.
 
     In a layered SIF, cotainr's partition is unchanged.
     """
@@ -213,34 +203,19 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
     opened = open_base(locked, recipe.architecture, settings, store)
     below = replace(opened, reference=base.reference, digest=base.digest)
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
-    # no activation scripts: cotainr's own environment script activates the environment for every command
+    # no activation scripts: cotainr's own environment script activates the environment for every
+    # command
     entries = system_entries(recipe, request.lock_text, context, ())
-    image = make_image(
-        below,
-        [make_layer(entries, "builder: files", settings, store)],
-        recipe=recipe,
-        lock=request.lock,
-        env={},
-        annotations={**recipe.annotations, **request.annotations},
-        epoch=request.created,
-    )
-    return write_sif(
-        image,
-        cached_sif(request, "cotainr"),
-        settings,
-        store,
-        layout=recipe.sif.layout,
-        compression=recipe.sif.compression,
-        base=opened.sif,
-        reporter=request.reporter,
-    )
+    files = make_layer(entries, "builder: files", settings, store)
+    image = image_of_build(request, below, [files], {})
+    return write_target_sif(request, "cotainr", image, opened.sif)
 
 
-# running cotainr --------------------------------------------------------------------------------------------
+# running cotainr ----------------------------------------------------------------------------------
 
 
 def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
-    """Run cotainr and reports its progress.
+    """Run cotainr and report its progress.
 
     Raises:
         ImageError: It failed, or exited with 0 and wrote no file.
@@ -250,9 +225,8 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 
     def listen(raw: str) -> None:
         line = _ESCAPES.sub("", raw).rstrip()
-        if (
-            line and not "\u2800" <= line[0] <= "\u28ff"
-        ):  # cotainr's progress spinner: braille characters
+        is_spinner = "\u2800" <= line[:1] <= "\u28ff"  # cotainr's progress: braille characters
+        if line and not is_spinner:
             lines.append(line)
         if line.startswith("Cotainr:"):
             request.reporter.note(line)
@@ -268,9 +242,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 
 
 def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
-    """cotainr's environment. cotainr runs ``singularity``; if that is missing, a link leads to
-    apptainer.
-    """
+    """Return cotainr's environment. It runs ``singularity``: if missing, a link to apptainer."""
     env = dict(environment(request.settings))
     tool = find_apptainer()
     if tool and shutil.which("singularity") is None:

@@ -61,6 +61,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     last_build = LastBuild(engine.name, request)
     found = None if request.rebuild else last_build.find()
     if found is not None:
+        log.info("the last build with %s has the same inputs: it is reused", engine.name)
         return found
     _require_available(engine, request.recipe)
     with working(request.reporter, f"building {request.recipe.name} with {engine.name}"):
@@ -78,11 +79,11 @@ def _build(engine: Engine, request: BuildRequest) -> BuildResult:
 
 def _require_supported(engine: Engine, recipe: Recipe) -> None:
     """Raise UsageError if the recipe has something that the engine ignores."""
+    is_cotainr = engine.name == "cotainr"
     ignored = {
         "steps:": engine.name in ("docker", "cotainr") and recipe.step_count > 0,
-        f"python: {recipe.python}": engine.name == "cotainr" and recipe.uses_base_python,
-        f"bytecode: {recipe.bytecode}": engine.name == "cotainr"
-        and "bytecode" in recipe.model_fields_set,
+        f"python: {recipe.python}": is_cotainr and recipe.uses_base_python,
+        f"bytecode: {recipe.bytecode}": is_cotainr and "bytecode" in recipe.model_fields_set,
     }
     for key, is_ignored in ignored.items():
         if is_ignored:
@@ -93,13 +94,11 @@ def _require_supported(engine: Engine, recipe: Recipe) -> None:
 
 
 def _require_processor(engine: Engine, recipe: Recipe) -> None:
-    """Other engines than ``layered`` run programs of the image, such as its Python."""
+    """Raise RunnerError if an engine but ``layered`` cannot run programs of the image here."""
     architecture = recipe.architecture
-    if (
-        engine.name == "layered"
-        or architecture == host_architecture()
-        or is_registered(architecture)
-    ):
+    if engine.name == "layered" or architecture == host_architecture():
+        return
+    if is_registered(architecture):
         return
     raise RunnerError(
         f"the engine {engine.name} runs programs of the image: {cannot_run(architecture)}",

@@ -1,5 +1,4 @@
-"""The docker engine: a Dockerfile that adds the layers of builder, built by a Docker engine through
-its SDK.
+"""The docker engine: a Dockerfile that adds the layers of builder, built through docker's SDK.
 
 The classic builder (Docker 20.10) is enough: no BuildKit, no network. The finished image is
 exported; then config, smoke test and publishing are as with every engine.
@@ -18,9 +17,9 @@ from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.layered import Stack, history, make_layers
+from builder.engines.prepare import image_of_build
 from builder.errors import ImageError
 from builder.image.archive import ArchiveFile, docker_load, inline, layer_file, tar_stream
-from builder.image.config import make_image
 from builder.layers.build import make_layer
 from builder.model import Layer
 from builder.progress import working
@@ -43,56 +42,44 @@ class Docker:
 
     def build(self, request: BuildRequest) -> BuildResult:
         clock = Clock()
-        request = _for_docker(request)
+        # with a whole base, and gzip layers: Docker 20.10 does not unpack zstd
+        gzip = request.recipe.layers.model_copy(update={"compression": "gzip"})
+        recipe = request.recipe.model_copy(update={"layers": gzip})
+        request = replace(request, recipe=recipe, download_base=True)
         stack = make_layers(request, clock)
         base = stack.inputs.base
         layers = _added_layers(request, stack)
-        prefix = request.recipe.conda.prefix
 
         def error(message: str) -> ImageError:
             return ImageError(
-                f"the Docker engine failed on target {request.recipe.name}: {message}",
+                f"the Docker engine failed on target {recipe.name}: {message}",
                 "see the engine's log and its disk space, or build with --engine layered",
             )
 
         tag = f"builder-build:{secrets.token_hex(8)}"
         with docker_errors(error), docker_client() as client:
-            text = dockerfile(base, provide_base(request, base, client), prefix, layers)
+            name = provide_base(request, base, client)
+            text = dockerfile(base, name, recipe.conda.prefix, layers)
             try:
                 run_steps(request, client, _context(text, layers), tag)
                 clock.mark("docker build")
                 exported = _export(request, client, tag, base)
             finally:
-                _remove_image(client, tag)
-        image = make_image(
-            exported,
-            [],
-            recipe=request.recipe,
-            lock=request.lock,
-            env=stack.packages.activation.env,
-            annotations={**request.recipe.annotations, **request.annotations},
-            epoch=request.created,
-        )
+                _remove_tag(client, tag)
+        image = image_of_build(request, exported, [], stack.packages.activation.env)
         clock.mark("export")
         result = stack.result(image, clock)
         return replace(result, engine=self.name, definition=("Dockerfile", text))
 
 
-def _for_docker(request: BuildRequest) -> BuildRequest:
-    """Return the request with a whole base, and gzip layers: Docker 20.10 does not unpack zstd."""
-    layers = request.recipe.layers.model_copy(update={"compression": "gzip"})
-    recipe = request.recipe.model_copy(update={"layers": layers})
-    return replace(request, recipe=recipe, download_base=True)
-
-
-# the Dockerfile ---------------------------------------------------------------------------------------------
+# the Dockerfile -----------------------------------------------------------------------------------
 
 
 def _added_layers(request: BuildRequest, stack: Stack) -> dict[str, Layer]:
     """Return the layers above the base by their names in the context, from the bottom up."""
     own = make_layer([history(stack.inputs)], "conda's history", request.settings, request.store)
-    layers = (own, *stack.layers)
-    return {f"layers/{number:03}.tar.gz": layer for number, layer in enumerate(layers)}
+    layers = enumerate((own, *stack.layers))
+    return {f"layers/{number:03}.tar.gz": layer for number, layer in layers}
 
 
 def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Layer]) -> str:
@@ -110,7 +97,8 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
     triggers = (base.config.get("config") or {}).get("OnBuild")
     if triggers:
         raise ImageError(
-            f"the base {base.reference} has ONBUILD instructions ({triggers!r}), which docker build runs",
+            f"the base {base.reference} has ONBUILD instructions ({triggers!r}), "
+            "which docker build runs",
             "use another base, or build with --engine layered, which runs nothing",
         )
     lines = [
@@ -125,11 +113,11 @@ def dockerfile(base: BaseImage, name: str, prefix: str, layers: Mapping[str, Lay
     return "\n".join(lines) + "\n"
 
 
-# in the Docker engine ---------------------------------------------------------------------------------------
+# in the Docker engine -----------------------------------------------------------------------------
 
 
 def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
-    """Load the base into the Docker engine if needed, and returns its name there."""
+    """Load the base into the Docker engine if needed, and return its name there."""
     import docker
 
     image = base.image()
@@ -144,21 +132,14 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
 
 
 def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag: str) -> None:
-    """Send the context and reports the steps.
+    """Send the context and report the steps.
 
     Raises:
         ImageError: A step failed; the message has the last lines of output.
     """
     lines: list[str] = []
-    answers = client.api.build(
-        fileobj=context,
-        custom_context=True,
-        tag=tag,
-        rm=True,
-        forcerm=True,
-        network_mode="none",
-        decode=True,
-    )
+    options = {"custom_context": True, "rm": True, "forcerm": True, "network_mode": "none"}
+    answers = client.api.build(fileobj=context, tag=tag, decode=True, **options)
     for answer in answers:
         lines += str(answer.get("stream") or "").splitlines()
         if lines and lines[-1].startswith("Step "):
@@ -167,14 +148,13 @@ def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag:
             lines.append(str(answer["error"]))
             raise ImageError(
                 f"docker build of target {request.recipe.name} failed:\n{tail(lines)}",
-                "the lines above are the engine's; --engine layered installs without running anything",
+                "the lines above are the engine's; "
+                "--engine layered installs without running anything",
             )
 
 
 def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
-    """Return the build context as a tar stream. The layers are read from the cache and not
-    copied.
-    """
+    """Return the build context as a tar stream, with the layers as they are in the cache."""
     files = [inline("Dockerfile", dockerfile.encode())]
     for name, layer in layers.items():
         described = layer.descriptor
@@ -183,9 +163,7 @@ def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
 
 
 def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> BaseImage:
-    """Return the finished image, on the base's own layers: the engine does not store how those were
-    compressed.
-    """
+    """Return the finished image, on the base's own layers: the engine compresses them anew."""
     settings, store, architecture = request.settings, request.store, request.recipe.architecture
     image = client.images.get(tag)
     size = int(image.attrs.get("Size") or 0)
@@ -204,13 +182,13 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
         archive.unlink(missing_ok=True)
     base_layers = {layer.diff_id: layer for layer in base.layers}
     layers = tuple(base_layers.get(layer.diff_id, layer) for layer in exported.layers)
-    # make_image sets the recipe's part of the config for all engines, so the Dockerfile's version of it is
-    # dropped
+    # make_image sets the recipe's part of the config for all engines, so the Dockerfile's version
+    # of it is dropped
     config = {**exported.config, "config": base.config.get("config") or {}}
     return BaseImage(base.reference, base.digest, config, layers)
 
 
-def _remove_image(client: Any, tag: str) -> None:
+def _remove_tag(client: Any, tag: str) -> None:
     """Remove the tag but not the layers, which are the engine's build cache. Errors are ignored."""
     import docker
     import requests

@@ -38,13 +38,12 @@ _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke
 class LastBuild:
     """The stored build of a target by one engine.
 
-    A record beside the SIF in the cache (``cached_sif`` with suffix ``.json``) holds the digest of
+    A record next to the SIF in the cache (``cached_sif`` with suffix ``.json``) holds the digest of
     the inputs and the result.
     """
 
     def __init__(self, engine: str, request: BuildRequest) -> None:
-        """Compute the digest of the inputs now, so that the next build notices changes during
-        this one.
+        """Compute the digest of the inputs now: the next build notices changes during this one.
 
         Raises:
             ConfigError: A file of the recipe is missing.
@@ -56,9 +55,7 @@ class LastBuild:
         self._inputs = _inputs_digest(engine, request)
 
     def find(self) -> BuildResult | None:
-        """Return the stored build if its inputs are the same and its files are intact, else
-        None.
-        """
+        """Return the stored build if its inputs are the same and its files are intact."""
         data = read_record(self._record)
         if data is None or data["inputs"] != self._inputs:
             return None
@@ -67,9 +64,8 @@ class LastBuild:
         if artifact is None:
             return None
         conda = request.recipe.conda.model_copy(update={"prefix": data["prefix"]})
-        unchanged = (
-            f"unchanged since the build at {data['built']}; to build again: builder build --rebuild"
-        )
+        again = "to build again: builder build --rebuild"
+        unchanged = f"unchanged since the build at {data['built']}; {again}"
         return BuildResult(
             request.recipe.model_copy(update={"conda": conda}),
             request.lock,
@@ -87,11 +83,7 @@ class LastBuild:
         artifact, data = result.artifact, dict[str, Any]()
         if isinstance(artifact, SifImage):
             self._request.store.mark_verified(artifact.path, artifact.digest)
-            data = {
-                "digest": artifact.digest,
-                "size": artifact.size,
-                "architecture": artifact.architecture,
-            }
+            data = {name: getattr(artifact, name) for name in ("digest", "size", "architecture")}
         else:
             layers = [layer_record(layer) for layer in artifact.layers]
             config, manifest = artifact.config.decode(), artifact.manifest.decode()
@@ -108,9 +100,7 @@ class LastBuild:
         write_record(self._record, record)
 
     def _artifact(self, data: Mapping[str, Any]) -> Image | SifImage | None:
-        """Return the SIF or image of a record; None if it is damaged or was removed from the
-        cache.
-        """
+        """Return the SIF or image of a record; None if it is damaged or not in the cache."""
         store = self._request.store
         if self._request.recipe.format == "sif":
             sif = SifImage(self._sif, **data)
@@ -124,18 +114,13 @@ class LastBuild:
 
 
 def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
-    """Return a digest of everything that a build is made of: recipe, lock, base, and the files of
-    builder and of the recipe.
+    """Return the digest of recipe, lock, base, and the files of builder and of the recipe.
 
     None for a lock that pins no base, or not its OS packages: they may change at any time.
     """
     r = request
-    is_open = (
-        r.recipe.base_packages
-        and r.lock.record.os_packages is None
-        and not is_made_here(r.recipe.base)
-    )
-    if r.lock.base is None or is_open:
+    needs_os_packages = r.recipe.base_packages and not is_made_here(r.recipe.base)
+    if r.lock.base is None or (needs_os_packages and r.lock.record.os_packages is None):
         return None
     # the paths in these files do not matter here, only their contents
     context = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)

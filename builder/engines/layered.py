@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from builder.bytecode.inputs import BytecodeRequest
 from builder.bytecode.layers import bytecode_layers, in_order, layers_for_packages
-from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
-from builder.engines.prepare import Inputs, prepare_inputs
-from builder.image.config import environment, make_image
+from builder.engines.base import BuildRequest, BuildResult, Clock
+from builder.engines.prepare import Inputs, image_of_build, prepare_inputs, write_target_sif
+from builder.image.config import environment
 from builder.image.files import system_entries, whiteout_entries
 from builder.image.libraries import missing_libraries
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
 from builder.layers.packages import Packages
-from builder.model import Image, Layer, SifImage
+from builder.model import Image, Layer, LockedBase, SifImage
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 if TYPE_CHECKING:
     from builder.steps.compare import StepDifference
     from builder.steps.job import StepRun
 
+log = logging.getLogger(__name__)
+
 #: Docker 20.10 pulls 84 layers and fails at 128; 100 leaves room for images that are built on top.
 MAX_LAYERS = 100
-#: Layers that hold nothing of packages: the whiteout of the prefix below them, and builder's files above.
+#: Layers that hold nothing of packages: the whiteout of the prefix below them, and builder's files
+#: above.
 OVERHEAD = 2
-#: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
+#: Title of the layer of builder's own files. It is part of the image's history, and so of its
+#: digest.
 FILES_TITLE = "builder: entry point, smoke test, files"
 
 
@@ -55,7 +60,7 @@ class Layered:
         if request.recipe.format != "sif":
             return stack.result(image, clock)
         base = stack.inputs.base.sif
-        sif = _sif(request, image, base)
+        sif = write_target_sif(request, self.name, image, base)
         clock.mark("sif")
         # without the base, which is a SIF here, the layers are no complete image
         return stack.result(sif, clock, sif_source=image if base is None else None)
@@ -82,28 +87,24 @@ class Stack:
     ) -> None:
         self.inputs = inputs
         self.packages = packages
-        self.prefix = _prefix_layer(request, inputs)
+        prefix = whiteout_entries(inputs.context.prefix)
+        self.prefix = _layer(request, [*prefix, history(inputs)], "environment prefix")
         """The lowest layer: the whiteout of the prefix."""
         self.layers: list[Layer] = [*in_order(packages.layers, bytecode)]
         """The layers above it."""
         self.differences: list[StepDifference] = []
-        """What a second run of the steps left otherwise, if the request asks for one."""
+        """Files that differed when the steps ran twice (only with ``check_steps``)."""
         self._files = files
         self._request = request
         self._base: tuple[Layer, ...] | None = None
 
     def image(self) -> Image:
         """Return the image of all layers; over a SIF, those of the base are not in it."""
-        request = self._request
-        return make_image(
-            self.inputs.base,
-            [self.prefix, *self.layers],
-            recipe=request.recipe,
-            lock=request.lock,
-            env=self.packages.activation.env,
-            annotations={**request.recipe.annotations, **request.annotations},
-            epoch=request.created,
-        )
+        layers = [self.prefix, *self.layers]
+        env = self.packages.activation.env
+        image = image_of_build(self._request, self.inputs.base, layers, env)
+        log.info("image %s: %d layers above the base", image.digest, len(layers))
+        return image
 
     def result(
         self, artifact: Image | SifImage, clock: Clock, *, sif_source: Image | None = None
@@ -116,7 +117,7 @@ class Stack:
         return BuildResult(
             recipe,
             request.lock,
-            self.inputs.locked_base,
+            LockedBase(base.reference, base.digest),
             artifact,
             sif_source,
             conflicts=self.packages.conflicts,
@@ -191,7 +192,7 @@ def make_layers(request: BuildRequest, clock: Clock) -> Stack:
 
 
 def layer_budget(base_layers: int, steps: int) -> int:
-    """Return how many layers packages and their compiled modules may have."""
+    """Return the number of layers that packages and their compiled modules may have."""
     return MAX_LAYERS - OVERHEAD - base_layers - steps
 
 
@@ -217,13 +218,9 @@ def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack
         )
     )
     clock.mark("bytecode")
+    count = len(packages.layers)
+    log.info("%d layers of packages, %d of their compiled modules", count, len(bytecode))
     return Stack(request, inputs, files, packages, bytecode)
-
-
-def _prefix_layer(request: BuildRequest, inputs: Inputs) -> Layer:
-    """Return the layer below the packages: the whiteout of the prefix."""
-    prefix = whiteout_entries(inputs.context.prefix)
-    return _layer(request, [*prefix, history(inputs)], "environment prefix")
 
 
 def history(inputs: Inputs) -> Entry:
@@ -242,20 +239,3 @@ def _run(stack: Stack, steps: Sequence[StepRun], clock: Clock) -> None:
 def _layer(request: BuildRequest, entries: Iterable[Entry], title: str) -> Layer:
     compression = request.recipe.layers.compression
     return make_layer(entries, title, request.settings, request.store, compression=compression)
-
-
-def _sif(request: BuildRequest, image: Image, base: SifImage | None) -> SifImage:
-    """Return the SIF of an image, in the cache."""
-    from builder.sif.write import write_sif
-
-    options = request.recipe.sif
-    return write_sif(
-        image,
-        cached_sif(request, "layered"),
-        request.settings,
-        request.store,
-        layout=options.layout,
-        compression=options.compression,
-        base=base,
-        reporter=request.reporter,
-    )

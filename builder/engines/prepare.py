@@ -1,7 +1,9 @@
-"""What every engine does first: opens the base image and downloads the locked packages."""
+"""The stages that engines share: open the base, download the packages; make image and SIF."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from builder.bases.image import BaseImage
@@ -9,9 +11,10 @@ from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe
 from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
 from builder.config.yamlfile import place_of
-from builder.engines.base import BuildRequest, Clock
+from builder.engines.base import BuildRequest, Clock, cached_sif
 from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
+from builder.image.config import make_image
 from builder.layers.cache import FORMAT, cache_key
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
@@ -19,9 +22,11 @@ from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
 from builder.lock.urls import url_variables
-from builder.model import Fetched, Lock, LockedBase, LockedPackage
+from builder.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.redact import redact
 from builder.store.records import read_record, write_record
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,47 +41,40 @@ class Inputs:
     context: LinkContext
     """The prefix and Python version that the packages are linked for."""
 
-    @property
-    def locked_base(self) -> LockedBase:
-        return LockedBase(self.base.reference, self.base.digest)
-
 
 def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
-    """Return the lock's packages for the recipe's platform in link order: conda by dependencies,
-    then pip by name.
+    """Return the lock's packages for the recipe in link order: conda's, then pip's by name.
 
     Raises:
         ImageError: The lock has none for this platform.
     """
     packages = lock.for_platform(recipe.platform)
     if not packages:
-        raise _no_packages(recipe, lock)
+        found = sorted({f"{p.platform} in category {p.category}" for p in lock.packages})
+        raise ImageError(
+            f"the lock of target {recipe.name} has no packages for {recipe.platform} "
+            f"in category main; it has those for {', '.join(found) or 'no platform'}",
+            "lock the environment for this platform, or choose categories in the recipe: "
+            "groups: [NAME]",
+        )
     for package in packages:
         if package.url.startswith("git+"):
+            url = redact(package.url)
             raise LockError(
                 f"the lock of target {recipe.name}: {package.name} is locked from a git repository, "
-                f"{redact(package.url)}, and has to be built",
-                f"lock with builder, which builds it: remove 'lock:' from the recipe, and add '- pip: "
-                f'["{package.name} @ {redact(package.url)}"]\' to its environment file',
+                f"{url}, and has to be built",
+                "lock with builder, which builds it: remove 'lock:' from the recipe, and add "
+                f"'- pip: [\"{package.name} @ {url}\"]' to its environment file",
             )
     conda = link_order([p for p in packages if p.manager == "conda"])
     pip = sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)
     return [*conda, *pip]
 
 
-def _no_packages(recipe: Recipe, lock: Lock) -> ImageError:
-    """Return the error for a lock that has nothing to put into the image."""
-    found = sorted({f"{p.platform} in category {p.category}" for p in lock.packages})
-    return ImageError(
-        f"the lock of target {recipe.name} has no packages for {recipe.platform} in category main; it has "
-        f"those for {', '.join(found) or 'no platform'}",
-        "lock the environment for this platform, or choose categories in the recipe: groups: [NAME]",
-    )
-
-
 def open_locked_base(request: BuildRequest) -> BaseImage:
-    """Open the base that the lock pins. If it pins none (made by another tool), opens the
-    current image of the recipe's base. The OS packages of the lock are its topmost layer.
+    """Open the base that the lock pins, with the OS packages of the lock as its topmost layer.
+
+    If it pins none (made by another tool), that is the current image of the recipe's base.
 
     Raises:
         LockError: The lock pins another base than the recipe's.
@@ -86,10 +84,12 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     """
     recipe = request.recipe
     locked = _locked_base(request)
+    log.info("base %s %s", redact(locked.reference), locked.digest)
     base = _open(request, locked, download=request.download_base or bool(recipe.step_count))
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
-            f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",
+            f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} "
+            "is an OCI image",
             "set 'format: sif', or name an OCI image as the base",
         )
     return _with_os_packages(request, locked, base)
@@ -98,12 +98,17 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
 def _locked_base(request: BuildRequest) -> LockedBase:
     recipe = request.recipe
     pinned = request.lock.base
-    if pinned is not None and pinned.reference != recipe.base:
+    if pinned is None:
+        pinned = resolve_recipe_base(recipe, request.settings, request.store, request.reporter)
+        note = f"the lock pins no base image; {recipe.base} is {pinned.digest} today"
+        request.reporter.note(note)
+    elif pinned.reference != recipe.base:
+        reference = redact(pinned.reference)
         raise LockError(
-            f"the lock pins the base {redact(pinned.reference)}, and {recipe.source} names {recipe.base}",
+            f"the lock pins the base {reference}, and {recipe.source} names {recipe.base}",
             f"lock again (builder lock {recipe.name}), or correct 'base:' in the recipe",
         )
-    return pinned or _resolve_base(request)
+    return pinned
 
 
 def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseImage:
@@ -113,18 +118,13 @@ def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseI
 
 
 def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
-    """Return the base with a layer of the lock's OS packages; a lock without them gets the current
-    ones.
+    """Return the base with a layer of the lock's OS packages; else of the current ones.
 
     A base that builder makes has those of the recipe already, but not those of the build of a
     wheel.
     """
-    recipe, settings, store, reporter = (
-        request.recipe,
-        request.settings,
-        request.store,
-        request.reporter,
-    )
+    recipe, settings = request.recipe, request.settings
+    store, reporter = request.store, request.reporter
     build = recipe.pip.build.get(request.wheel_of, WheelBuild())
     own = () if is_made_here(recipe.base) else recipe.base_packages
     if not own and not build.base_packages:
@@ -146,25 +146,12 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         reporter.note(f"the lock pins no OS packages: {recipe.name} gets the current ones")
     if not packages:
         return base
-    install = OsInstall(
-        base,
-        packages,
-        recipe.architecture,
-        lock_date(request.lock.record),
-        recipe.name,
-        place_of(recipe.source, *keys),
-    )
+    date, where = lock_date(request.lock.record), place_of(recipe.source, *keys)
+    install = OsInstall(base, packages, recipe.architecture, date, recipe.name, where)
     layer = recorded_layer(install, settings, store)
     if layer is None:
         layer = os_layer(replace(install, base=complete()), settings, store, reporter)
     return with_os_layer(base, layer)
-
-
-def _resolve_base(request: BuildRequest) -> LockedBase:
-    recipe = request.recipe
-    locked = resolve_recipe_base(recipe, request.settings, request.store, request.reporter)
-    request.reporter.note(f"the lock pins no base image; {recipe.base} is {locked.digest} today")
-    return locked
 
 
 def download_inputs(request: BuildRequest) -> None:
@@ -178,8 +165,7 @@ def download_inputs(request: BuildRequest) -> None:
 
 
 def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[Fetched, ...]:
-    """Return the archives of packages, in the same order; downloads those that are not in the
-    cache.
+    """Return the archives of packages, in the same order; missing ones are downloaded.
 
     Raises:
         FetchError, SpaceError: A download failed.
@@ -215,19 +201,15 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
 
 
 def _context(request: BuildRequest, fetched: tuple[Fetched, ...]) -> LinkContext:
-    """Return what linking depends on. It is recorded, so that the archive of Python is read
-    once.
-    """
+    """Return the context for linking; it is recorded, so that Python's archive is read once."""
     recipe, store = request.recipe, request.store
     context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
-    python = next(
-        (f for f in fetched if (f.package.manager, f.package.name) == ("conda", "python")), None
-    )
+    is_python = ("conda", "python")
+    python = next((f for f in fetched if (f.package.manager, f.package.name) == is_python), None)
     if python is None:
         return context
-    key = cache_key(
-        [FORMAT, "python", python.package.key, python.package.url, python.package.version]
-    )
+    package = python.package
+    key = cache_key([FORMAT, "python", package.key, package.url, package.version])
     record = store.folders.index / f"python-{key}.json"
     known = read_record(record)
     if known is None:
@@ -237,3 +219,43 @@ def _context(request: BuildRequest, fetched: tuple[Fetched, ...]) -> LinkContext
         write_record(record, known)
     version, site_packages = known
     return replace(context, python=version, site_packages=site_packages)
+
+
+def image_of_build(
+    request: BuildRequest, base: BaseImage, layers: Sequence[Layer], env: Mapping[str, str]
+) -> Image:
+    """Return the image of layers over a base.
+
+    Args:
+        request: The build.
+        base: The base.
+        layers: From the bottom up.
+        env: Variables that activating the environment sets.
+    """
+    return make_image(
+        base,
+        layers,
+        recipe=request.recipe,
+        lock=request.lock,
+        env=env,
+        annotations={**request.recipe.annotations, **request.annotations},
+        epoch=request.created,
+    )
+
+
+def write_target_sif(
+    request: BuildRequest, engine: str, image: Image, base: SifImage | None
+) -> SifImage:
+    """Return the SIF of an image, in the cache; ``base``: the SIF below the image's layers."""
+    from builder.sif.write import write_sif
+
+    return write_sif(
+        image,
+        cached_sif(request, engine),
+        request.settings,
+        request.store,
+        layout=request.recipe.sif.layout,
+        compression=request.recipe.sif.compression,
+        base=base,
+        reporter=request.reporter,
+    )

@@ -27,7 +27,8 @@ MAX_SMALL_BLOB = 32 << 20
 #: Errors of one response that a message quotes.
 _MAX_ERRORS = 5
 
-#: The permissions that a token must include: ``repository:NAME:pull,push`` (Docker's token authentication).
+#: The permissions that a token must include: ``repository:NAME:pull,push`` (Docker's token
+#: authentication).
 Scopes = frozenset[str]
 
 
@@ -59,9 +60,7 @@ class Answer:
     """The address that answered, after redirects."""
 
     def errors(self) -> list[tuple[str, str]]:
-        """Return the codes and messages in the body (distribution-spec, error codes); the first few
-        of them.
-        """
+        """Return the first few error codes of the body (distribution-spec), with their messages."""
         try:
             entries = load_json(self.body)["errors"][:_MAX_ERRORS]
             pairs = [(str(e.get("code", "")), str(e.get("message", ""))) for e in entries]
@@ -85,43 +84,38 @@ class Answer:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait before the next request (``Retry-After``: a number or a date); None: not
-        stated.
-        """
+        """Seconds to wait before the next request (``Retry-After``); None: not stated."""
         text = self.headers.get("Retry-After", "").strip()
         seconds = number(text)
         if seconds is not None:
             return float(seconds)
-        try:
+        try:  # a date
             return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
         except (ValueError, TypeError, OverflowError):
             return None
 
     @property
     def content_length(self) -> int | None:
-        """The length of the content in bytes; None when it is not stated, or is that of compressed
-        bytes.
-        """
+        """The length of the content in bytes; None: not stated, or that of compressed bytes."""
         return content_length(self.headers)
 
 
 def content_length(headers: httpx.Headers) -> int | None:
-    """See :attr:`Answer.content_length`."""
+    """Return the length that the headers state; see :attr:`Answer.content_length`."""
     if headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
     return number(headers.get("Content-Length", ""))
 
 
 def printable(text: str, most: int) -> str:
-    """At most ``most`` characters of a registry's text, on one line: control characters become
-    blanks.
-    """
+    """Return at most ``most`` characters of a registry's text; control characters become blanks."""
     return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
 def number(text: str) -> int | None:
-    """Return the number of a header; None when it is something else. ``isdigit`` accepts what
-    ``int`` does not.
+    """Return the number of a header; None when it is something else.
+
+    ``isdigit`` accepts characters that ``int`` does not.
     """
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
@@ -172,19 +166,16 @@ def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
     body = bytearray()
     # A response to HEAD states the length of a body that does not follow.
     stated = (
-        number(response.headers.get("Content-Length", ""))
-        if response.request.method != "HEAD"
-        else 0
+        "0" if response.request.method == "HEAD" else response.headers.get("Content-Length", "")
     )
-    if (stated or 0) > most:
+    if (number(stated) or 0) > most:
         raise _too_large(response, most)
     for data in Pace.of(response.iter_raw()):
         body += data
         if len(body) > most:
             raise _too_large(response, most)
-    return Answer(
-        response.status_code, response.reason_phrase, response.headers, bytes(body), response.url
-    )
+    status, reason = response.status_code, response.reason_phrase
+    return Answer(status, reason, response.headers, bytes(body), response.url)
 
 
 def _too_large(response: httpx.Response, most: int) -> RegistryError:

@@ -10,6 +10,7 @@ header::
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -22,19 +23,21 @@ from builder.errors import RegistryError
 from builder.registry.answer import Answer, Scopes, load_json, parse_url
 from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.errors import credentials_hint
-from builder.registry.tls import is_loopback
+from builder.registry.tls import host_name, is_loopback
 
-#: Seconds that a token is valid when the token server does not state it (Docker's token authentication).
+log = logging.getLogger(__name__)
+
+#: Seconds that a token is valid when the token server does not state it (Docker's token
+#: authentication).
 DEFAULT_LIFETIME_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One challenge of a ``WWW-Authenticate`` header (RFC 9110, 11.6.1). ``scheme`` is in lower
-    case.
-    """
+    """One challenge of a ``WWW-Authenticate`` header (RFC 9110, 11.6.1)."""
 
     scheme: str
+    """In lower case."""
     params: Mapping[str, str]
 
 
@@ -45,9 +48,7 @@ _TOKEN = re.compile(
 
 
 def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
-    """Return the challenges in all ``WWW-Authenticate`` headers of a response; one header may
-    contain several.
-    """
+    """Return the challenges of a response; one ``WWW-Authenticate`` header may contain several."""
     found: list[tuple[str, dict[str, str]]] = []
     for header in headers:
         for match in _TOKEN.finditer(header):
@@ -61,8 +62,7 @@ def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
 
 
 class Authenticator:
-    """Answers a registry's challenges and stores tokens, one for each set of scopes. Safe for
-    threads.
+    """Answers a registry's challenges; has a token for each set of scopes. Safe for threads.
 
     Args:
         host: the registry, for messages.
@@ -100,8 +100,7 @@ class Authenticator:
         """The credentials that were used last, for messages."""
 
     def header(self, scopes: Scopes, repository: str) -> str | None:
-        """Return the ``Authorization`` header for a request; None while the registry has not asked
-        for one.
+        """Return the ``Authorization`` header for a request; None before the first challenge.
 
         Raises:
             RegistryError: the token server refuses, or cannot be reached.
@@ -121,7 +120,7 @@ class Authenticator:
     def answer(
         self, headers: Iterable[str], scopes: Scopes, repository: str, sent: str | None
     ) -> bool:
-        """Store the challenge of a 401 response; returns whether to send the request again.
+        """Store the challenge of a 401 response; return True if the request can be sent again.
 
         Args:
             headers: the ``WWW-Authenticate`` headers.
@@ -131,9 +130,9 @@ class Authenticator:
         """
         challenges = {c.scheme: c for c in parse_challenges(headers)}
         challenge = challenges.get("bearer") or challenges.get("basic")
-        if challenge is None or (
-            challenge.scheme == "bearer" and not challenge.params.get("realm")
-        ):
+        if challenge is None:
+            return False
+        if challenge.scheme == "bearer" and not challenge.params.get("realm"):
             return False
         with self._lock:
             self._challenge = challenge
@@ -147,9 +146,37 @@ class Authenticator:
 
     def _fetch(self, challenge: Challenge, scopes: Scopes, repository: str) -> tuple[str, float]:
         """Return a new token, and the time (of time.monotonic) from which on it must be renewed."""
+        host = self._host
         self.used = credentials = self._find(repository)
-        url = self._realm(challenge)
-        where = f"the token server {url.host} of {self._host}"
+        try:
+            url = parse_url(challenge.params["realm"])
+        except ValueError:
+            message = f"the address of the token server of {host} is not a URL"
+            raise RegistryError(message, "is this the address of a registry?", host=host) from None
+        where = f"the token server {url.host} of {host}"
+        self._check_owner(url, where, credentials)
+        permission = " ".join(sorted(scopes))
+        log.info("asking %s for %s, credentials: %s", where, permission, credentials.source)
+        started = time.monotonic()
+        try:
+            answer = self._send(self._token_request(challenge, url, scopes, credentials))
+        except httpx.HTTPError as e:
+            message = f"cannot reach {where}: {type(e).__name__}"
+            hint = "check the network and the proxy settings"
+            raise RegistryError(message, hint, host=host) from None
+        if answer.status != 200:
+            message = f"{where} refused: {answer.status} {answer.reason}"
+            hint = credentials_hint(host, credentials)
+            raise RegistryError(message, hint, status=answer.status, host=host)
+        token, lifetime = _parse_token(answer.body)
+        if not token:
+            hint = "this is a fault of the registry: try again later"
+            raise RegistryError(f"{where} answered without a token", hint, host=host)
+        # Renewed early: the token of an upload that takes minutes must be valid at its end.
+        return token, started + max(lifetime * 0.75 - 5, lifetime * 0.25)
+
+    def _check_owner(self, url: httpx.URL, where: str, credentials: Credentials) -> None:
+        """Refuse to send a password in clear; warn before it is sent to another domain."""
         if credentials and self._secure() and url.scheme != "https":
             raise RegistryError(
                 f"{where} does not use https, so no password is sent to it",
@@ -161,49 +188,11 @@ class Authenticator:
                 f"{self._host} has its token server on another domain: the credentials of "
                 f"{credentials.source} are sent to {url.host}"
             )
-        started = time.monotonic()
-        try:
-            request = self._token_request(challenge, url, scopes, credentials)
-            answer = self._send(request)
-        except httpx.HTTPError as e:
-            raise RegistryError(
-                f"cannot reach {where}: {type(e).__name__}",
-                "check the network and the proxy settings",
-                host=self._host,
-            ) from None
-        if answer.status != 200:
-            raise RegistryError(
-                f"{where} refused: {answer.status} {answer.reason}",
-                credentials_hint(self._host, credentials),
-                status=answer.status,
-                host=self._host,
-            )
-        token, lifetime = _parse_token(answer.body)
-        if not token:
-            raise RegistryError(
-                f"{where} answered without a token",
-                "this is a fault of the registry: try again later",
-                host=self._host,
-            )
-        # Renewed early: the token of an upload that takes minutes must be valid at its end.
-        return token, started + max(lifetime * 0.75 - 5, lifetime * 0.25)
-
-    def _realm(self, challenge: Challenge) -> httpx.URL:
-        try:
-            return parse_url(challenge.params["realm"])
-        except ValueError:
-            raise RegistryError(
-                f"the address of the token server of {self._host} is not a URL",
-                "is this the address of a registry?",
-                host=self._host,
-            ) from None
 
     def _token_request(
         self, challenge: Challenge, url: httpx.URL, scopes: Scopes, credentials: Credentials
     ) -> httpx.Request:
-        """Return a POST with the identity token (OAuth2), else a GET with Basic authentication or
-        none.
-        """
+        """Return a POST with the identity token (OAuth2), else a GET with or without a password."""
         service = challenge.params.get("service", "")
         scope = challenge.params.get("scope")
         wanted = sorted(scopes) or ([scope] if scope else [])
@@ -224,9 +213,7 @@ class Authenticator:
 
 
 def _parse_token(body: bytes) -> tuple[str, float]:
-    """Return the token and its lifetime in seconds; an empty token when the response is not what it
-    should be.
-    """
+    """Return the token and its lifetime in seconds; an empty token if the response has none."""
     try:
         data = load_json(body)
         token = str(data.get("token") or data.get("access_token") or "")
@@ -237,7 +224,8 @@ def _parse_token(body: bytes) -> tuple[str, float]:
         return "", 0.0
 
 
-#: Domains of registries whose token servers are in another one: ``registry.hub.docker.com`` is Docker Hub.
+#: Domains of registries whose token servers are in another one: ``registry.hub.docker.com`` is
+#: Docker Hub.
 _TOKEN_DOMAINS = {"docker.com": "docker.io"}
 
 
@@ -253,18 +241,12 @@ def same_owner(registry: str, realm: str) -> bool:
     """
     if is_loopback(registry):
         return is_loopback(f"[{realm}]" if ":" in realm else realm)
-    host = (
-        registry[1 : registry.index("]")]
-        if registry.startswith("[")
-        else registry.partition(":")[0]
-    )
-    domain = _domain(host.lower())
+    domain = _domain(host_name(registry).lower())
     return _domain(realm.lower()) in (domain, _TOKEN_DOMAINS.get(domain))
 
 
 def _domain(host: str) -> str:
-    """Return the part of a host name that is registered: the last two labels, or three below
-    ``co.uk`` and the like.
+    """Return the registered part of a host name: two labels, or three below ``co.uk`` and the like.
 
     The public suffix list would be exact; here a wrong result is a warning too many or one too few.
     """

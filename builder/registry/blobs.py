@@ -1,6 +1,4 @@
-"""Blobs of a registry: query, download, mount, upload. They are streamed: memory does not grow with
-size.
-"""
+"""Blobs of a registry: query, download, mount, upload. They are streamed, never held in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from builder.model import Descriptor
 from builder.net.download import HashedBytes, PartialFile, body_from, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
-from builder.registry.answer import MAX_SMALL_BLOB, Answer, Request, content_length, read_answer
+from builder.registry.answer import MAX_SMALL_BLOB, Request, content_length, read_answer
 from builder.registry.meter import Meter, Progress
 from builder.registry.source import BlobSource, DamagedSource, file_source
 from builder.registry.transport import TRIES, Transport, push_scopes
@@ -36,44 +34,28 @@ class Blobs:
         self._transport = transport
         self._chunk = ChunkSize()
 
-    def head(self, repository: str, digest: str) -> int | None:
-        """Return a blob's size in bytes, or UNKNOWN when it is not stated; None when the repository
-        lacks it.
-
-        Raises:
-            RegistryError: the registry refuses, or cannot be reached.
-        """
-        return self._size_in(self._head(repository, digest), repository, digest)
-
-    def _head(self, repository: str, digest: str) -> Answer:
-        return self._transport.ask(self._request("HEAD", repository, digest))
-
-    def _size_in(self, answer: Answer, repository: str, digest: str) -> int | None:
-        """Return what an answer to HEAD says of a blob; returns and raises as :meth:`head`."""
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            raise self._transport.refusal(
-                answer, f"report whether {self._name(repository)} has {digest}"
-            )
-        size = answer.content_length
-        return UNKNOWN if size is None else size
-
     def stored(self, repository: str, descriptor: Descriptor) -> int | None:
-        """As :meth:`head`, for a push: what can be mended by an upload is no error, the upload
-        decides.
+        """Return a blob's size in bytes, or UNKNOWN if not stated; None if it must be uploaded.
 
         A size that differs from the descriptor's is confirmed by a GET, without its body: some
         proxies answer every HEAD with ``Content-Length: 0``, and a blob may really be cut off. A
         lasting error of the server counts as a blob that is not there: distribution 2.8 whose disk
         was full keeps an empty ``link`` file for the blob, and answers 500 to every HEAD until the
         blob is uploaded again.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
         """
-        answer = self._head(repository, descriptor.digest)
-        if answer.status >= 500:
+        answer = self._transport.ask(self._request("HEAD", repository, descriptor.digest))
+        if answer.status == 404 or answer.status >= 500:
             return None
-        size = self._size_in(answer, repository, descriptor.digest)
-        if size in (None, UNKNOWN, descriptor.size):
+        if answer.status != 200:
+            action = f"report whether {self._name(repository)} has {descriptor.digest}"
+            raise self._transport.refusal(answer, action)
+        size = answer.content_length
+        if size is None:
+            return UNKNOWN
+        if size == descriptor.size:
             return size
         found = None
         request = self._request("GET", repository, descriptor.digest)
@@ -132,19 +114,15 @@ class Blobs:
             yield from body_from(response, offset)
 
     def download_to_store(
-        self,
-        repository: str,
-        descriptor: Descriptor,
-        store: Store,
-        progress: Progress | None = None,
+        self, repository: str, blob: Descriptor, store: Store, progress: Progress | None = None
     ) -> Path:
-        """Download a blob into the store unless the store has it; returns its path.
+        """Download a blob into the store unless the store has it; return its path.
 
         A download that an earlier run began, in ``partial/`` of the cache, is resumed.
 
         Args:
             repository: in the registry.
-            descriptor: digest and size.
+            blob: digest and size.
             store: receives the blob.
             progress: receives the bytes as they arrive.
 
@@ -153,45 +131,50 @@ class Blobs:
             HashMismatch: the content does not match the digest; it was deleted.
             SpaceError: the disk is full.
         """
-        digest, size = descriptor.digest, descriptor.size
-        meter = Meter(progress, size)
-        path = store.path(digest)  # checks the digest's form before it becomes a file name
-        with store.lock(f"blob {digest}"), space_errors(store.root):
-            found = store.get(digest, size)
+        path = store.path(blob.digest)  # checks the digest's form before it becomes a file name
+        with store.lock(f"blob {blob.digest}"), space_errors(store.root):
+            found = store.get(blob.digest, blob.size)
             if found:
-                meter.at(size)
+                Meter(progress, blob.size).at(blob.size)
                 return found
             with claimed(store.folders.partial / f"blob-{path.name}") as partial:
-                self._fill(repository, descriptor, partial, meter)
-                return store.adopt(partial, digest)
+                self.download_to_file(repository, blob, partial, progress)
+                return store.adopt(partial, blob.digest)
 
     def download_to_file(
-        self,
-        repository: str,
-        descriptor: Descriptor,
-        partial: Path,
-        progress: Progress | None = None,
+        self, repository: str, blob: Descriptor, partial: Path, progress: Progress | None = None
     ) -> None:
-        """Download a blob into a file; what the file contains already is not downloaded again.
+        """Download a blob into a file; the bytes that the file has are not downloaded again.
 
         The caller makes sure that no other process writes the file.
 
         Args:
             repository: in the registry.
-            descriptor: digest and size.
+            blob: digest and size.
             partial: the file.
             progress: receives the bytes as they arrive.
 
         Raises:
             RegistryError, HashMismatch, SpaceError: see :meth:`download_to_store`.
         """
-        self._fill(repository, descriptor, partial, Meter(progress, descriptor.size))
+        meter = Meter(progress, blob.size)
+        # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
+        for _ in range(2):
+            with PartialFile(partial) as part:
+                self._resume(repository, blob, part, meter)
+                if part.digest() == blob.digest:
+                    return
+            partial.unlink()
+        raise HashMismatch(
+            f"digest mismatch: {self._name(repository)} returned different content "
+            f"for blob {blob.digest}, twice; it was deleted",
+            _DAMAGED,
+        )
 
     def hash(
         self, repository: str, descriptor: Descriptor, progress: Progress | None = None
     ) -> tuple[str, int]:
-        """Read a blob and stores nothing: the digest and the number of the bytes that the registry
-        returns.
+        """Return the digest and the number of the bytes that the registry returns; store nothing.
 
         More bytes than the descriptor states are not read.
 
@@ -210,33 +193,15 @@ class Blobs:
     def _resume(
         self, repository: str, descriptor: Descriptor, part: PartialFile | HashedBytes, meter: Meter
     ) -> None:
-        resume(
-            part,
-            lambda offset: self.read(repository, descriptor.digest, offset),
-            lambda error, failures: self._retry(repository, error, failures),
-            size=descriptor.size,
-            position=meter.at,
-        )
+        def source(offset: int) -> Iterator[bytes]:
+            return self.read(repository, descriptor.digest, offset)
 
-    def _retry(self, repository: str, error: httpx.HTTPError, failures: int) -> None:
-        """Wait before the next attempt; raises RegistryError instead of the last one."""
-        if failures >= TRIES or not isinstance(error, httpx.TransportError):
-            raise self._transport.unreachable(error, self._name(repository)) from None
-        self._transport.pause(failures)
+        def retry(error: httpx.HTTPError, failures: int) -> None:
+            if failures >= TRIES or not isinstance(error, httpx.TransportError):
+                raise self._transport.unreachable(error, self._name(repository)) from None
+            self._transport.pause(failures, error)
 
-    def _fill(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
-        # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
-        for _ in range(2):
-            with PartialFile(partial) as part:
-                self._resume(repository, descriptor, part, meter)
-                if part.digest() == descriptor.digest:
-                    return
-            partial.unlink()
-        raise HashMismatch(
-            f"digest mismatch: {self._name(repository)} returned different content "
-            f"for blob {descriptor.digest}, twice; it was deleted",
-            _DAMAGED,
-        )
+        resume(part, source, retry, size=descriptor.size, position=meter.at)
 
     def mount(self, repository: str, digest: str, from_repository: str) -> bool:
         """Make a blob of another repository of this registry available in ``repository``.
@@ -261,14 +226,11 @@ class Blobs:
             return True
         session = answer.headers.get("Location")
         if answer.status == 202 and session:
-            transport.ask(
-                Request("DELETE", transport.location(answer.url, session), scopes, repository)
-            )
-            return False
+            url = transport.location(answer.url, session)
+            transport.ask(Request("DELETE", url, scopes, repository))
         if answer.status not in (202, 400, 401, 403, 404):
-            raise transport.refusal(
-                answer, f"mount {digest} of {from_repository} into {self._name(repository)}"
-            )
+            action = f"mount {digest} of {from_repository} into {self._name(repository)}"
+            raise transport.refusal(answer, action)
         return False
 
     def upload_file(
@@ -280,8 +242,8 @@ class Blobs:
             repository: in the registry.
             descriptor: the file's digest, which the registry checks, and its size.
             path: the file.
-            progress: receives the bytes as they are sent; a negative number when some must be sent
-                again.
+            progress: receives the bytes as they are sent; a negative number when some must be
+                sent again.
 
         Raises:
             DamagedSource: the file does not match the descriptor.
@@ -290,20 +252,17 @@ class Blobs:
         try:
             size = path.stat().st_size
         except OSError as e:
-            raise DamagedSource(
-                f"cannot read the layer {path}: {e.strerror}", "build again"
-            ) from None
+            message = f"cannot read the layer {path}: {e.strerror}"
+            raise DamagedSource(message, "build again") from None
         if size != descriptor.size:
-            raise DamagedSource(
-                f"{path} has {size} bytes, expected {descriptor.size}",
-                "a file of the cache was changed: build again",
-            )
+            message = f"{path} has {size} bytes, expected {descriptor.size}"
+            raise DamagedSource(message, "a file of the cache was changed: build again")
         self.upload(repository, descriptor, file_source(path), progress)
 
     def upload(
         self,
         repository: str,
-        descriptor: Descriptor,
+        blob: Descriptor,
         source: BlobSource,
         progress: Progress | None = None,
     ) -> None:
@@ -311,7 +270,7 @@ class Blobs:
 
         Args:
             repository: in the registry.
-            descriptor: the blob's digest, which the registry checks, and its size.
+            blob: its digest, which the registry checks, and its size.
             source: returns the bytes from an offset on; called again after a failure.
             progress: see :meth:`upload_file`.
 
@@ -319,13 +278,12 @@ class Blobs:
             RegistryError: the registry refuses the blob, or cannot be reached.
         """
         check_repository(repository)
-        digest, size = descriptor.digest, descriptor.size
         Upload(
             self._transport,
-            Blob(repository, digest, size, source),
-            lambda: self.stored(repository, descriptor),
+            Blob(repository, blob.digest, blob.size, source),
+            lambda: self.stored(repository, blob),
             self._chunk,
-            Meter(progress, size),
+            Meter(progress, blob.size),
         ).run()
 
     def _request(
@@ -333,9 +291,8 @@ class Blobs:
     ) -> Request:
         check_repository(repository)
         url = self._transport.url(f"/v2/{repository}/blobs/{digest}")
-        return Request(
-            method, url, self._transport.pull_scopes(repository), repository, headers or {}
-        )
+        scopes = self._transport.pull_scopes(repository)
+        return Request(method, url, scopes, repository, headers or {})
 
     def _name(self, repository: str) -> str:
         return f"{self._transport.host}/{repository}"

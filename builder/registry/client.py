@@ -69,9 +69,7 @@ class RegistryClient:
         return self._transport.scheme == "http"
 
     def credentials(self, repo: str) -> Credentials:
-        """Return the credentials that are used when the registry asks for them; ANONYMOUS when none
-        are known.
-        """
+        """Return the credentials for when the registry asks; ANONYMOUS if none are known."""
         return self._transport.credentials(repo)
 
     def expect_push(self, repo: str) -> None:

@@ -1,5 +1,4 @@
-"""Credentials for registries: from variables, auth files of podman and Docker, and credential
-helpers.
+"""Credentials for registries: from variables, auth files of podman and Docker, and helpers.
 
 Secrets are in fields that ``repr`` leaves out. They are sent in HTTP headers and token requests
 only; messages name their *source*.
@@ -10,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 import os
 import re
 import subprocess
@@ -21,6 +21,8 @@ from typing import Any
 from builder.errors import RegistryError
 from builder.oci.reference import DOCKER_ALIASES
 from builder.settings import home_folder
+
+log = logging.getLogger(__name__)
 
 Warn = Callable[[str], None]
 
@@ -57,8 +59,7 @@ ANONYMOUS = Credentials()
 
 
 def environment_credentials(environ: Mapping[str, str] | None = None) -> Credentials | None:
-    """Return the credentials in REGISTRY_USER and REGISTRY_PASSWORD, taken literally; None when
-    neither is set.
+    """Return the credentials in REGISTRY_USER and REGISTRY_PASSWORD; None when neither is set.
 
     They are sent to the registry that is published to or pulled from, which a recipe may name; with
     REGISTRY_HOST to that registry only. They are never sent to the registry of a base image.
@@ -73,15 +74,11 @@ def environment_credentials(environ: Mapping[str, str] | None = None) -> Credent
         return None
     if missing:
         (present,) = (name for name in names if name not in missing)
-        raise RegistryError(
-            f"{present} is set but {missing[0]} is not", f"set {missing[0]} too, or unset {present}"
-        )
-    return Credentials(
-        env["REGISTRY_USER"],
-        env["REGISTRY_PASSWORD"],
-        source=" and ".join(names),
-        host=env.get("REGISTRY_HOST", ""),
-    )
+        message = f"{present} is set but {missing[0]} is not"
+        raise RegistryError(message, f"set {missing[0]} too, or unset {present}")
+    user, password = (env[name] for name in names)
+    host = env.get("REGISTRY_HOST", "")
+    return Credentials(user, password, source=" and ".join(names), host=host)
 
 
 def are_for(credentials: Credentials, host: str) -> bool:
@@ -90,14 +87,14 @@ def are_for(credentials: Credentials, host: str) -> bool:
     return not credentials.host or credentials.host.strip().lower() in names
 
 
+def ignore(message: str) -> None:
+    """Drop a warning."""
+
+
 def find_credentials(
-    host: str,
-    repository: str = "",
-    environ: Mapping[str, str] | None = None,
-    warn: Warn | None = None,
+    host: str, repository: str = "", environ: Mapping[str, str] | None = None, warn: Warn = ignore
 ) -> Credentials:
-    """Return the credentials for a registry in the auth files of podman and Docker; ANONYMOUS when
-    there are none.
+    """Return the credentials in the auth files of podman and Docker; ANONYMOUS if there are none.
 
     The files are searched in the order of :func:`auth_files`. In each file: ``credHelpers``,
     ``credsStore``, ``auths``; the longest key that contains the repository counts, as in
@@ -114,8 +111,9 @@ def find_credentials(
     """
     env = os.environ if environ is None else environ
     for path in auth_files(env):
-        found = _AuthFile(path, env, warn or _ignore).find(host, repository)
+        found = _AuthFile(path, env, warn).find(host, repository)
         if found is not None:
+            log.info("credentials for %s: %s", host, found.source)
             return found
     return ANONYMOUS
 
@@ -132,10 +130,8 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
     named = env.get("REGISTRY_AUTH_FILE")
     if named:
         if not Path(named).exists():
-            raise RegistryError(
-                f"REGISTRY_AUTH_FILE names {named}, which does not exist",
-                "log in first (podman login), or unset REGISTRY_AUTH_FILE",
-            )
+            message = f"REGISTRY_AUTH_FILE names {named}, which does not exist"
+            raise RegistryError(message, "log in first (podman login), or unset REGISTRY_AUTH_FILE")
         yield Path(named)
         return
     home = Path(env.get("HOME") or home_folder())
@@ -147,9 +143,6 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
     if runtime:
         candidates.insert(0, Path(runtime) / "containers/auth.json")
     yield from (path for path in candidates if path.is_file())
-
-
-def _ignore(message: str) -> None: ...
 
 
 class _AuthFile:
@@ -185,30 +178,25 @@ class _AuthFile:
         try:
             data = json.loads(self._path.read_bytes() or b"{}")
         except OSError as e:
-            raise RegistryError(
-                f"cannot read {self._path}: {e.strerror}", "let this user read it, or log in again"
-            ) from None
+            hint = "let this user read it, or log in again"
+            raise RegistryError(f"cannot read {self._path}: {e.strerror}", hint) from None
         except ValueError:  # the parser's message would quote the file
-            raise RegistryError(
-                f"{self._path} is not JSON", f"{LOGIN_AGAIN}, or correct the file"
-            ) from None
+            hint = f"{LOGIN_AGAIN}, or correct the file"
+            raise RegistryError(f"{self._path} is not JSON", hint) from None
         if not isinstance(data, dict):
             raise self._wrong_format()
         return data
 
     def _wrong_format(self) -> RegistryError:
-        return RegistryError(
-            f"{self._path} is not an auth file of docker or podman",
-            'it should look like {"auths": {"HOST": {"auth": "..."}}}',
-        )
+        message = f"{self._path} is not an auth file of docker or podman"
+        return RegistryError(message, 'it should look like {"auths": {"HOST": {"auth": "..."}}}')
 
     def _warn_if_readable(self) -> None:
         entries = [v for v in self._auths.values() if isinstance(v, dict)]
         has_secrets = any(v.get("auth") or v.get("identitytoken") for v in entries)
         if has_secrets and self._path.stat().st_mode & 0o077:
-            self._warn(
-                f"{self._path} contains passwords and other users can read it: chmod 600 {self._path}"
-            )
+            path = self._path
+            self._warn(f"{path} contains passwords and other users can read it: chmod 600 {path}")
 
     def _helper_of(self, host: str) -> str:
         names = set(_keys(host, ""))
@@ -233,53 +221,43 @@ def _keys(host: str, repository: str) -> Iterator[str]:
 
 
 def _normal(key: str) -> str:
-    """Return a key without scheme and API version: old Docker clients wrote
-    ``https://HOST/v1/``.
-    """
+    """Return a key without scheme and API version; old Docker clients wrote https://HOST/v1/."""
     name = re.sub(r"^https?://", "", key).rstrip("/")
     return re.sub(r"/v[12]$", "", name)
 
 
 def _credentials_of(entry: Mapping[str, Any], source: str) -> Credentials | None:
-    user, password, token = (
-        str(entry.get(k) or "") for k in ("username", "password", "identitytoken")
-    )
+    names = ("username", "password", "identitytoken")
+    user, password, token = (str(entry.get(name) or "") for name in names)
     if entry.get("auth"):
         user, password = _decode(str(entry["auth"]), source)
     return Credentials(user, password, token, source) if user or token else None
 
 
 def _decode(auth: str, source: str) -> tuple[str, str]:
-    """User and password of an ``auth`` value. Docker CLI before 1.10 padded the password with zero
-    bytes.
+    """Return the user and the password of an ``auth`` value.
+
+    Docker CLI before 1.10 padded the password with zero bytes.
     """
     try:
         user, colon, password = base64.b64decode(auth, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         colon = ""
     if not colon:
-        raise RegistryError(
-            f"{source}: 'auth' is not USER:PASSWORD in base64", LOGIN_AGAIN
-        ) from None
+        message = f"{source}: 'auth' is not USER:PASSWORD in base64"
+        raise RegistryError(message, LOGIN_AGAIN) from None
     return user, password.rstrip("\0")
 
 
 def _ask_helper(
     helper: str, host: str, path: Path, env: Mapping[str, str], warn: Warn
 ) -> Credentials | None:
-    """Return the credentials that ``docker-credential-HELPER get`` prints; None with a warning when
-    it fails.
-    """
+    """Return the output of ``docker-credential-HELPER get``; None with a warning if it fails."""
     program = f"docker-credential-{helper}"
-    key = DOCKER_KEY if host in DOCKER_ALIASES else host
+    key = (DOCKER_KEY if host in DOCKER_ALIASES else host).encode()
     try:
         done = subprocess.run(
-            [program, "get"],
-            input=key.encode(),
-            capture_output=True,
-            timeout=HELPER_TIMEOUT_S,
-            env=dict(env),
-            check=False,
+            [program, "get"], input=key, capture_output=True, timeout=HELPER_TIMEOUT_S, env=env
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         reason = e.strerror if isinstance(e, OSError) else f"no answer in {HELPER_TIMEOUT_S} s"

@@ -37,14 +37,12 @@ def error_of_answer(
         used: the credentials that were sent, for the hint.
         kind: the class of the error.
     """
-    details = "; ".join(
-        f"{code}: {message}" if message else code for code, message in answer.errors()
-    )
-    text = f"{host} did not {action}: {answer.status} {answer.reason}"
+    details = [f"{code}: {text}" if text else code for code, text in answer.errors()]
+    message = f"{host} did not {action}: {answer.status} {answer.reason}"
     if details:
-        text += f" ({details})"
+        message += f" ({'; '.join(details)})"
     hint = _hint(answer, host, used)
-    return kind(text, hint, status=answer.status, codes=answer.codes(), host=host)
+    return kind(message, hint, status=answer.status, codes=answer.codes(), host=host)
 
 
 _NOT_FOUND = "correct the repository and the tag; in some registries the project must exist first"
@@ -53,6 +51,10 @@ _REFUSED = (
 )
 _BLOB_GONE = "the registry deleted a blob in the meantime (garbage collection?): publish again"
 _DAMAGED = "the blob was damaged on its way: publish again"
+_CERTIFICATE = (
+    "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)"
+)
+_PLAIN_HTTP = "a registry that uses plain http must be on this machine (docs/registries.md)"
 _HINTS: dict[str | int, str] = {
     "UNSUPPORTED": _REFUSED,
     "NAME_INVALID": "the registry does not allow this repository name: some require PROJECT/NAME, "
@@ -90,43 +92,28 @@ def _hint(answer: Answer, host: str, used: Credentials) -> str:
 
 
 def credentials_hint(host: str, used: Credentials) -> str:
-    """Return what to do about refused or missing credentials; names their source, never
-    themselves.
-    """
+    """Return the hint for refused or missing credentials; it names their source only."""
     if not used:
         return f"no credentials for {host} were found: {LOGIN}"
     reason = "they are wrong, have expired, or lack the permission"
     return f"the credentials of {used.source} were used: {reason}; {LOGIN}"
 
 
-def error_of_connection(error: Exception, where: str, host: str) -> RegistryError:
-    """Return the error for a connection that failed.
+def connection_text(error: Exception, host: str) -> tuple[str, str]:
+    """Return the reason why a connection failed, and a hint.
 
     Args:
-        error: what httpx raised.
-        where: the address, for the message.
+        error: the error of httpx.
         host: the registry.
     """
-    text, hint = _connection_text(error, host)
-    return RegistryError(f"cannot reach {where}: {text}", hint, host=host)
-
-
-def _connection_text(error: Exception, host: str) -> tuple[str, str]:
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return (
-                f"its certificate is not trusted: {cause.verify_message}",
-                "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)",
-            )
-        if isinstance(cause, ssl.SSLError) and is_loopback(
-            host
-        ):  # it did not answer over plain http either
-            return "it speaks neither http nor https", f"if the registry is starting, {RUN_AGAIN}"
+            return f"its certificate is not trusted: {cause.verify_message}", _CERTIFICATE
         if isinstance(cause, ssl.SSLError):
-            return (
-                "TLS failed",
-                "a registry that uses plain http must be on this machine (docs/registries.md)",
-            )
+            if is_loopback(host):  # it did not answer over plain http either
+                hint = f"if the registry is starting, {RUN_AGAIN}"
+                return "it speaks neither http nor https", hint
+            return "TLS failed", _PLAIN_HTTP
         if isinstance(cause, socket.gaierror):
             return "unknown host name", "correct the host name, or check the network"
         if isinstance(cause, ConnectionRefusedError):

@@ -21,8 +21,6 @@ class KnownBlobs:
             self._repositories.setdefault((host, digest), repository)
 
     def repositories(self, host: str, digest: str) -> tuple[str, ...]:
-        """Return a repository of the registry that has the blob: one is enough for a mount. Empty:
-        none is known.
-        """
+        """Return the first known repository of the registry with the blob; empty: none is known."""
         found = self._repositories.get((host, digest))
         return () if found is None else (found,)

@@ -23,10 +23,13 @@ ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
 MAX_PAGES = 1000
 #: In bytes, all pages of a list together: enough for 100,000 of the longest tags.
 MAX_LIST = 32 << 20
-#: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a registry.
+#: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a
+#: registry.
 READ_BACKS = 4
 #: Attempts to store a manifest that the registry finds damaged although it is not.
 _PUTS = 3
+#: Error codes of a manifest that is refused whatever its kind is.
+_BAD_PUT = frozenset({"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN", "DIGEST_INVALID"})
 #: For :meth:`Manifests.move_tag`: the tag may name anything, or not exist.
 ANY = "*"
 
@@ -54,8 +57,7 @@ class Manifests:
         self._transport = transport
 
     def head(self, repository: str, ref: str) -> Descriptor | None:
-        """Return the descriptor of a tag or digest, without downloading the manifest; None when it
-        does not exist.
+        """Return the descriptor of a tag or digest, without its manifest; None: it does not exist.
 
         ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is
         downloaded and hashed.
@@ -67,9 +69,8 @@ class Manifests:
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise self._transport.refusal(
-                answer, f"return the manifest of {self._name(repository, ref)}"
-            )
+            action = f"return the manifest of {self._name(repository, ref)}"
+            raise self._transport.refusal(answer, action)
         digest = answer.headers.get("Docker-Content-Digest", "")
         size = answer.content_length
         if not is_digest(digest) or size is None:
@@ -101,15 +102,12 @@ class Manifests:
         stated = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         expected = ref if is_digest(ref) else stated
         if not is_digest_of(expected, answer.body):
-            raise HashMismatch(
-                f"digest mismatch: the manifest of {name} is {digest}, expected {expected}",
-                "try again; a proxy may have changed it",
-            )
+            message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
+            raise HashMismatch(message, "try again; a proxy may have changed it")
         return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
-        """Store a manifest under a tag or its digest; returns the digest. Its blobs must exist
-        already.
+        """Store a manifest under a tag or its digest; return the digest. Its blobs must exist.
 
         Args:
             repository: in the registry.
@@ -127,7 +125,7 @@ class Manifests:
     def move_tag(
         self, repository: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
     ) -> TagMove:
-        """Point a tag at a manifest whose blobs exist already, and reads the tag back.
+        """Point a tag at a manifest whose blobs exist already, and read the tag back.
 
         The registry is asked directly before the write; a tag that is not as expected is not
         written. Between that and the write another client may still move the tag, since the
@@ -151,22 +149,16 @@ class Manifests:
         if before == digest or expected not in (ANY, before):
             return TagMove(before, before, written=False)
         self.put(repository, tag, data, media_type)
-        return TagMove(before, self._read_back(repository, tag, before), written=True)
-
-    def _read_back(self, repository: str, tag: str, before: str | None) -> str | None:
-        """Return what a tag names after a write. Caches before a registry may still hold what it
-        named before.
-        """
         for failures in range(1, READ_BACKS + 1):
             found = self.head(repository, tag)
             now = found.digest if found else None
-            if now != before or failures == READ_BACKS:
+            if now != before or failures == READ_BACKS:  # a cache may return the old digest
                 break
-            self._transport.pause(failures)
-        return now
+            self._transport.pause(failures, f"the tag {tag} is unchanged")
+        return TagMove(before, now, written=True)
 
     def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
-        """Store a manifest with a ``subject``; returns whether the registry lists it as a referrer.
+        """Store a manifest with a ``subject``; return True if the registry lists it as a referrer.
 
         Raises:
             ArtifactRefused: the registry does not accept such manifests.
@@ -177,8 +169,7 @@ class Manifests:
         return "OCI-Subject" in answer.headers
 
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
-        """Return the artifacts attached to a manifest (listing referrers); None when the registry
-        has no such list.
+        """Return the artifacts attached to a manifest; None if the registry has no such list.
 
         Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
         docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
@@ -188,27 +179,23 @@ class Manifests:
         """
         found: list[Descriptor] = []
         check_repository(repository)
-        for answer in self._pages(
-            repository, f"/v2/{repository}/referrers/{digest}", {"Accept": OCI_INDEX}
-        ):
+        for answer in self._pages(repository, f"/v2/{repository}/referrers/{digest}", OCI_INDEX):
             if answer.status in (401, 403) or answer.status in BUSY:
                 name = self._name(repository, digest)
                 raise self._transport.refusal(answer, f"list what is attached to {name}")
-            if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(
-                OCI_INDEX
-            ):
+            if answer.status != 200 or answer.media_type != OCI_INDEX:
                 return None
             found += parse_referrers(answer.body, self._transport.host)
         return found
 
-    def _pages(self, repository: str, path: str, headers: dict[str, str]) -> Iterator[Answer]:
+    def _pages(self, repository: str, path: str, accept: str) -> Iterator[Answer]:
         """Yield the responses of a list that may have several pages."""
         transport = self._transport
         scopes = transport.pull_scopes(repository)
         url = transport.url(path)
         left = MAX_LIST
         for _ in range(MAX_PAGES):
-            answer = transport.ask(Request("GET", url, scopes, repository, headers))
+            answer = transport.ask(Request("GET", url, scopes, repository, {"Accept": accept}))
             yield answer
             left -= len(answer.body)
             following = transport.next_page(answer)
@@ -217,19 +204,17 @@ class Manifests:
             if left < 0:
                 break
             url = following
-        raise RegistryError(
-            f"{transport.host}: the list {path.partition('?')[0]} does not end: "
+        raise transport.error(
+            f"{transport.host}: the list {path} does not end: "
             f"more than {MAX_PAGES} pages or {MAX_LIST >> 20} MiB",
             "this is a fault of the registry: ask its owner",
-            host=transport.host,
         )
 
     def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
         url = self._url(repository, ref)
         scopes = self._transport.pull_scopes(repository)
-        return self._transport.ask(
-            Request(method, url, scopes, repository, {"Accept": ", ".join(accept)})
-        )
+        headers = {"Accept": ", ".join(accept)}
+        return self._transport.ask(Request(method, url, scopes, repository, headers))
 
     def _put(
         self,
@@ -239,7 +224,7 @@ class Manifests:
         media_type: str,
         refused: type[RegistryError] = RegistryError,
     ) -> Answer:
-        """Send a manifest; returns the answer, which is a success.
+        """Send a manifest; return the answer, which is a success.
 
         Args:
             repository, ref, data, media_type: see :meth:`put`.
@@ -251,33 +236,27 @@ class Manifests:
         may_repeat = is_digest(ref) and is_digest_of(ref, data)  # a tag is looked at again first
         for failures in range(1, _PUTS + 1):
             answer = self._transport.ask(request)
-            # docker-registry 2.8 answers so when another client stores the same manifest at that moment.
+            # docker-registry 2.8 answers so when another client stores the same manifest at that
+            # moment.
             if answer.status != 400 or "DIGEST_INVALID" not in answer.codes() or not may_repeat:
                 break
             if failures < _PUTS:
-                self._transport.pause(failures)
+                self._transport.pause(failures, answer)
         if answer.status in (200, 201, 202):
             return answer
-        other_reasons = set(answer.codes()) & {
-            "MANIFEST_BLOB_UNKNOWN",
-            "BLOB_UNKNOWN",
-            "DIGEST_INVALID",
-        }
-        of_this_kind = answer.status in (400, 405, 415, 422) and not other_reasons
+        of_this_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
         kind = refused if of_this_kind else RegistryError
-        raise self._transport.refusal(
-            answer, f"accept the manifest of {self._name(repository, ref)}", kind
-        )
+        action = f"accept the manifest of {self._name(repository, ref)}"
+        raise self._transport.refusal(answer, action, kind)
 
     def _check_stored(self, answer: Answer, repository: str, ref: str, data: bytes) -> None:
         digest = sha256(data)
         stored = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         if not is_digest_of(stored, data):
-            raise RegistryError(
-                f"{self._transport.host} stored the manifest of {self._name(repository, ref)} as {stored}, "
-                f"not as {digest}",
+            name = self._name(repository, ref)
+            raise self._transport.error(
+                f"{self._transport.host} stored the manifest of {name} as {stored}, not as {digest}",
                 "the registry rewrites manifests: use another one",
-                host=self._transport.host,
             )
 
     def _url(self, repository: str, ref: str) -> httpx.URL:
@@ -292,8 +271,7 @@ def is_digest_of(digest: str, data: bytes) -> bool:
     """Return whether a registry's ``Docker-Content-Digest`` is of these bytes.
 
     It may use another algorithm of the image-spec, such as sha512. One that builder does not know
-    says
-    nothing: what counts is the sha256 that builder computes itself.
+    counts as right: builder compares the sha256 that it computes itself.
     """
     algorithm, _, value = digest.partition(":")
     if algorithm not in ("sha256", "sha384", "sha512"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Receives the number of bytes transferred since the last call; negative when some must be transferred again.
+#: Receives the number of bytes transferred since the last call; negative when some must be
+#: transferred again.
 Progress = Callable[[int], None]
 
 
@@ -22,7 +23,7 @@ class Meter:
         self._reported = 0
 
     def at(self, position: int) -> None:
-        """The transfer has reached ``position``, in bytes from the start of the blob."""
+        """Report a position of the transfer, in bytes from the start of the blob."""
         position = min(position, self._size)
         if self._progress is not None and position != self._reported:
             self._progress(position - self._reported)

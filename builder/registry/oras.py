@@ -1,15 +1,15 @@
-"""SIF files in OCI registries, as Apptainer and SingularityCE push and pull them:
-``oras://HOST/REPOSITORY:TAG``.
+"""SIF files in OCI registries, as Apptainer and SingularityCE push and pull them (``oras://``).
 
 Such an artifact is a manifest with the config ``{}`` and one layer, which is the SIF file. Here it
-is an
-:class:`Image`, so it is pushed, tagged and written to OCI layouts as images are. The same SIF has
-the same digest, and is not uploaded again.
+is an :class:`Image`, so it is pushed, tagged and written to OCI layouts as images are. The same SIF
+has the same digest, and is not uploaded again.
 """
 
 from __future__ import annotations
 
+import functools
 import glob
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,15 @@ from builder.store.files import require_space, space_errors
 from builder.store.leftovers import remove_left_behind
 from builder.store.temporary import claimed
 
+log = logging.getLogger(__name__)
+
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
 #: The annotation for a layer's file name. Apptainer 1.x refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
 _EMPTY = b"{}"
-#: A SIF begins with a line for the kernel of 32 bytes, and these bytes (SIF specification, global header).
+#: A SIF begins with a line for the kernel of 32 bytes, and these bytes (SIF specification, global
+#: header).
 _MAGIC = b"SIF_MAGIC\0"
 _MAGIC_AT = 32
 
@@ -91,14 +94,11 @@ def check_sif(path: Path) -> None:
         with path.open("rb") as f:
             head = f.read(_MAGIC_AT + len(_MAGIC))
     except OSError as e:
-        raise ImageError(
-            f"{path}: {e.strerror}", "build the SIF first, or correct the path"
-        ) from None
+        hint = "build the SIF first, or correct the path"
+        raise ImageError(f"{path}: {e.strerror}", hint) from None
     if head[_MAGIC_AT:] != _MAGIC:
-        raise ImageError(
-            f"{path} is not a SIF",
-            "it is another kind of image, or damaged: build or pull it again",
-        )
+        hint = "it is another kind of image, or damaged: build or pull it again"
+        raise ImageError(f"{path} is not a SIF", hint)
 
 
 def pull_sif(
@@ -111,8 +111,8 @@ def pull_sif(
 ) -> bool:
     """Download a SIF to ``output`` unless that file is the SIF already.
 
-    It is downloaded beside its place, verified and renamed: ``output`` is always the old file or
-    the new one, also after a power loss. A download that was interrupted is resumed.
+    It is downloaded into the same folder, verified and renamed: ``output`` is always the old file
+    or the new one, also after a power loss. A download that was interrupted is resumed.
 
     Args:
         client: the registry.
@@ -136,18 +136,17 @@ def pull_sif(
         present = partial.stat().st_size if partial.exists() else 0
         require_space(output.parent, layer.size - present, output.name)
         task = f"pulling {output.name}"
+        advance = functools.partial(reporter.advance, task)
         with working(reporter, task, layer.size):
-            client.blobs.download_to_file(
-                repository, layer, partial, lambda n: reporter.advance(task, n)
-            )
+            client.blobs.download_to_file(repository, layer, partial, advance)
 
-    return _place(layer, output, store, fetch)
+    return _write_sif(layer, output, store, fetch)
 
 
 def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
     """Copy a SIF from an OCI layout to ``output``, as :func:`pull_sif` downloads one.
 
-    It is never a hard link: signing a SIF, or adding to it, changes the file in place.
+    It is never a hard link: signing a SIF, or adding to it, changes the file itself.
 
     Args:
         blob: the file in the layout.
@@ -175,31 +174,35 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
             digest = part.digest()
         if digest != layer.digest:
             partial.unlink()
-            raise HashMismatch(
-                f"digest mismatch: {blob} is no longer {layer.digest}",
-                "it was changed or damaged: build or publish it again",
-            )
+            message = f"digest mismatch: {blob} is no longer {layer.digest}"
+            raise HashMismatch(message, "it was changed or damaged: build or publish it again")
 
-    return _place(layer, output, store, fetch)
+    return _write_sif(layer, output, store, fetch)
 
 
-def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
-    """Make ``output`` the SIF; ``fetch`` fills the partial file. Return whether it was needed.
+def _write_sif(
+    layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]
+) -> bool:
+    """Make ``output`` the SIF; ``fetch`` fills the partial file. Return False if it was the SIF.
 
     The nodes of a job may pull into one shared folder at the same time, each with its own cache,
-    and file locks may not work across nodes. So every process claims a partial file of its own;
+    and file locks may not work across nodes. So every process claims a separate partial file;
     those that share a cache wait for each other.
     """
     if output.is_dir():
         raise ImageError(f"{output} is a folder", "name the file for the SIF")
     if store.verify(output, layer.digest):
+        log.info("%s is the SIF %s already", output, layer.digest)
         return False
     digits = store.path(layer.digest).name[:16]
     with space_errors(output.parent), store.lock(f"sif {output.absolute()}"):
         if store.verify(output, layer.digest):
             return False
         with claimed(output.with_name(f".{output.name}.{digits}.part")) as partial:
-            _remove_stale(output)
+            # Incomplete downloads of other versions, and those of processes that were killed.
+            for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.part"):
+                other.unlink(missing_ok=True)
+            remove_left_behind(output.parent)
             fetch(partial)
             try:
                 check_sif(partial)
@@ -212,10 +215,3 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
             partial.replace(output)
             sync_folder(output.parent)
     return True
-
-
-def _remove_stale(output: Path) -> None:
-    """Delete incomplete downloads of other versions, and those of processes that were killed."""
-    for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.part"):
-        other.unlink(missing_ok=True)
-    remove_left_behind(output.parent)

@@ -13,8 +13,7 @@ from builder.settings import Settings
 
 
 class Origins:
-    """Creates one client per registry, when it is first needed. Use as a context manager; safe for
-    threads.
+    """Creates one client per registry when it is needed; a context manager, safe for threads.
 
     Args:
         settings: its ``offline`` forbids registries on other machines.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from builder.errors import RegistryError
-from builder.registry.credentials import Credentials, environment_credentials
+from builder.registry.credentials import Credentials, Warn, environment_credentials, ignore
 from builder.settings import expand_home
 
 VARIABLE = "BUILDER_REGISTRY_PROFILE"
@@ -29,18 +29,11 @@ _ASSIGNMENT = re.compile(
 _MAX_SIZE = 1 << 16
 _EXPECTED = "it should contain: export REGISTRY_USER='...' REGISTRY_PASSWORD='...'"
 
-Warn = Callable[[str], None]
-
-
-def _ignore(message: str) -> None: ...
-
 
 def named_credentials(
-    environ: Mapping[str, str] | None = None,
-    warn: Warn = _ignore,
+    environ: Mapping[str, str] | None = None, warn: Warn = ignore
 ) -> Credentials | None:
-    """Return the credentials for the registry that is published to or pulled from, if there are
-    any.
+    """Return the user's own credentials for the registry that is published to or pulled from.
 
     They are in the variables REGISTRY_USER and REGISTRY_PASSWORD, else in the file that
     BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it
@@ -52,7 +45,7 @@ def named_credentials(
         warn: receives warnings.
 
     Raises:
-        RegistryError: the file cannot be read or lacks one of the two, or only one variable is set.
+        RegistryError: the file cannot be read or does not set both variables, or only one variable is set.
     """
     env = os.environ if environ is None else environ
     found = environment_credentials(env)
@@ -62,7 +55,7 @@ def named_credentials(
     return found if found.host else replace(found, host=env.get(_HOST, ""))
 
 
-def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
+def read_profile(path: Path, warn: Warn = ignore) -> Credentials:
     """Return the user and password of a profile, and its REGISTRY_HOST.
 
     Args:
@@ -70,7 +63,7 @@ def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
         warn: receives a warning when other users can read the file.
 
     Raises:
-        RegistryError: it cannot be read, lacks one of the two, or holds more than values. The
+        RegistryError: it cannot be read, does not set both variables, or holds more than values. The
             message quotes nothing of the file.
     """
     text, mode = _read(path)
@@ -99,10 +92,8 @@ def _read(path: Path) -> tuple[str, int]:
             mode = os.fstat(f.fileno()).st_mode
             data = f.read(_MAX_SIZE + 1)
     except OSError as e:
-        raise RegistryError(
-            f"cannot read the registry profile {path}: {e.strerror}",
-            f"correct {VARIABLE}, or let this user read it",
-        ) from None
+        message = f"cannot read the registry profile {path}: {e.strerror}"
+        raise RegistryError(message, f"correct {VARIABLE}, or let this user read it") from None
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection
 from dataclasses import replace
@@ -27,12 +28,13 @@ from builder.registry.push import TRANSFERS
 from builder.settings import Settings
 from builder.store.blobs import Store
 
+log = logging.getLogger(__name__)
+
 
 def resolve_manifest(
     client: RegistryClient, repository: str, ref: str, architecture: str
 ) -> tuple[bytes, Descriptor]:
-    """Return the image manifest of a tag or digest; for an index, its manifest for
-    ``linux/<architecture>``.
+    """Return the image manifest of a tag or digest; of an index, that of ``linux/<architecture>``.
 
     Args:
         client: the registry.
@@ -44,10 +46,8 @@ def resolve_manifest(
         RegistryError: it does not exist, or is not an image.
         ImageError: the index has no image for this architecture, or is damaged.
     """
-    by_digest = is_digest(ref)
-    where = str(
-        Reference(client.host, repository, None if by_digest else ref, ref if by_digest else None)
-    )
+    tag, named = (None, ref) if is_digest(ref) else (ref, None)
+    where = str(Reference(client.host, repository, tag, named))
     data, media_type, digest = client.manifests.get(repository, ref)
 
     def read(descriptor: Descriptor) -> bytes:
@@ -111,8 +111,7 @@ def fetch_layers(
     reporter: Reporter = QUIET,
     client: RegistryClient | None = None,
 ) -> Image:
-    """Return the same image with every layer on this machine; missing ones are downloaded from
-    their registries.
+    """Return the image with every layer on this machine; missing ones are downloaded.
 
     Args:
         image: the image.
@@ -127,6 +126,7 @@ def fetch_layers(
         HashMismatch, SpaceError: see the client.
     """
     missing = {layer.descriptor.digest: layer for layer in image.layers if layer.path is None}
+    log.info("%d of %d layers must be downloaded", len(missing), len(image.layers))
     if not missing:
         return image
     with Origins(settings, reporter, client) as origins:
@@ -141,7 +141,7 @@ def fetch_layers(
 def _download(
     layers: Collection[Layer], store: Store, origins: Origins, reporter: Reporter
 ) -> dict[str, Path]:
-    """Download layers; returns their paths by digest."""
+    """Download layers; return their paths by digest."""
     for layer in layers:  # a layer without origin is an error before anything is downloaded
         origins.client_of(layer)
     task = f"pulling {next(iter(layers)).origin}"

@@ -1,4 +1,4 @@
-"""Pushes an image: the blobs that the registry lacks, then the manifest. Tags move afterwards.
+"""Pushes an image: the missing blobs, then the manifest. Tags move afterwards.
 
 1. Ask for the manifest by its digest, and for every blob, 16 requests at a time. Only missing
    blobs, and those of another size, continue: a registry may have lost one although it has the
@@ -13,10 +13,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from builder.errors import RegistryError
@@ -29,11 +31,14 @@ from builder.registry.origins import Origins
 from builder.registry.source import DamagedSource, bytes_source
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.text import human_bytes
+
+log = logging.getLogger(__name__)
 
 #: Requests at a time: small ones, and downloads.
 CHECKS, TRANSFERS = 16, 4
-#: Uploads at a time. Where a connection is slow and the network is not, eight take 0.6 to 0.8 of the time of
-#: four (docs/performance.md).
+#: Uploads at a time. Where a connection is slow and the network is not, eight take 0.6 to 0.8 of
+#: the time of four (docs/performance.md).
 UPLOADS = 8
 
 
@@ -112,12 +117,14 @@ class _Push:
         image, client = self._image, self._client
         client.expect_push(self._repository)
         layers = {layer.descriptor.digest: layer for layer in image.layers}
-        blobs = len(layers) + 1
         has_manifest = client.manifests.head(self._repository, image.digest) is not None
 
         with working(self._reporter, f"asking {client.host} for layers"):
             missing = self._missing(layers.values())
             to_send = self._not_mounted(missing)
+        mounted = len(missing) - len(to_send)
+        counts = (len(layers) - len(missing), mounted, len(to_send))
+        log.info("%s: %d layers are there, %d mounted, %d to send", self._task, *counts)
         config_sent, config_mounted = self._upload(to_send)
         if not has_manifest or missing or config_sent or config_mounted:
             media_type = image.manifest_descriptor.media_type
@@ -126,17 +133,17 @@ class _Push:
         sent = [layer.descriptor for layer in to_send]
         if config_sent:
             sent.append(image.config_descriptor)
-        mounted = len(missing) - len(to_send) + config_mounted
+        mounted += config_mounted
         return PushReport(
             image.digest,
             sent=tuple(sent),
             blobs_mounted=mounted,
-            blobs_present=blobs - len(sent) - mounted,
+            blobs_present=len(layers) + 1 - len(sent) - mounted,
             seconds=time.monotonic() - started,
         )
 
     def _missing(self, layers: Iterable[Layer]) -> list[Layer]:
-        """Return the layers that the repository lacks, or has with another size."""
+        """Return the layers that the repository does not have, or has with another size."""
 
         def is_there(layer: Layer) -> bool:
             return self._client.blobs.has(self._repository, layer.descriptor)
@@ -154,44 +161,35 @@ class _Push:
         return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
 
     def _mount(self, blob: Descriptor, first: Sequence[str] = ()) -> bool:
-        """Return whether the repository has the blob after a mount: a source may hold a part of it
-        only.
+        """Return whether the repository has the whole blob after a mount.
 
         Args:
             blob: the blob.
-            first: repositories to try before those that may have it.
+            first: repositories to try after those that are known to have it.
         """
+        blobs, repository = self._client.blobs, self._repository
         known = self._known.repositories(self._client.host, blob.digest)
-        sources = dict.fromkeys([*known, *first])
-        others = [source for source in sources if source != self._repository]
-        mounted = any(
-            self._client.blobs.mount(self._repository, blob.digest, source) for source in others
-        )
-        return mounted and self._client.blobs.has(self._repository, blob)
+        others = [source for source in dict.fromkeys([*known, *first]) if source != repository]
+        mounted = any(blobs.mount(repository, blob.digest, source) for source in others)
+        return mounted and blobs.has(repository, blob)
 
     def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
-        """Upload layers and the config; returns how many configs (0 or 1) were sent and mounted."""
-        for layer in layers:
-            if layer.path is None and not layer.origin:
-                raise RegistryError(
-                    f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
-                    "build again",
-                )
+        """Upload layers and the config; return how many configs (0 or 1) were sent and mounted."""
         if not layers:
             return self._upload_config()
         with working(self._reporter, self._task, sum(layer.descriptor.size for layer in layers)):
             with Origins(self._client.settings, self._reporter, self._client) as origins:
+                for layer in layers:
+                    if layer.path is None:  # without origin: an error before anything is sent
+                        origins.client_of(layer)
                 largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
-                in_parallel(
-                    lambda layer: self._upload_layer(layer, origins),
-                    largest_first,
-                    UPLOADS,
-                    self._stop,
-                )
+                upload = partial(self._upload_layer, origins)
+                in_parallel(upload, largest_first, UPLOADS, self._stop)
             return self._upload_config()
 
-    def _upload_layer(self, layer: Layer, origins: Origins) -> None:
+    def _upload_layer(self, origins: Origins, layer: Layer) -> None:
         blob = layer.descriptor
+        log.info("sending %s (%s)", layer.title or blob.digest, human_bytes(blob.size))
         if layer.path is not None:
             self._upload_file(blob, layer.path)
             return
@@ -216,7 +214,7 @@ class _Push:
         except RegistryError as e:
             may_be_damaged = isinstance(e, DamagedSource) or "DIGEST_INVALID" in e.codes
             if may_be_damaged and not _is_intact(path, blob):
-                raise self._remove_damaged(blob, path) from None
+                raise self._damaged(blob, path) from None
             if isinstance(e, DamagedSource):
                 raise RegistryError(
                     f"{path} was read with other bytes than it has",
@@ -224,21 +222,16 @@ class _Push:
                 ) from None
             raise
 
-    def _remove_damaged(self, blob: Descriptor, path: Path) -> RegistryError:
-        """Remove a damaged layer from the store, so that the next build makes it again; the error
-        for it.
-        """
+    def _damaged(self, blob: Descriptor, path: Path) -> RegistryError:
+        """Remove a damaged layer from the store; return the error for it."""
         settings = self._client.settings
         store = Store(settings.cache) if settings is not None else None
         if store is None or path != store.path(blob.digest):
-            return RegistryError(
-                f"{path} is damaged: it is no longer {blob.digest}", "delete it and build again"
-            )
+            message = f"{path} is damaged: it is no longer {blob.digest}"
+            return RegistryError(message, "delete it and build again")
         store.drop(blob.digest)
-        return RegistryError(
-            f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there",
-            "build again: the layer is made again",
-        )
+        message = f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there"
+        return RegistryError(message, "build again: the layer is made again")
 
     def _upload_config(self) -> tuple[int, int]:
         config = self._image.config_descriptor

@@ -1,16 +1,18 @@
 """Artifacts attached to images: reports, SBOMs, statements (subjects of image-spec 1.1).
 
 An attached artifact is a separate manifest that names the image as its subject: the image and its
-digest do not change. Registries with distribution-spec 1.1 list what refers to an image. For older
-ones (distribution
-2.8, Debian's docker-registry) the list is an image index under the tag ``sha256-<hex>``, the
-referrers tag schema. OCI layouts list such manifests in ``index.json``, without a tag.
+digest do not change. Registries with distribution-spec 1.1 list the manifests that refer to an
+image. For older ones (distribution 2.8, Debian's docker-registry) the list is an image index under
+the tag ``sha256-<hex>``, the referrers tag schema. OCI layouts list such manifests in
+``index.json``, without a tag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,15 @@ from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.text import human_bytes
 
+log = logging.getLogger(__name__)
+
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
 _EMPTY_CONFIG = b"{}"
 #: In bytes: all files of all artifacts of one type together, which are read into memory.
 MAX_ATTACHED = 256 << 20
-#: The list of an old registry is read, extended and written, and others may do the same at the same time:
-#: each writer checks afterwards whether its entry is still there, this many times.
+#: The list of an old registry is read, extended and written, and others may do the same at the same
+#: time: each writer checks afterwards whether its entry is still there, this many times.
 _TRIES = 5
 
 
@@ -105,11 +109,11 @@ class Artifact:
         ]
 
 
-# registries: writing ----------------------------------------------------------------------------------------
+# registries: writing ------------------------------------------------------------------------------
 
 
 def attach(client: RegistryClient, repository: str, subject: Descriptor, artifact: Artifact) -> str:
-    """Attach files to an image that the repository has; returns the artifact's digest.
+    """Attach files to an image that the repository has; return the artifact's digest.
 
     The same files attached again are the same artifact, which is not uploaded or listed again.
 
@@ -134,10 +138,10 @@ def attach(client: RegistryClient, repository: str, subject: Descriptor, artifac
     listed = client.manifests.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
-        listed = _is_listed(
-            entry.digest, client.manifests.get_referrers(repository, subject.digest) or []
-        )
+        found = client.manifests.get_referrers(repository, subject.digest)
+        listed = _is_listed(entry.digest, found or [])
     if not listed:
+        log.info("%s has no list of attached artifacts: a tag names them", client.host)
         _list_by_tag(client, repository, subject.digest, entry)
     return entry.digest
 
@@ -148,16 +152,14 @@ def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
 
 def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: Descriptor) -> None:
     """Add an entry to the list under the tag; see :data:`_TRIES`."""
-    tag = referrers_tag(subject)
+    tag, manifests = referrers_tag(subject), client.manifests
     for _ in range(_TRIES):
         listed, digest = _listed_by_tag(client, repository, subject)
         if _is_listed(entry.digest, listed):
             return
-        manifests = [descriptor.to_json() for descriptor in (*listed, entry)]
-        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-        client.manifests.move_tag(
-            repository, tag, canonical_json(index), OCI_INDEX, expected=digest
-        )
+        entries = [descriptor.to_json() for descriptor in (*listed, entry)]
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
+        manifests.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
     listed, _ = _listed_by_tag(client, repository, subject)
     if not _is_listed(entry.digest, listed):
         raise RegistryError(
@@ -167,13 +169,13 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
         )
 
 
-# registries: reading ----------------------------------------------------------------------------------------
+# registries: reading ------------------------------------------------------------------------------
 
 
 def referrers(
     client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
 ) -> list[Descriptor]:
-    """Return what is attached to an image, as the registry lists it.
+    """Return the artifacts attached to an image, as the registry lists them.
 
     Args:
         client: the registry.
@@ -217,8 +219,7 @@ def _listed_by_tag(
 def fetch_attached(
     reference: str, artifact_type: str, settings: Settings, *, reporter: Reporter = QUIET
 ) -> list[Attached]:
-    """Return the artifacts of a type that are attached to an image, the newest last; empty when
-    there are none.
+    """Return the artifacts of a type that are attached to an image, the newest last.
 
     Args:
         reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or
@@ -232,10 +233,8 @@ def fetch_attached(
     """
     if reference.startswith("oci:"):
         folder, digest = _in_layout(reference)
-        artifacts = (
-            _read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type)
-        )
-        found = _within_limit(artifacts, reference)
+        listed = layout_referrers(folder, digest, artifact_type)
+        found = _within_limit((_read_in_layout(folder, d) for d in listed), reference)
     else:
         found = _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
     return sorted(found, key=lambda a: (a.created, a.digest))
@@ -245,24 +244,19 @@ def _fetch_from_registry(
     reference: Reference, artifact_type: str, settings: Settings, reporter: Reporter
 ) -> list[Attached]:
     credentials = named_credentials(warn=reporter.warn)
-    repository = reference.repository
-    with RegistryClient(
-        reference.host, credentials, settings=settings, reporter=reporter
-    ) as client:
+    host, repository = reference.host, reference.repository
+    with RegistryClient(host, credentials, settings=settings, reporter=reporter) as client:
         image = client.manifests.head(repository, reference.ref)
         if image is None:
-            raise RegistryError(
-                f"{client.host} has no {reference}",
-                "correct the repository and the tag",
-                status=404,
-                host=client.host,
-            )
+            message = f"{client.host} has no {reference}"
+            hint = "correct the repository and the tag"
+            raise RegistryError(message, hint, status=404, host=client.host)
         listed = referrers(client, repository, image.digest, artifact_type)
         return _within_limit((_read(client, repository, d) for d in listed), str(reference))
 
 
 def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
-    """Return the artifacts; raises RegistryError when they are larger than :data:`MAX_ATTACHED`."""
+    """Return the artifacts; raise RegistryError when they are larger than :data:`MAX_ATTACHED`."""
     found: list[Attached] = []
     size = 0
     for artifact in artifacts:
@@ -274,9 +268,7 @@ def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
 
 
 def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
-    """Return the files of an artifact; raises RegistryError when they are too large to be read into
-    memory.
-    """
+    """Return the files of an artifact; raise RegistryError when they are too large for memory."""
     files = [Descriptor.from_json(d) for d in manifest["layers"]]
     if sum(file.size for file in files) > MAX_SMALL_BLOB:
         raise _too_much(where, MAX_SMALL_BLOB)
@@ -294,28 +286,27 @@ def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> At
     manifest, _, digest = client.manifests.get(repository, descriptor.digest, [OCI_MANIFEST])
     where = f"{client.host}/{repository}"
     data = parse_manifest(manifest, descriptor, where)
-    files = _small_files(data, where)
-    return _attached(data, digest, [(d, client.blobs.get(repository, d)) for d in files])
+    return _attached(data, digest, partial(client.blobs.get, repository), where)
 
 
 def _attached(
-    manifest: Mapping[str, object], digest: str, files: Sequence[tuple[Descriptor, bytes]]
+    manifest: Mapping[str, object], digest: str, read: Callable[[Descriptor], bytes], where: str
 ) -> Attached:
+    files = tuple(
+        AttachedFile(file.annotations.get(TITLE, ""), file.media_type, read(file))
+        for file in _small_files(manifest, where)
+    )
     annotations = manifest.get("annotations")
     known = annotations if isinstance(annotations, dict) else {}
-    return Attached(
-        digest,
-        str(manifest.get("artifactType") or ""),
-        tuple(AttachedFile(d.annotations.get(TITLE, ""), d.media_type, data) for d, data in files),
-        {str(k): str(v) for k, v in known.items()},
-    )
+    texts = {str(key): str(value) for key, value in known.items()}
+    return Attached(digest, str(manifest.get("artifactType") or ""), files, texts)
 
 
-# OCI layouts ------------------------------------------------------------------------------------------------
+# OCI layouts --------------------------------------------------------------------------------------
 
 
 def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: Artifact) -> str:
-    """Attach files to an image in an OCI layout; returns the artifact's digest.
+    """Attach files to an image in an OCI layout; return the artifact's digest.
 
     Args:
         folder: the layout.
@@ -338,7 +329,7 @@ def attach_in_layout(folder: Path, store: Store, subject: Descriptor, artifact: 
 def layout_referrers(
     folder: Path, subject: str, artifact_type: str | None = None
 ) -> list[Descriptor]:
-    """Return what is attached to an image of an OCI layout.
+    """Return the artifacts attached to an image of an OCI layout.
 
     Args:
         folder: the layout.
@@ -361,10 +352,8 @@ def layout_referrers(
 
 def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
     data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
-    files = _small_files(data, str(folder))
-    return _attached(
-        data, descriptor.digest, [(d, read_blob(folder, d, MAX_SMALL_BLOB)) for d in files]
-    )
+    read = partial(read_blob, folder, most=MAX_SMALL_BLOB)
+    return _attached(data, descriptor.digest, read, str(folder))
 
 
 def _in_layout(reference: str) -> tuple[Path, str]:

@@ -1,6 +1,4 @@
-"""Where the bytes of an upload come from: a file, memory, or another registry; hashed while they
-are sent.
-"""
+"""Sources of an upload: a file, memory, or another registry; hashed while they are sent."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def file_source(path: Path) -> BlobSource:
 
 
 def bytes_source(data: bytes) -> BlobSource:
-    """Small data as a blob to upload."""
+    """Return the source for small data."""
     return lambda offset: iter((data[offset:],))
 
 
@@ -77,13 +75,11 @@ class HashedSource:
             position = end
         if position < self._size:
             missing = self._size - position
-            raise DamagedSource(
-                f"the blob {self._digest} is {missing} bytes shorter than expected", "build again"
-            )
+            message = f"the blob {self._digest} is {missing} bytes shorter than expected"
+            raise DamagedSource(message, "build again")
 
     def _check(self) -> None:
         found = f"sha256:{self._hash.hexdigest()}"
         if found != self._digest:
-            raise DamagedSource(
-                f"the blob {self._digest} is damaged: its bytes are {found}", "build again"
-            )
+            message = f"the blob {self._digest} is damaged: its bytes are {found}"
+            raise DamagedSource(message, "build again")

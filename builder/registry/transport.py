@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import re
 import threading
@@ -25,10 +26,12 @@ from builder.registry.answer import (
 )
 from builder.registry.auth import Authenticator
 from builder.registry.credentials import Credentials, are_for, find_credentials
-from builder.registry.errors import error_of_answer, error_of_connection
+from builder.registry.errors import connection_text, error_of_answer
 from builder.registry.tls import is_loopback, tls_context
 from builder.settings import Settings
 from builder.version import __version__
+
+log = logging.getLogger(__name__)
 
 #: Attempts of a request, or of a transfer that gains no byte, before the command fails.
 TRIES = 6
@@ -37,8 +40,8 @@ MAX_REDIRECTS = 5
 #: In bytes: a token with all its claims has some kilobytes.
 MAX_TOKEN_ANSWER = 1 << 20
 _CONNECTIONS = 32
-#: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only after they
-#: have copied it, which takes minutes.
+#: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only
+#: after they have copied it, which takes minutes.
 _TIMEOUT = httpx.Timeout(300, connect=15, write=120, pool=None)
 
 
@@ -65,10 +68,9 @@ class Transport:
         self._loopback = is_loopback(self._api_host)
         offline = settings is not None and settings.offline
         if offline and not self._loopback:
-            raise RegistryError(
+            raise self.error(
                 f"builder is offline, so {self.host} is not contacted",
                 "leave out --offline and unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
-                host=self.host,
             )
         self._named = credentials
         self._reporter = reporter
@@ -79,14 +81,13 @@ class Transport:
         self._push_repositories: set[str] = set()
         self._found_credentials: dict[str, Credentials] = {}
         self._warned: set[str] = set()
+        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
         self._http = httpx.Client(
             verify=tls_context(self._api_host),
             trust_env=not self._loopback,  # proxies are for other machines
             follow_redirects=False,
             headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
-            limits=httpx.Limits(
-                max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
-            ),
+            limits=limits,
             timeout=_TIMEOUT,
         )
         self._auth = Authenticator(
@@ -102,12 +103,10 @@ class Transport:
         """Close all connections."""
         self._http.close()
 
-    # credentials --------------------------------------------------------------------------------------------
+    # credentials ----------------------------------------------------------------------------------
 
     def credentials(self, repository: str) -> Credentials:
-        """Return the credentials that are used when the registry asks for them; ANONYMOUS when none
-        are known.
-        """
+        """Return the credentials for when the registry asks; ANONYMOUS if none are known."""
         named = self._named
         if named is not None and are_for(named, self.host):
             return named
@@ -122,16 +121,12 @@ class Transport:
         return self._found_credentials[repository]
 
     def expect_push(self, repository: str) -> None:
-        """Announce a push, so that the first token allows pushing: a missing permission shows at
-        once.
-        """
+        """Announce a push: one token with that permission is used for all requests."""
         check_repository(repository)
         self._push_repositories.add(repository)
 
     def pull_scopes(self, repository: str) -> Scopes:
-        """Return the permission to read a repository; also to write it, after
-        :meth:`expect_push`.
-        """
+        """Return the permission to read a repository, or to push to it (:meth:`expect_push`)."""
         if repository in self._push_repositories:
             return push_scopes(repository)
         return frozenset({f"repository:{repository}:pull"})
@@ -153,11 +148,10 @@ class Transport:
             self.pause(attempt, answer)
         raise AssertionError("the last attempt returns")
 
-    # requests -----------------------------------------------------------------------------------------------
+    # requests -------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> Answer:
-        """Send a request with a small response; repeats it after broken connections and busy
-        responses.
+        """Send a request with a small response; repeat it while the registry is busy or broken.
 
         Raises:
             RegistryError: the registry cannot be reached.
@@ -168,10 +162,11 @@ class Transport:
                 with self.open(request) as response:
                     answer = read_answer(response, request.most)
             except httpx.TransportError as e:
-                # Before the first response the address may be wrong: do not spend a minute on retries.
+                # Before the first response the address may be wrong: do not spend a minute on
+                # retries.
                 if last or not self._reached:
                     raise self.unreachable(e, self._name_of(request.url)) from None
-                self.pause(attempt)
+                self.pause(attempt, e)
                 continue
             if answer.status not in BUSY or last:
                 return answer
@@ -180,8 +175,7 @@ class Transport:
 
     @contextlib.contextmanager
     def open(self, request: Request) -> Iterator[httpx.Response]:
-        """Send a request once, with credentials, and follows redirects; the response's body is not
-        read yet.
+        """Send a request once, with credentials; follow redirects. The body is not read yet.
 
         Credentials are sent to the registry itself only. Where it redirects to (a bucket of S3 or
         Azure, with a signature in the URL) they would be disclosed, and S3 refuses requests with
@@ -207,7 +201,14 @@ class Transport:
                         continue
                 if _is_redirect(request, response):
                     redirects += 1
-                    url = self._redirect_target(url, response, redirects)
+                    target = self.location(url, response.headers["Location"])
+                    if redirects > MAX_REDIRECTS:
+                        raise self.error(
+                            f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, "
+                            f"which builder does not follow: it is redirect {redirects}",
+                            "ask the registry's owner: its redirects form a loop",
+                        )
+                    url = target
                     drain(response)
                     continue
                 yield response
@@ -230,30 +231,19 @@ class Transport:
         except UnicodeError:  # httpx 0.28 parses Location in any case, and idna raises this
             raise self._not_a_url(request.url) from None
 
-    def _redirect_target(
-        self, url: httpx.URL, response: httpx.Response, redirects: int
-    ) -> httpx.URL:
-        target = self.location(url, response.headers["Location"])
-        if redirects > MAX_REDIRECTS:
-            raise RegistryError(
-                f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, "
-                f"which builder does not follow: it is redirect {redirects}",
-                "ask the registry's owner: its redirects form a loop",
-                host=self.host,
-            )
-        return target
-
-    def pause(self, failures: int, answer: Answer | None = None) -> None:
-        """Wait before the next attempt: as ``Retry-After`` states, else about 0.5 s, 1 s, 2 s ...
-        30 s.
-        """
-        wait = answer.retry_after if answer else None
+    def pause(self, failures: int, cause: Answer | Exception | str) -> None:
+        """Wait before the next attempt: as ``Retry-After`` states, else 0.5, 1, 2 ... 30 s."""
+        wait, text = None, cause if isinstance(cause, str) else type(cause).__name__
+        if isinstance(cause, Answer):
+            wait, text = cause.retry_after, f"{cause.status} {cause.reason}"
         if wait is None:
             jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret depends on it
             wait = min(0.5 * 2 ** (failures - 1), 30.0) * jitter
-        self._sleep(min(wait, MAX_WAIT_S))
+        wait = min(wait, MAX_WAIT_S)
+        log.info("%s: %s; attempt %d in %.1f s", self.host, text, failures + 1, wait)
+        self._sleep(wait)
 
-    # addresses ----------------------------------------------------------------------------------------------
+    # addresses ------------------------------------------------------------------------------------
 
     @property
     def scheme(self) -> str:
@@ -283,19 +273,18 @@ class Transport:
         if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
             target = target.copy_with(scheme="https", port=base.port)
         if url.scheme == "https" and target.scheme != "https":
-            raise RegistryError(
-                f"{url.host} sent the address http://{target.host}{target.path}, which is not encrypted",
+            address = f"http://{target.host}{target.path}"
+            raise self.error(
+                f"{url.host} sent the address {address}, which is not encrypted",
                 "builder does not leave https: ask the registry's owner",
-                host=self.host,
             )
         return target
 
     def next_page(self, answer: Answer) -> httpx.URL | None:
-        """Return the address of the next page of a list (``Link``), on the registry itself; None on
-        the last page.
+        """Return the address of the next page of a list (``Link``); None on the last page.
 
         Only path and query of the ``Link`` header count, as in skopeo: a list is never continued
-            elsewhere.
+        on another host.
 
         Raises:
             RegistryError: it is not a URL.
@@ -313,15 +302,11 @@ class Transport:
             raise self._not_a_url(base) from None
 
     def _not_a_url(self, sender: httpx.URL) -> RegistryError:
-        return RegistryError(
-            f"{sender.host} sent an address that is not a URL",
-            "this is a fault of the registry: try again later",
-            host=self.host,
-        )
+        message = f"{sender.host} sent an address that is not a URL"
+        return self.error(message, "this is a fault of the registry: try again later")
 
     def _probe(self) -> str:
-        """Return the scheme of a registry on this machine; asks over plain http, without
-        credentials.
+        """Return the scheme of a registry on this machine: ask over plain http, no credentials.
 
         A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP
         request to an HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a
@@ -347,19 +332,22 @@ class Transport:
         """Return the registry's name for messages, or the host that it redirected to."""
         return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
 
-    # errors -------------------------------------------------------------------------------------------------
+    # errors ---------------------------------------------------------------------------------------
 
     def refusal(
         self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
     ) -> RegistryError:
-        """Return the error for a response that is not a success; ``action`` continues "HOST did not
-        ...".
-        """
+        """Return the error for a refusal; ``action`` continues the sentence "HOST did not ..."."""
         return error_of_answer(answer, self.host, action, self._auth.used, kind)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:
         """Return the error for a connection to ``where`` that failed."""
-        return error_of_connection(error, where, self.host)
+        text, hint = connection_text(error, self.host)
+        return self.error(f"cannot reach {where}: {text}", hint)
+
+    def error(self, message: str, hint: str) -> RegistryError:
+        """Return an error of this registry."""
+        return RegistryError(message, hint, host=self.host)
 
 
 def push_scopes(repository: str) -> Scopes:

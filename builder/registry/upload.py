@@ -22,16 +22,18 @@ after a PUT with a body that failed is not defined: it is never continued. Examp
 
 The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off,
 without a look at the digest. A session that the registry has forgotten (404) is replaced by a new
-one, with ``offset`` 0. Six failures in a row without a new byte end the upload, and so does sending
-ten times the blob's bytes.
+one; without a session ``offset`` is 0. Six failures in a row without a new byte end the upload, and
+so does sending ten times the blob's bytes.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 
@@ -41,15 +43,21 @@ from builder.registry.answer import BUSY, Answer, Request, number, read_answer
 from builder.registry.meter import Meter
 from builder.registry.source import BlobSource, HashedSource
 from builder.registry.transport import TRIES, Transport, push_scopes
+from builder.text import human_bytes
 
-#: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by one of a
-#: quarter.
+log = logging.getLogger(__name__)
+
+#: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by
+#: one of a quarter.
 FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
-#: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections may each
-#: cost some; a registry that takes one byte of each chunk does not hold an upload for ever.
+#: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections
+#: may each cost some; a registry that takes one byte of each chunk cannot block an upload.
 MOST_SENT = 10
 #: The size of a blob whose registry does not state it.
 UNKNOWN = -1
+
+#: Of a request: an answer, or a broken connection.
+_Outcome = Answer | httpx.TransportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +73,7 @@ class Blob:
 
 @dataclass(slots=True)
 class ChunkSize:
-    """The chunk size that a registry accepted, shared by all uploads: only one blob has to find it
-    out.
-    """
+    """The chunk size that a registry accepted: one upload finds it out for all."""
 
     size: int = 0
     """In bytes; 0: try one PUT first."""
@@ -121,29 +127,28 @@ class Upload:
         """
         failures = 0
         while True:
-            before = 0 if self._session is None else self._offset
-            answer: Answer | None = None
-            error: httpx.TransportError | None = None
-            try:
-                if self._session is None:
-                    self._begin()
-                answer = self._step()
-            except httpx.TransportError as e:
-                error = e
-            if error is None and answer is None:
+            before = self._offset
+            outcome = self._attempt()
+            if outcome is None:
                 self._check_stored()
                 return
-            too_much = self._sent >= MOST_SENT * self._blob.size > 0
-            if answer is not None and answer.is_success and self._offset > before and not too_much:
-                failures = 0
-                continue
-            failures += 1
-            if failures >= TRIES or too_much or self._is_final(answer):
-                raise self._failure(answer, error)
-            if self._recover(answer, failures):
+            gained = isinstance(outcome, Answer) and outcome.is_success and self._offset > before
+            failures = 0 if gained else failures + 1
+            if failures >= TRIES or self._is_final(outcome):
+                raise self._failure(outcome)
+            if failures and self._recover(outcome, failures):
                 return
 
-    # one step -----------------------------------------------------------------------------------------------
+    # one step -------------------------------------------------------------------------------------
+
+    def _attempt(self) -> _Outcome | None:
+        """Send the next bytes; return None when the registry has the whole blob."""
+        try:
+            if self._session is None:
+                self._begin()
+            return self._step()
+        except httpx.TransportError as e:
+            return e
 
     def _begin(self) -> None:
         """Open an upload session."""
@@ -151,17 +156,15 @@ class Upload:
         url = self._transport.url(f"/v2/{repository}/blobs/uploads/")
         answer = self._transport.ask(Request("POST", url, self._scopes, repository, body=b""))
         if answer.status != 202 or "Location" not in answer.headers:
-            raise self._transport.refusal(
-                answer, f"begin an upload to {self._transport.host}/{repository}"
-            )
-        self._min_chunk = max(
-            MIN_CHUNK, number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0
-        )
+            action = f"begin an upload to {self._transport.host}/{repository}"
+            raise self._transport.refusal(answer, action)
+        smallest = number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0
+        self._min_chunk = max(MIN_CHUNK, smallest)
         self._offset = 0
         self._follow(answer)
 
     def _step(self) -> Answer | None:
-        """Send one PUT or PATCH; returns None when the registry has the whole blob."""
+        """Send one PUT or PATCH; return None when the registry has the whole blob."""
         size = self._blob.size
         in_one_request = not self._chunk or size <= self._chunk
         if self._offset == 0 and in_one_request:
@@ -189,24 +192,17 @@ class Upload:
             url = url.copy_merge_params({"digest": self._blob.digest})
         else:
             headers["Content-Range"] = f"{start}-{end - 1}"
-        request = Request(
-            method,
-            url,
-            self._scopes,
-            self._blob.repository,
-            headers,
-            lambda: self._read(start, end),
-        )
+        repository = self._blob.repository
+        body = partial(self._read, start, end)
+        request = Request(method, url, self._scopes, repository, headers, body)
         with self._transport.open(request) as response:
             return read_answer(response)
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
         position = start
         self._meter.at(position)
-        if start == end:
-            return
         pace = Pace()
-        for data in self._source(start):
+        for data in self._source(start) if start < end else ():
             data = data[: end - position]
             before = time.monotonic()
             yield data
@@ -218,17 +214,17 @@ class Upload:
             pace.add(len(data), time.monotonic() - before)
 
     def _follow(self, answer: Answer) -> None:
-        """The address for the next request; every response of a session may change it."""
+        """Store the address for the next request; every response of a session may change it."""
         if "Location" in answer.headers:
             self._session = self._transport.location(answer.url, answer.headers["Location"])
 
-    # after a failure ----------------------------------------------------------------------------------------
+    # after a failure ------------------------------------------------------------------------------
 
-    def _is_final(self, answer: Answer | None) -> bool:
-        """Return whether another attempt, from another offset or in a new session, cannot
-        succeed.
-        """
-        if answer is None:
+    def _is_final(self, answer: _Outcome) -> bool:
+        """Return whether another attempt, from another offset or in a new session, cannot help."""
+        if self._sent >= MOST_SENT * self._blob.size > 0:
+            return True
+        if not isinstance(answer, Answer):
             return False
         if answer.status == 413 and self._attempted <= self._min_chunk:
             return True
@@ -236,14 +232,19 @@ class Upload:
             return False
         return not answer.is_success and answer.status not in (404, 413, 416, *BUSY)
 
-    def _recover(self, answer: Answer | None, failures: int) -> bool:
-        """Prepare the next attempt; returns True when the registry has the blob after all."""
-        if answer is None or answer.status not in BUSY:
-            self._reduce_chunk()
-        if answer is not None and answer.status == 413:
+    def _recover(self, outcome: _Outcome, failures: int) -> bool:
+        """Prepare the next attempt; return True when the registry has the blob after all."""
+        status = outcome.status if isinstance(outcome, Answer) else 0
+        if status not in BUSY:
+            # A quarter of the last chunk, or of what was attempted; at least the registry's
+            # minimum.
+            smaller = self._chunk // 4 if self._chunk else FIRST_CHUNK
+            self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
+            log.info("%s: chunks of %s from now on", self._blob.digest, human_bytes(self._chunk))
+        if status == 413:
             self._shared.size = self._chunk
         else:
-            self._transport.pause(failures, answer)
+            self._transport.pause(failures, outcome)
             if self._stored() == self._blob.size:  # only the response was lost
                 self._meter.at(self._blob.size)
                 return True
@@ -253,15 +254,8 @@ class Upload:
             self._find_offset()
         return False
 
-    def _reduce_chunk(self) -> None:
-        """A quarter of the last chunk, or of what was attempted; at least the registry's
-        minimum.
-        """
-        smaller = self._chunk // 4 if self._chunk else FIRST_CHUNK
-        self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
-
     def _find_offset(self) -> None:
-        """Ask how many bytes the registry has; drops a session that the registry does not know."""
+        """Ask how many bytes the registry has; drop a session that the registry does not know."""
         if self._session is not None:
             request = Request("GET", self._session, self._scopes, self._blob.repository)
             answer = self._transport.ask(request)
@@ -276,27 +270,24 @@ class Upload:
         blob, stored = self._blob, self._stored()
         if stored in (None, UNKNOWN, blob.size):
             return
-        raise RegistryError(
-            f"{self._transport.host}/{blob.repository} holds {stored} bytes under the digest {blob.digest}, "
-            f"but {blob.size} were sent",
-            "an earlier upload was cut off there and the registry kept it: ask its owner to delete this blob",
-            host=self._transport.host,
+        raise self._transport.error(
+            f"{self._transport.host}/{blob.repository} holds {stored} bytes under the digest "
+            f"{blob.digest}, but {blob.size} were sent",
+            "an earlier upload was cut off there and the registry kept it: ask its owner to delete "
+            "this blob",
         )
 
-    def _failure(self, answer: Answer | None, error: Exception | None) -> RegistryError:
+    def _failure(self, outcome: _Outcome) -> RegistryError:
         blob, host = self._blob, self._transport.host
-        if answer is not None:
-            action = (
-                f"accept the blob {blob.digest} ({blob.size} bytes) in {host}/{blob.repository}"
-            )
-            return self._transport.refusal(answer, action)
-        assert error is not None
-        return self._transport.unreachable(error, host)
+        if not isinstance(outcome, Answer):
+            return self._transport.unreachable(outcome, host)
+        where = f"{host}/{blob.repository}"
+        action = f"accept the blob {blob.digest} ({blob.size} bytes) in {where}"
+        return self._transport.refusal(outcome, action)
 
 
 def _bytes_received(answer: Answer, default: int) -> int:
-    """Return the bytes that a registry has, from ``Range: 0-N``, where N is the index of the last
-    byte.
+    """Return the bytes that a registry has, from ``Range: 0-N``: N is the index of the last byte.
 
     ``0-0`` counts as none: distribution 2.8 (Debian's docker-registry) sends it for an upload
     without any byte, where one byte would be meant.

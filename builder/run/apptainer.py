@@ -16,14 +16,7 @@ from pathlib import Path
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.run.base import (
-    DEFAULT_OPTIONS,
-    ImageConfig,
-    Runner,
-    RunOptions,
-    check_mounts,
-    require_registered,
-)
+from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.identity import Identity, container_root
@@ -35,6 +28,7 @@ _NOT_INSTALLED = "neither apptainer nor singularity is installed"
 _FLAT_HINT = (
     "build it with 'sif: {layout: flat}' in the recipe, or set 'enable overlay' in apptainer.conf"
 )
+_DEFAULT_HINT = "see apptainer's configuration, or use another --runner"
 #: Apptainer's and SingularityCE's prefix of variables that are set in the container.
 _PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
 
@@ -66,8 +60,9 @@ class ApptainerRunner(Runner):
     ) -> Completed:
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
-        require_registered(config, self.name)
-        check_mounts(options.mounts, forbidden=":,\\")
+        config.require_registered(self.name)
+        for mount in options.mounts:
+            mount.check(":,\\")
         action = "exec"
         if isinstance(image, SifImage):
             config = replace(config, env={})  # the SIF's own scripts set its variables
@@ -106,12 +101,10 @@ class ApptainerRunner(Runner):
 
 
 def _isolation(tool: str, options: RunOptions) -> list[str]:
-    """Options for what the container sees of the host: mounts and GPUs, no home, /tmp and
-    environment.
-    """
+    """Return options for the host's mounts and GPUs; its home, /tmp and environment are hidden."""
     arguments = ["--containall", "--cleanenv"]
-    # Without --no-eval (Apptainer 1.1, SingularityCE 3.10), the runtime evaluates values of variables as
-    # shell code.
+    # Without --no-eval (Apptainer 1.1, SingularityCE 3.10), the runtime evaluates values of
+    # variables as shell code.
     if "--no-eval" in execute([tool, "exec", "--help"], timeout_s=30).stdout:
         arguments.append("--no-eval")
     if options.network == "none":
@@ -125,7 +118,7 @@ def _isolation(tool: str, options: RunOptions) -> list[str]:
 
 
 def _security(root: Identity, gpu: GpuVendor) -> list[str]:
-    """Options that make the container's user a stranger to the host, where builder runs as root.
+    """Return options that make the container's user nobody on the host, where builder is root.
 
     Apptainer and SingularityCE leave /proc and /sys writable for root.
     """
@@ -136,9 +129,7 @@ def _security(root: Identity, gpu: GpuVendor) -> list[str]:
 
 
 def _scratch_binds(scratch: Path, owner: Identity) -> list[str]:
-    """Options for home and temporary files in a folder: apptainer's tmpfs has 64 MiB, or is turned
-    off.
-    """
+    """Return options for home and temporary files in a folder: apptainer's tmpfs is too small."""
     arguments = ["--workdir", str(scratch)]
     for name in ("tmp", "var/tmp"):
         folder = scratch / "builder" / name
@@ -150,10 +141,10 @@ def _scratch_binds(scratch: Path, owner: Identity) -> list[str]:
 
 
 def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment, with the container's variables under the prefix of the tool.
+    """Return this environment, with the container's variables under the prefix of the tool.
 
     They are not passed on the command line: values may be secret, and ``--env`` splits them at
-        commas.
+    commas.
     """
     host = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
     prefix = _PREFIXES[0] if Path(tool).resolve().name == "apptainer" else _PREFIXES[1]
@@ -163,18 +154,14 @@ def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
 def _check_started(image: Image | SifImage, done: Completed) -> None:
     """Raise RunnerError if apptainer itself failed, and not the command in the container."""
     if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
-        raise RunnerError(
-            f"apptainer did not mount the overlay partitions of {image.path}", _FLAT_HINT
-        )
+        message = f"apptainer did not mount the overlay partitions of {image.path}"
+        raise RunnerError(message, _FLAT_HINT)
 
     fatal = [line for line in done.stderr.splitlines() if "FATAL" in line]
     if done.returncode != 255 or not fatal:
         return
     message = fatal[-1].split("FATAL:")[-1].strip()
-    hint = (
-        hint_for("apptainer", done.stderr)
-        or "see apptainer's configuration, or use another --runner"
-    )
+    hint = hint_for("apptainer", done.stderr) or _DEFAULT_HINT
     if isinstance(image, SifImage) and "overlay" in message.lower():
         hint = _FLAT_HINT
     raise RunnerError(f"apptainer could not run the image: {message}", hint)

@@ -1,6 +1,4 @@
-"""What all runners share: their interface, the options of a run, and an image's config as a command
-line.
-"""
+"""The interface of all runners, the options of a run, and an image's config as a command line."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.store.blobs import Store
 
-#: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data loaders.
-#: Memory is used only for what is written there.
+#: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
+#: loaders. Memory is used only for what is written there.
 SHM_SIZE = "1g"
 
 Network = Literal["none", "host"]
@@ -38,6 +36,29 @@ class Mount:
     target: str
     """Absolute path in the container."""
     readonly: bool = True
+
+    def check(self, forbidden: str = "") -> None:
+        """Check that the source exists and the target is an absolute path.
+
+        Args:
+            forbidden: Characters that the runner's command line cannot pass in a path.
+
+        Raises:
+            RunnerError: The mount is not possible; the message names its path.
+        """
+        source, target = self.source, self.target
+        if not source.exists():
+            message = f"{source} does not exist and cannot be mounted at {target}"
+            raise RunnerError(message, "correct the path")
+
+        if not target.startswith("/") or ".." in target.split("/") or not target.strip("/"):
+            message = f"{target!r} is not an absolute path inside the image"
+            raise RunnerError(message, "start it at the root: /data")
+
+        bad = "".join(sorted(set(forbidden) & set(f"{source}{target}")))
+        if bad:
+            message = f"{source} cannot be mounted at {target}: {bad!r} in the path"
+            raise RunnerError(message, "rename the file or folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +109,13 @@ class Runner(ABC):
 
     @abstractmethod
     def available(self) -> str | None:
-        """Return None if the runner works on this host for this user, else the reason, within
-        seconds.
-        """
+        """Return None if the runner works on this host for this user, else the reason."""
 
     @abstractmethod
     def run(
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
     ) -> Completed:
-        """Run a command in a temporary container of the image and removes the container afterwards.
+        """Run a command in a temporary container of the image; remove the container afterwards.
 
         Args:
             image: An image whose layers are all on this machine. The runner loads or unpacks it if
@@ -126,12 +145,8 @@ class ImageConfig:
     @classmethod
     def of(cls, image: Image | SifImage) -> ImageConfig:
         """Read the config of an OCI image or a SIF."""
-        whole = (
-            read_sif(image.path).config()
-            if isinstance(image, SifImage)
-            else json.loads(image.config)
-        )
-        config: dict[str, Any] = whole.get("config") or {}
+        whole = image_config(image)
+        config = whole.get("config") or {}
         return cls(
             config_environment(whole),
             list(config.get("Entrypoint") or []),
@@ -141,8 +156,7 @@ class ImageConfig:
         )
 
     def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
-        """Return the complete command line, by docker's rules: another entry point drops the
-        image's own command.
+        """Return the complete command line: another entry point drops the image's own command.
 
         Raises:
             RunnerError: There is nothing to run.
@@ -151,10 +165,32 @@ class ImageConfig:
         first = self.entrypoint if entrypoint is None else entrypoint
         words = [*first, *(command or default_command)]
         if not words:
-            raise RunnerError(
-                "the image has neither entry point nor command", "pass the command to run"
-            )
+            message = "the image has neither entry point nor command"
+            raise RunnerError(message, "pass the command to run")
         return words
+
+    def require_registered(self, runner: str) -> None:
+        """Check that this host starts programs for the image's processor, itself or by a qemu.
+
+        Raises:
+            RunnerError: It does not, and the engine would report "exec format error".
+        """
+        architecture = self.architecture
+        if architecture in ("", host_architecture()) or is_registered(architecture):
+            return
+        raise RunnerError(
+            f"{runner}: {cannot_run(architecture)}, and no qemu is registered for its programs",
+            f"{registration_hint(architecture)}; "
+            "--runner userns registers qemu itself (Linux 6.7 and later)",
+        )
+
+
+def image_config(image: Image | SifImage) -> dict[str, Any]:
+    """Return the config of an OCI image or a SIF."""
+    if isinstance(image, SifImage):
+        return read_sif(image.path).config()
+    found: dict[str, Any] = json.loads(image.config)
+    return found
 
 
 def require_oci(image: Image | SifImage, runner: str) -> Image:
@@ -169,51 +205,3 @@ def require_oci(image: Image | SifImage, runner: str) -> Image:
             "use --runner apptainer or --runner userns, or build the target with format: oci",
         )
     return image
-
-
-def require_registered(config: ImageConfig, runner: str) -> None:
-    """Check that this host starts programs for the image's processor: its own, or with a registered
-    qemu.
-
-    Raises:
-        RunnerError: It does not, and the engine would report "exec format error".
-    """
-    architecture = config.architecture
-    if architecture in ("", host_architecture()) or is_registered(architecture):
-        return
-    raise RunnerError(
-        f"{runner}: {cannot_run(architecture)}, and no qemu is registered for its programs",
-        f"{registration_hint(architecture)}; --runner userns registers qemu itself (Linux 6.7 and later)",
-    )
-
-
-def check_mounts(mounts: Sequence[Mount], forbidden: str = "") -> None:
-    """Check that the sources exist and the targets are absolute paths.
-
-    Args:
-        mounts: The mounts of a run.
-        forbidden: Characters that the runner's command line cannot pass in a path.
-
-    Raises:
-        RunnerError: A mount is not possible; the message names its path.
-    """
-    for mount in mounts:
-        target = mount.target
-        if not mount.source.exists():
-            raise RunnerError(
-                f"{mount.source} does not exist and cannot be mounted at {target}",
-                "correct the path",
-            )
-
-        if not target.startswith("/") or ".." in target.split("/") or not target.strip("/"):
-            raise RunnerError(
-                f"{target!r} is not an absolute path inside the image",
-                "start it at the root: /data",
-            )
-
-        bad = set(forbidden) & set(f"{mount.source}{target}")
-        if bad:
-            raise RunnerError(
-                f"{mount.source} cannot be mounted at {target}: {''.join(sorted(bad))!r} in the path",
-                "rename the file or folder",
-            )

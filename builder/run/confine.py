@@ -23,8 +23,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 # <linux/mount.h>, mount(2)
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
-#: A remount must repeat the flags that the kernel has locked. Maps the flags of statvfs(2) to those of
-#: mount(2).
+#: A remount must repeat the flags that the kernel has locked. Maps the flags of statvfs(2) to those
+#: of mount(2).
 _LOCKED_FLAGS = {
     os.ST_NOSUID: NOSUID,
     os.ST_NODEV: NODEV,
@@ -35,27 +35,22 @@ _LOCKED_FLAGS = {
 }
 #: The number of the system call on all architectures.
 _MOUNT_SETATTR = 442
+#: Escaped characters in /proc/self/mountinfo (proc(5)); the backslash is the last.
+_ESCAPED = {rb"\040": b" ", rb"\011": b"\t", rb"\012": b"\n", rb"\134": b"\\"}
 
-#: Hidden from the container: docker's list (moby, oci/defaults.go), which is longer than the runtime-spec's.
+#: Hidden from the container: docker's list (moby, oci/defaults.go), which is longer than the
+#: runtime-spec's.
 MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys"),
+    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list"),
+    *("/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"),
 )
-#: Entries of /proc that belong to processes and not to the host, besides those whose name is a number.
+#: Entries of /proc that belong to processes and not to the host, besides those whose name is a
+#: number.
 _OF_PROCESSES = ("self", "thread-self", "mounts", "net")
 
-# <linux/capability.h>: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
-# net_raw, sys_chroot, mknod, audit_write, setfcap
+# <linux/capability.h>: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap,
+# net_bind_service, net_raw, sys_chroot, mknod, audit_write, setfcap
 CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 _CAPABILITY_VERSION_3 = 0x20080522
 # <linux/prctl.h>
@@ -67,60 +62,32 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _MASKED_EQUAL = 7
 _ATTRIBUTE_SPECULATION, _ATTRIBUTE_OPTIMIZE = 7, 8
 _UNKNOWN_CALL = -1
-#: Refused with EPERM: what docker's default profile refuses too and a well-behaved program does not need.
+#: Refused with EPERM: what docker's default profile refuses too and a well-behaved program does not
+#: need.
 REFUSED_CALLS = (
     # new namespaces and mounts
-    *(
-        "unshare",
-        "setns",
-        "mount",
-        "umount",
-        "umount2",
-        "pivot_root",
-        "mount_setattr",
-        "move_mount",
-    ),
-    *("open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
+    *("unshare", "setns", "mount", "umount", "umount2", "pivot_root", "mount_setattr"),
+    *("move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
     # the kernel's keys, which are not part of a namespace
     *("add_key", "keyctl", "request_key"),
     # parts of the kernel with many faults in the past
-    *(
-        "bpf",
-        "io_uring_enter",
-        "io_uring_register",
-        "io_uring_setup",
-        "perf_event_open",
-        "userfaultfd",
-    ),
+    *("bpf", "io_uring_enter", "io_uring_register", "io_uring_setup"),
+    *("perf_event_open", "userfaultfd"),
     # the host as a whole
-    *(
-        "acct",
-        "delete_module",
-        "finit_module",
-        "init_module",
-        "kexec_file_load",
-        "kexec_load",
-        "quotactl",
-    ),
-    *("quotactl_fd", "reboot", "swapoff", "swapon", "syslog", "clock_adjtime", "clock_settime"),
-    *(
-        "settimeofday",
-        "ioperm",
-        "iopl",
-        "lookup_dcookie",
-        "fanotify_init",
-        "open_by_handle_at",
-        "vhangup",
-    ),
+    *("acct", "delete_module", "finit_module", "init_module", "kexec_file_load", "kexec_load"),
+    *("quotactl", "quotactl_fd", "reboot", "swapoff", "swapon", "syslog", "clock_adjtime"),
+    *("clock_settime", "settimeofday", "ioperm", "iopl", "lookup_dcookie", "fanotify_init"),
+    *("open_by_handle_at", "vhangup"),
 )
 #: Return 0 without doing anything where a build step's root is emulated, as Charliecloud's
-#: ``--force=seccomp`` does: in a user namespace with one id these calls cannot succeed, and all files of a
-#: layer belong to root anyway.
+#: ``--force=seccomp`` does: in a user namespace with one id these calls cannot succeed, and all
+#: files of a layer belong to root anyway.
 EMULATED_CALLS = (
     *("chown", "fchown", "fchownat", "lchown", "setgroups", "setgid", "setregid", "setresgid"),
     *("setresuid", "setreuid", "setuid", "capset"),
 )
-#: Layers have no extended attributes. A package's script that gets this error sets the setuid bit instead.
+#: Layers have no extended attributes. A package's script that gets this error sets the setuid bit
+#: instead.
 _ATTRIBUTE_CALLS = ("fsetxattr", "lsetxattr", "setxattr")
 #: mknod(2): which argument is the mode.
 _DEVICE_CALLS = {"mknod": 1, "mknodat": 2}
@@ -131,13 +98,11 @@ _NEW_NAMESPACES = (0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40
 _TERMINAL_REQUESTS = (0x5412, 0x541C)
 
 
-# files ------------------------------------------------------------------------------------------------------
+# files --------------------------------------------------------------------------------------------
 
 
 def protect_files() -> None:
-    """Hide files of the kernel, and makes the others in /proc read-only. /sys is read-only
-    already.
-    """
+    """Hide files of the kernel, and make the others in /proc read-only; /sys is read-only."""
     os.chdir("/proc")
     null = open_path("/dev/null")
     for path in MASKED:
@@ -157,13 +122,11 @@ def protect_files() -> None:
     os.chdir("/")
 
 
-# privileges -------------------------------------------------------------------------------------------------
+# privileges ---------------------------------------------------------------------------------------
 
 
 def drop_privileges(calls: Filter | None) -> None:
-    """Leave this process and its children docker's capabilities and the allowed system calls, for
-    ever.
-    """
+    """Reduce this process and its children to docker's capabilities and the allowed calls."""
     must("no_new_privs", prctl(_PR_SET_NO_NEW_PRIVS, 1))
     number = 0
     while prctl(_PR_CAPBSET_READ, number) >= 0:
@@ -175,17 +138,14 @@ def drop_privileges(calls: Filter | None) -> None:
     kept = sum(1 << number for number in CAPABILITIES)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     effective, permitted, inheritable = kept, kept, 0
-    must(
-        "the capabilities",
-        LIBC.capset(header, struct.pack("=IIIIII", effective, permitted, inheritable, 0, 0, 0)),
-    )
+    sets = struct.pack("=IIIIII", effective, permitted, inheritable, 0, 0, 0)
+    must("the capabilities", LIBC.capset(header, sets))
     if calls is not None:
         calls.load()
 
 
 class Filter:
-    """A filter of system calls for the native architecture; programs of another one (32 bit) are
-    killed.
+    """A filter of system calls for the native architecture; it kills programs of others (32 bit).
 
     Args:
         library: libseccomp.
@@ -200,11 +160,11 @@ class Filter:
         if not context:
             raise Refused("libseccomp has no filter")
         self._context = ctypes.c_void_p(context)
-        # Without it, kernels before 5.16 slow down all code, which would change the figures of a smoke test.
+        # Without it, kernels before 5.16 slow down all code, which would change the figures of a
+        # smoke test.
         library.seccomp_attr_set(self._context, _ATTRIBUTE_SPECULATION, ctypes.c_uint32(1))
-        library.seccomp_attr_set(
-            self._context, _ATTRIBUTE_OPTIMIZE, ctypes.c_uint32(2)
-        )  # a binary tree
+        binary_tree = ctypes.c_uint32(2)
+        library.seccomp_attr_set(self._context, _ATTRIBUTE_OPTIMIZE, binary_tree)
         for name in REFUSED_CALLS:
             self._refuse(name, errno.EPERM)
         # Its flags are in memory, which a filter cannot read. C libraries call clone instead.
@@ -212,10 +172,8 @@ class Filter:
         flags = 1 if os.uname().machine == "s390x" else 0
         for flag in _NEW_NAMESPACES:
             self._refuse("clone", errno.EPERM, flags, flag, flag)
-        for request in _TERMINAL_REQUESTS:
-            self._refuse(
-                "ioctl", errno.EPERM, 1, 0xFFFFFFFF, request
-            )  # the kernel ignores the upper half
+        for request in _TERMINAL_REQUESTS:  # the kernel ignores the upper half
+            self._refuse("ioctl", errno.EPERM, 1, 0xFFFFFFFF, request)
         if emulate_root:
             self._emulate_root()
 
@@ -231,17 +189,18 @@ class Filter:
     def _refuse(
         self, name: str, error: int, argument: int = -1, mask: int = 0, value: int = 0
     ) -> None:
-        """Refuse a system call (``error`` 0: it returns 0); with ``argument``, only if that
-        argument has ``value`` under ``mask``.
+        """Refuse a system call, or calls whose ``argument`` has ``value`` under ``mask``.
+
+        It fails with ``error``; 0: it does nothing and returns 0.
         """
         number = self._library.seccomp_syscall_resolve_name(name.encode())
         if number == _UNKNOWN_CALL:
             return  # newer than the library, or not on this architecture
         comparisons = (_Comparison * 1)(_Comparison(argument, _MASKED_EQUAL, mask, value))
         count = 0 if argument < 0 else 1
-        result = self._library.seccomp_rule_add_array(
-            self._context, ctypes.c_uint32(_ERRNO | error), number, count, comparisons
-        )
+        action = ctypes.c_uint32(_ERRNO | error)
+        add = self._library.seccomp_rule_add_array
+        result = add(self._context, action, number, count, comparisons)
         if result not in (0, -errno.EDOM):
             raise Refused(f"libseccomp cannot filter {name}: {os.strerror(-result)}")
 
@@ -271,9 +230,10 @@ def seccomp_library() -> ctypes.CDLL | None:
         return None
 
 
-# calls of the kernel that Python lacks ----------------------------------------------------------------------
-# Functions that need /proc take it from the current folder, so that they work while the container has none:
-# its image may have links into /proc/self/fd, which would lead to open files of the host.
+# calls of the kernel that Python has not
+# ---------------------------------------------------------------------- Functions that need /proc
+# take it from the current folder, so that they work while the container has none: its image may
+# have links into /proc/self/fd, which would lead to open files of the host.
 
 
 class Refused(Exception):
@@ -287,7 +247,7 @@ def must(what: str, result: int) -> None:
 
 
 def prctl(option: int, *arguments: int) -> int:
-    """prctl(2)."""
+    """Call prctl(2)."""
     padded = [*arguments, 0, 0, 0, 0][:4]
     return int(LIBC.prctl(option, *map(ctypes.c_ulong, padded)))
 
@@ -298,7 +258,7 @@ def open_path(path: str) -> int:
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str = "") -> int:
-    """mount(2); returns 0 if it worked."""
+    """Call mount(2); return 0 if it worked."""
     encoded = [None if s is None else os.fsencode(s) for s in (source, target, kind)]
     return int(LIBC.mount(*encoded, ctypes.c_ulong(flags), os.fsencode(options) or None))
 
@@ -322,22 +282,18 @@ def make_readonly(path: str) -> None:
     attributes = struct.pack("=QQQQ", RDONLY, 0, 0, 0)
     at_fdcwd, at_recursive = -100, 0x8000
     encoded = os.fsencode(path)
-    if (
-        LIBC.syscall(_MOUNT_SETATTR, at_fdcwd, encoded, at_recursive, attributes, len(attributes))
-        == 0
-    ):
+    arguments = (at_fdcwd, encoded, at_recursive, attributes, len(attributes))
+    if LIBC.syscall(_MOUNT_SETATTR, *arguments) == 0:
         return
-    for place in mounts_below(path):
-        present = os.statvfs(place).f_flag
+    for point in mounts_below(path):
+        present = os.statvfs(point).f_flag
         flags = sum(number for seen, number in _LOCKED_FLAGS.items() if present & seen)
-        result = mount(None, place, None, REMOUNT | BIND | RDONLY | flags)
-        must(f"{place} cannot be mounted read-only", result)
+        result = mount(None, point, None, REMOUNT | BIND | RDONLY | flags)
+        must(f"{point} cannot be mounted read-only", result)
 
 
 def mounts_below(path: str) -> list[str]:
-    """Return the path of a mount and those of all mounts below it. The current folder must be a
-    /proc.
-    """
+    """Return the paths of a mount and all mounts below it. The current folder must be a /proc."""
     fd = open_path(path)
     with open(f"self/fdinfo/{fd}", "rb") as f:
         top = next(line.split()[1] for line in f if line.startswith(b"mnt_id:"))
@@ -345,15 +301,10 @@ def mounts_below(path: str) -> list[str]:
     found, paths = {top}, [path]
     with open("self/mountinfo", "rb") as f:
         for line in f:
-            number, parent, _, _, place = line.split()[:5]
+            number, parent, _, _, point = line.split()[:5]
             if parent in found:
                 found.add(number)
-                for escaped, character in (
-                    (b"040", b" "),
-                    (b"011", b"\t"),
-                    (b"012", b"\n"),
-                    (b"134", b"\\"),
-                ):
-                    place = place.replace(b"\\" + escaped, character)
-                paths.append(os.fsdecode(place))
+                for escaped, character in _ESCAPED.items():
+                    point = point.replace(escaped, character)
+                paths.append(os.fsdecode(point))
     return paths

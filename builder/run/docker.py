@@ -1,5 +1,4 @@
-"""Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own
-configuration names.
+"""Docker, through its SDK: the engine of DOCKER_HOST, DOCKER_CONTEXT or docker's configuration.
 
 builder uses the SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the
 docker engine, ``build --load`` and ``pull``, and works where only a socket is available. docker
@@ -27,14 +26,15 @@ from builder.redact import redact
 from builder.run.base import SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
-from builder.run.leftovers import REPOSITORY, new_tag
+from builder.run.leftovers import REPOSITORY
 from builder.run.process import TIMED_OUT, Completed, ProcessOutput
 from builder.run.storage import EngineRunner, Storage, container_name
+from builder.store.temporary import temporary_name
 
 _SOCKET = Path("/var/run/docker.sock")
 
 
-# connecting to the engine -----------------------------------------------------------------------------------
+# connecting to the engine -------------------------------------------------------------------------
 
 
 def docker_address() -> dict[str, Any]:
@@ -51,18 +51,14 @@ def docker_address() -> dict[str, Any]:
     if os.environ.get("DOCKER_HOST"):
         return {}
     name = os.environ.get("DOCKER_CONTEXT")
+    hint = "list the contexts: docker context ls"
     try:
         context = ContextAPI.get_context(name)
     except DockerException as e:
-        raise RunnerError(
-            f"docker's context {name or ''} cannot be read: {e}",
-            "list the contexts: docker context ls",
-        ) from None
+        message = f"docker's context {name or ''} cannot be read: {e}"
+        raise RunnerError(message, hint) from None
     if context is None:
-        raise RunnerError(
-            f"docker has no context named {name or 'in its configuration'}",
-            "list the contexts: docker context ls",
-        )
+        raise RunnerError(f"docker has no context named {name or 'in its configuration'}", hint)
     if context.Name == "default" or not context.Host:
         return {}
     tls = {"tls": context.TLSConfig} if context.TLSConfig else {}
@@ -71,8 +67,10 @@ def docker_address() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def docker_client(timeout_s: int = 600) -> Iterator[Any]:
-    """Open a ``docker.DockerClient`` of the engine, and closes it at the end. ``timeout_s`` is that
-    of each request.
+    """Open a ``docker.DockerClient`` of the engine, and close it at the end.
+
+    Args:
+        timeout_s: of each request.
 
     Raises:
         RunnerError: DOCKER_CONTEXT names a context that does not exist.
@@ -91,7 +89,7 @@ def docker_client(timeout_s: int = 600) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
-    """Raise ``error(message)`` in place of errors of the SDK and of its HTTP library."""
+    """Raise ``error(message)`` instead of errors of the SDK and of its HTTP library."""
     import docker
     import requests
 
@@ -101,13 +99,11 @@ def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
         raise error(str(getattr(e, "explanation", None) or e)) from None
 
 
-# running ----------------------------------------------------------------------------------------------------
+# running ------------------------------------------------------------------------------------------
 
 
 class DockerRunner(EngineRunner):
-    """Runs images with a Docker engine. Loads missing images, and removes them when the process
-    ends.
-    """
+    """Runs images with a Docker engine, which loads missing images until the process ends."""
 
     name = "docker"
 
@@ -184,9 +180,8 @@ class DockerStorage(Storage):
             self.client.api.remove_container(name, force=True, v=True)
 
     def own_containers(self) -> list[str]:
-        found = self.client.containers.list(
-            all=True, filters={"name": REPOSITORY}, ignore_removed=True
-        )
+        ours = {"name": REPOSITORY}
+        found = self.client.containers.list(all=True, filters=ours, ignore_removed=True)
         return [container.name for container in found]
 
     def own_images(self) -> list[str]:
@@ -235,11 +230,8 @@ def docker_problem() -> str | None:
     except RunnerError as e:
         return e.message
     except Exception as e:  # the SDK passes on errors of requests, urllib3 and the socket
-        if (
-            not os.environ.get("DOCKER_HOST")
-            and not shutil.which("docker")
-            and not _SOCKET.exists()
-        ):
+        named = os.environ.get("DOCKER_HOST")
+        if not (named or shutil.which("docker") or _SOCKET.exists()):
             return "not installed"
         why = ": permission denied" if "ermission denied" in str(e) else ""
         return f"no engine answers at {where}{why}"
@@ -252,9 +244,7 @@ def _run_error(message: str) -> RunnerError:
 
 
 def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
-    """Return the SDK's arguments that make the GPUs available in a container; empty if there are
-    none.
-    """
+    """Return the SDK's arguments that make the GPUs available in a container."""
     devices = gpu_devices(gpu)
     # an engine on another machine may have GPUs that this host does not have
     if gpu == "nvidia" and (devices or "nvidia" in (client.info().get("Runtimes") or {})):
@@ -271,7 +261,7 @@ def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
 
 
 def _follow(container: Any, options: RunOptions) -> Completed:
-    """Run the container to its end, or to the time limit, and reads or copies its output."""
+    """Run the container to its end, or to the time limit, and read or copy its output."""
     late = threading.Event()
 
     def kill() -> None:
@@ -292,10 +282,9 @@ def _follow(container: Any, options: RunOptions) -> Completed:
                 _copy(out, sys.stdout.buffer)
                 _copy(err, sys.stderr.buffer)
                 continue
-            output.add(out or b"")
-            errors.add(err or b"")
-            output.check("the container")
-            errors.check("the container")
+            for part, data in ((output, out), (errors, err)):
+                part.add(data or b"")
+                part.check("the container")
         code = int(container.wait()["StatusCode"])
     finally:
         timer.cancel()
@@ -304,7 +293,7 @@ def _follow(container: Any, options: RunOptions) -> Completed:
 
 def _save(storage: DockerStorage, container: Any, archive: Path) -> None:
     """Write the image of a container, with what the command changed on top, into a file."""
-    tag = new_tag()
+    tag = temporary_name()
     committed = container.commit(REPOSITORY, tag)
     try:
         with archive.open("wb") as out:

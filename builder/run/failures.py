@@ -1,8 +1,7 @@
-"""Known failures of runners, and what to do about each.
+"""Known failures of runners, with a hint for each.
 
-A message of a container engine says what the kernel refused, and rarely what to type.
-:data:`_KNOWN` is the one table of both; ``builder doctor``, the smoke test and ``builder run`` use
-it.
+A message of a container engine names the call that the kernel refused, and rarely the line to type.
+:data:`_KNOWN` is the one table of both, for ``builder doctor``, the smoke test and ``builder run``.
 """
 
 from __future__ import annotations
@@ -20,11 +19,6 @@ from builder.store.subordinate import ranges_hint
 _SYSCTL = Path("/proc/sys")
 #: A limit of files and processes that is enough for any container.
 _MOST = 32768
-_NO_NAMESPACES = re.compile(
-    r"new namespaces|user ?namespace|CLONE_NEWUSER|unshare|cannot clone|cannot re-exec|"
-    r"root cannot be the user",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ class Problem:
 
 
 def hint_for(runner: str, text: str) -> str:
-    """Return what to type after a runner failed.
+    """Return the hint for a failure of a runner: the line to type.
 
     Args:
         runner: its name.
@@ -48,16 +42,14 @@ def hint_for(runner: str, text: str) -> str:
     Returns:
         The hint; empty if the failure is not known.
     """
-    for known in _KNOWN:
-        if runner in known.runners and known.pattern.search(text):
-            return known.hint() if callable(known.hint) else known.hint
-    if runner in ("userns", "apptainer", *_PODMAN) and _NO_NAMESPACES.search(text):
-        return namespace_hint()
+    for pattern, hint in _KNOWN.get(runner.removesuffix("-hpc"), ()):
+        if re.search(pattern, text, re.IGNORECASE):
+            return hint() if callable(hint) else hint
     return ""
 
 
 def namespace_hint() -> str:
-    """Return which setting of this host forbids user namespaces, and the line that allows them."""
+    """Return the line that changes the setting of this host that forbids user namespaces."""
     if _sysctl("kernel/unprivileged_userns_clone") == "0":
         return "as root: sysctl -w kernel.unprivileged_userns_clone=1"
     if _sysctl("user/max_user_namespaces") == "0":
@@ -77,27 +69,20 @@ def _sysctl(name: str) -> str:
 
 
 def _ulimits_hint() -> str:
-    """Return how podman starts with limits that this user may set: only the machine's root may set
-    more.
-    """
+    """Return the configuration of podman with limits that this user may set."""
     words = []
     # podman 4.3 lowers the limit of processes for itself, and then cannot set its default
     for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
         _, hard = resource.getrlimit(kind)
         most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
         words.append(f'"{name}={most}:{most}"')
-    return f"write into {_containers_conf()}:\n    [containers]\n    default_ulimits = [{', '.join(words)}]"
+    limits = f"[containers]\n    default_ulimits = [{', '.join(words)}]"
+    return f"write into {_containers_conf()}:\n    {limits}"
 
 
 def _containers_conf() -> str:
-    named = os.environ.get("CONTAINERS_CONF")
-    if named:
-        return named
-    return (
-        "/etc/containers/containers.conf"
-        if os.geteuid() == 0
-        else "~/.config/containers/containers.conf"
-    )
+    folder = "/etc" if os.geteuid() == 0 else "~/.config"
+    return os.environ.get("CONTAINERS_CONF") or f"{folder}/containers/containers.conf"
 
 
 def _cgroup_hint() -> str:
@@ -109,80 +94,74 @@ def _cgroup_hint() -> str:
     )
 
 
-def _ranges_hint() -> str:
-    return f"{ranges_hint()}; then: podman system migrate"
-
-
 def _docker_group_hint() -> str:
     return f"as root: usermod -aG docker {user_name()}; then log in again"
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    runners: tuple[str, ...]
-    pattern: re.Pattern[str]
-    hint: str | Callable[[], str]
-
-
-def _known(runners: tuple[str, ...], pattern: str, hint: str | Callable[[], str]) -> _Known:
-    return _Known(runners, re.compile(pattern, re.IGNORECASE), hint)
-
-
-_PODMAN = ("podman", "podman-hpc")
-_KNOWN = (
-    _known(("docker",), r"no engine answers.*permission denied", _docker_group_hint),
-    _known(
-        ("docker",),
-        r"no engine answers|Cannot connect to the Docker daemon|Connection refused",
-        "as root: systemctl start docker; an engine elsewhere: export DOCKER_HOST=unix:///PATH/docker.sock",
-    ),
-    _known(
-        ("docker",),
-        r"could not select device driver",
-        "as root: install nvidia-container-toolkit, then: nvidia-ctk runtime configure --runtime=docker "
-        "&& systemctl restart docker",
-    ),
-    _known(
-        _PODMAN,
-        r"nvidia\.com/gpu|unresolvable CDI",
-        "as root: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-    ),
-    _known(_PODMAN, r"rlimit", _ulimits_hint),
-    _known(_PODMAN, r"cgroup", _cgroup_hint),
-    _known(
-        _PODMAN,
-        r"newuidmap|newgidmap|no sub[ug]id ranges|insufficient UIDs|cannot find mappings",
-        _ranges_hint,
-    ),
-    _known(
-        _PODMAN,
-        r"kernel does not support overlay|fuse-overlayfs|overlay.*not supported",
-        'as root: apt-get install fuse-overlayfs; or set driver = "vfs" in storage.conf, which is slow',
-    ),
-    _known(
-        _PODMAN,
-        r"default OCI runtime .*not found|no OCI runtime",
-        "as root: apt-get install crun (or runc)",
-    ),
-    _known(
-        ("userns",),
-        r"cannot create the mount point",
-        "this kernel cannot change an image: mount at a folder that the image has (--bind SOURCE:/tmp/NAME), "
-        "or use --no-bind",
-    ),
-    _known(
-        ("apptainer",),
-        r"/dev/fuse|fusermount|squashfuse",
-        "as root: modprobe fuse && chmod 666 /dev/fuse; and apt-get install squashfuse fuse-overlayfs",
-    ),
-    _known(
-        ("apptainer",),
-        r"capabilit",
-        "set 'root default capabilities = no' in apptainer.conf, or run builder as an ordinary user",
-    ),
-    _known(
-        ("apptainer",),
-        r"setuid|starter-suid|not owned by root",
-        "ask the administrator to install apptainer-suid, or allow user namespaces",
-    ),
+_NO_NAMESPACES = (
+    r"new namespaces|user ?namespace|CLONE_NEWUSER|unshare|cannot clone|cannot re-exec|"
+    r"root cannot be the user"
 )
+#: By runner: a pattern of its messages, without case, and the hint; the first that matches counts.
+_KNOWN: dict[str, tuple[tuple[str, str | Callable[[], str]], ...]] = {
+    "docker": (
+        (r"no engine answers.*permission denied", _docker_group_hint),
+        (
+            r"no engine answers|Cannot connect to the Docker daemon|Connection refused",
+            "as root: systemctl start docker; an engine elsewhere: "
+            "export DOCKER_HOST=unix:///PATH/docker.sock",
+        ),
+        (
+            r"could not select device driver",
+            "as root: install nvidia-container-toolkit, then: nvidia-ctk runtime configure "
+            "--runtime=docker && systemctl restart docker",
+        ),
+    ),
+    "podman": (
+        (
+            r"nvidia\.com/gpu|unresolvable CDI",
+            "as root: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        ),
+        (r"rlimit", _ulimits_hint),
+        (r"cgroup", _cgroup_hint),
+        (
+            r"newuidmap|newgidmap|no sub[ug]id ranges|insufficient UIDs|cannot find mappings",
+            lambda: f"{ranges_hint()}; then: podman system migrate",
+        ),
+        (
+            r"kernel does not support overlay|fuse-overlayfs|overlay.*not supported",
+            'as root: apt-get install fuse-overlayfs; or set driver = "vfs" in storage.conf, '
+            "which is slow",
+        ),
+        (
+            r"default OCI runtime .*not found|no OCI runtime",
+            "as root: apt-get install crun (or runc)",
+        ),
+        (_NO_NAMESPACES, namespace_hint),
+    ),
+    "userns": (
+        (
+            r"cannot create the mount point",
+            "this kernel cannot change an image: mount at a folder that the image has "
+            "(--bind SOURCE:/tmp/NAME), or use --no-bind",
+        ),
+        (_NO_NAMESPACES, namespace_hint),
+    ),
+    "apptainer": (
+        (
+            r"/dev/fuse|fusermount|squashfuse",
+            "as root: modprobe fuse && chmod 666 /dev/fuse; "
+            "and apt-get install squashfuse fuse-overlayfs",
+        ),
+        (
+            r"capabilit",
+            "set 'root default capabilities = no' in apptainer.conf, "
+            "or run builder as an ordinary user",
+        ),
+        (
+            r"setuid|starter-suid|not owned by root",
+            "ask the administrator to install apptainer-suid, or allow user namespaces",
+        ),
+        (_NO_NAMESPACES, namespace_hint),
+    ),
+}

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
@@ -15,15 +16,15 @@ _DEVICES = {
     "amd": re.compile(r"kfd|dri|dxg"),
     "none": re.compile(r"(?!)"),  # matches nothing
 }
-#: Libraries of NVIDIA's driver. They must fit the host's kernel module, so no image can contain them.
+#: Libraries of NVIDIA's driver. They must fit the host's kernel module, so no image can contain
+#: them.
 _NVIDIA_DRIVER = re.compile(
     r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp|cudadebugger)\.so[.\d]*"
 )
 
 
 def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
-    """Return the device files and folders of a vendor's GPUs on this host, sorted; empty if there
-    are none.
+    """Return the device files and folders of a vendor's GPUs on this host, sorted.
 
     For AMD, ``dri`` alone is any graphics card: there must be ``kfd`` (or ``dxg``, on WSL) as well.
     """
@@ -40,21 +41,15 @@ def is_complete(vendor: GpuVendor) -> bool:
     cannot.
     """
     names = {device.name for device in gpu_devices(vendor)}
-    return bool(names) and (
-        vendor != "nvidia" or "dxg" in names or {"nvidiactl", "nvidia-uvm"} <= names
-    )
+    if vendor == "nvidia":
+        return "dxg" in names or {"nvidiactl", "nvidia-uvm"} <= names
+    return bool(names)
 
 
 def device_groups(devices: Sequence[Path]) -> list[int]:
-    """Return the groups, without root's, whose members may use devices or the devices in folders,
-    sorted.
-    """
-    files = [
-        file
-        for device in devices
-        for file in (device.glob("render*") if device.is_dir() else [device])
-    ]
-    return sorted({file.stat().st_gid for file in files} - {0})
+    """Return the groups whose members may use devices, or those in folders; without root's."""
+    files = [[*device.glob("render*")] if device.is_dir() else [device] for device in devices]
+    return sorted({file.stat().st_gid for file in chain.from_iterable(files)} - {0})
 
 
 def nvidia_libraries() -> dict[str, Path]:
@@ -68,9 +63,7 @@ def nvidia_libraries() -> dict[str, Path]:
 
 
 def parse_ldconfig(text: str) -> dict[str, Path]:
-    """Return the 64-bit NVIDIA driver libraries that ``ldconfig -p`` lists; the first of a name
-    wins.
-    """
+    """Return the 64-bit NVIDIA driver libraries of ``ldconfig -p``; the first of a name wins."""
     found: dict[str, Path] = {}
     for line in text.splitlines():
         # libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1

@@ -1,4 +1,4 @@
-"""Who root in a container is on the host."""
+"""The host's user who is root in a container."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from builder.errors import RunnerError
 
-#: A user and group without any rights on the host, who is a container's root where builder runs as root.
-#: The number is outside the ranges of users, of /etc/subuid (up to 600100000), of sssd (up to 2000200000) and
-#: of systemd (containers up to 1879048191, foreign images from 2147352576).
+#: A user and group without any rights on the host, who is a container's root where builder runs as
+#: root. The number is outside the ranges of users, of /etc/subuid (up to 600100000), of sssd (up to
+#: 2000200000) and of systemd (containers up to 1879048191, foreign images from 2147352576).
 STRANGER = 2_100_000_000
 _ID_MAPS = (Path("/proc/self/uid_map"), Path("/proc/self/gid_map"))
 
@@ -43,12 +43,13 @@ class Identity:
         except OSError as e:
             raise RunnerError(
                 f"root cannot give files in {tree.parent} to the user {self.uid}: {e.strerror}",
-                "keep the cache and temporary files on a local file system, or run builder as another user",
+                "keep the cache and temporary files on a local file system, "
+                "or run builder as another user",
             ) from None
 
 
 def container_root(*, keep_root: bool) -> Identity:
-    """Return who root in a container is: the user who runs builder, or in place of root a stranger.
+    """Return the host's user who is root in a container: this user; for root a user without rights.
 
     Args:
         keep_root: Root stays root.

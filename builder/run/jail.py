@@ -1,4 +1,4 @@
-"""Runs one command in an unpacked image, in Linux namespaces. Uses only the standard library.
+"""Runs one command in an unpacked image, in Linux namespaces, with the standard library alone.
 
 userns.py starts it as a separate process, because unshare(2) with a user namespace requires a
 process with one thread:
@@ -6,8 +6,8 @@ process with one thread:
     python -I -S -c START FOLDER PLAN STATUS
 
 START imports this module from FOLDER. PLAN and STATUS are numbers of open files: the plan as JSON
-(userns.py: ``_Plan``), and where to write why the command could not start. An empty status file
-means that the command ran, and the exit code is the command's.
+(userns.py: ``_Plan``), and a file for the reason why the command could not start. An empty status
+file means that the command ran, and the exit code is the command's.
 
     UsernsRunner           in the host's namespaces, as an ordinary user or root
        | starts jail.py
@@ -30,9 +30,9 @@ into /proc/self/fd, because during step 4 the container has no /proc (the curren
 host's), nor one to the host's root, because its path has a random name. Python modules are imported
 before step 2, so none comes from the image.
 
-Where builder runs as root, the plan's ids are those of nobody on the host: what the image's root
-reaches of the host, it reaches as a stranger. Files are opened (step 1) before this process takes
-that id, because folders above the cache may be closed to strangers.
+Where builder runs as root, the plan's ids are those of no user of the host: root in the container
+maps to nobody on the host. Files are opened (step 1) before this process takes that id, because
+folders above the cache may be closed to others.
 
 Where the kernel refuses the overlay to this user (before Linux 5.11), the image's tree is mounted
 itself, read-only, with an empty tmpfs on each folder for temporary files.
@@ -42,7 +42,8 @@ down. Each process dies with its parent, so nothing is left when builder is kill
 """
 
 # Few imports: this starts for every command. So no pathlib, hence:
-# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH118, PTH120, PTH123, PTH211, S108, S606
+# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH118, PTH120, PTH123, PTH211
+# ruff: noqa: S108, S606
 
 from __future__ import annotations
 
@@ -92,6 +93,8 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 # <linux/sockios.h>, netdevice(7)
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
+#: 50 % of the machine's memory, the default of tmpfs(5).
+_SHM_OPTIONS = "mode=1777,size=50%"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _HOSTNAME = "builder"
 #: What a step needs, in the message of the error where the kernel refuses it.
@@ -125,9 +128,7 @@ def main() -> NoReturn:
 
 
 def exit_with(status: int, work: Callable[[], int]) -> NoReturn:
-    """End this process with the exit code of ``work``, or writes into the status file why it
-    failed.
-    """
+    """End this process with the exit code of ``work``, or with a reason in the status file."""
     try:
         os._exit(work())
     except Refused as e:
@@ -138,13 +139,11 @@ def exit_with(status: int, work: Callable[[], int]) -> NoReturn:
     os._exit(1)
 
 
-# the three processes ----------------------------------------------------------------------------------------
+# the three processes ------------------------------------------------------------------------------
 
 
 def outside(plan: dict[str, Any], status: int) -> int:
-    """Return the process that builder started: creates the namespaces and starts process 1 in
-    them.
-    """
+    """Create the namespaces and start process 1 in them: the process that builder started."""
     die_with_parent()
     if plan["uid"] != os.getuid():
         os.setgroups(plan["groups"])
@@ -182,27 +181,23 @@ def enter_namespaces(flags: int, uid: int, gid: int) -> None:
     os.close(report)
     _, code = os.waitpid(pid, 0)
     if code:
-        raise Refused(
-            f"root cannot be the user {uid} of the host: {os.strerror(os.WEXITSTATUS(code))}"
-        )
+        why = os.strerror(os.WEXITSTATUS(code))
+        raise Refused(f"root cannot be the user {uid} of the host: {why}")
 
 
 def write_ids(pid: int, uid: int, gid: int) -> int:
-    """Map root in the namespace of a process; returns 0 or the error number."""
+    """Map root in the namespace of a process; return 0 or the error number."""
     try:
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"0 {uid} 1"),
-            ("gid_map", f"0 {gid} 1"),
-        ):
-            write(f"/proc/{pid}/{name}", text)
+        write(f"/proc/{pid}/setgroups", "deny")
+        write(f"/proc/{pid}/uid_map", f"0 {uid} 1")
+        write(f"/proc/{pid}/gid_map", f"0 {gid} 1")
     except OSError as e:
         return e.errno or 1
     return 0
 
 
 def inside(plan: dict[str, Any], status: int) -> int:
-    """Process 1: sets up the root file system and starts the command; returns its exit code."""
+    """Set up the root file system and start the command: process 1. Return its exit code."""
     os.umask(0o022)
     must("private mounts", mount("none", "/", None, REC | PRIVATE))
     host = open_host(plan)
@@ -249,14 +244,10 @@ def start(plan: dict[str, Any]) -> NoReturn:
 
 
 def supervise(pid: int) -> int:
-    """Wait for a child and reaps orphans; returns the child's exit code, or 128 + n after signal
-    n.
-    """
+    """Wait for a child, reap orphans; return the child's exit code, or 128 + n after signal n."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda n, _: os.kill(pid, n))
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C in a terminal reaches the command directly
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the command itself
     while True:
         done, code = os.waitpid(-1, 0)
         if done != pid:
@@ -264,11 +255,11 @@ def supervise(pid: int) -> int:
         return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
 
 
-# the root file system ---------------------------------------------------------------------------------------
+# the root file system -----------------------------------------------------------------------------
 
 
 def open_host(plan: dict[str, Any]) -> HostFiles:
-    """Step 1: opens all files of the host that are needed after pivot_root."""
+    """Open all files of the host that are needed after pivot_root: step 1."""
     paths = [f"/dev/{name}" for name in (*_DEVICES, *plan["devices"])]
     if plan["network"] == "host":
         network_files = {path: read(path) for path in ("/etc/resolv.conf", "/etc/hosts")}
@@ -278,7 +269,7 @@ def open_host(plan: dict[str, Any]) -> HostFiles:
     return HostFiles(
         image=open_path(plan["image"]),
         changes=(open_path(f"{changes}/upper"), open_path(f"{changes}/work")) if changes else None,
-        mounts=[(open_path(m["source"]), m["target"], m["readonly"]) for m in plan["mounts"]],
+        mounts=[(open_path(source), *target) for source, *target in plan["mounts"]],
         devices=[(open_path(path), path) for path in paths if os.path.exists(path)],
         sys=open_path("/sys"),
         proc=open_path("/proc"),
@@ -305,26 +296,24 @@ def register_interpreter(line: str) -> int | None:
 
 
 def new_root(tree: int, changes: tuple[int, int] | None = None) -> bool:
-    """Step 2: mounts the image's tree and changes to it.
+    """Mount the image's tree and change to it: step 2. Return whether it is writable.
 
-    Returns whether it is writable; changes are lost when the namespaces end, unless there are
-    folders for them.
+    Changes are lost when the namespaces end, unless there are folders for them.
     """
     # Any folder will do as a mount point: the host's root is about to be left.
     must("a temporary file system", mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "mode=755"))
     os.chdir("/tmp")
     for name in ("upper", "work", "root"):
         os.mkdir(name, 0o755)
-    upper, work = (
-        ("upper", "work") if changes is None else (f"/proc/self/fd/{fd}" for fd in changes)
-    )
+    upper, work = "upper", "work"
+    if changes is not None:
+        upper, work = (f"/proc/self/fd/{fd}" for fd in changes)
     layers = f"lowerdir=/proc/self/fd/{tree},upperdir={upper},workdir={work}"
     # userxattr: Linux 5.11 and later, required in a user namespace; older kernels do not know it
+    result = mount("overlay", "root", "overlay", 0, f"{layers},userxattr")
     if changes is not None:
-        must(OVERLAY_ON_DISK, mount("overlay", "root", "overlay", 0, f"{layers},userxattr"))
-    writable = changes is not None or any(
-        mount("overlay", "root", "overlay", 0, layers + more) == 0 for more in (",userxattr", "")
-    )
+        must(OVERLAY_ON_DISK, result)
+    writable = result == 0 or mount("overlay", "root", "overlay", 0, layers) == 0
     if not writable:
         must("the image", mount(f"/proc/self/fd/{tree}", "root", None, BIND | REC))
 
@@ -351,8 +340,7 @@ def make_mount_point(name: str) -> None:
 
 
 def enter_root() -> str:
-    """Step 3: makes the current folder the root, with an empty /dev; returns where the host's root
-    is in it.
+    """Make the current folder the root, with an empty /dev: step 3. Return the host's root in it.
 
     No link of the image can lead there, because the image does not know the name. (A host's root at
     / would be reached by the link "usr/..".)
@@ -360,22 +348,21 @@ def enter_root() -> str:
     must("/dev", mount("tmpfs", "dev", "tmpfs", NOSUID, "mode=755"))
     old = f"dev/{os.urandom(16).hex()}"
     os.mkdir(old)
-    number = _PIVOT_ROOT.get(platform.machine())
+    machine = platform.machine()
+    number = _PIVOT_ROOT.get(machine)
     if number is None:
-        raise Refused(
-            f"the number of the system call pivot_root is not known on {platform.machine()}"
-        )
+        raise Refused(f"the number of the system call pivot_root is not known on {machine}")
     must("the new root", LIBC.syscall(number, b".", os.fsencode(old)))
     return f"/{old}"
 
 
 def fill_root(plan: dict[str, Any], host: HostFiles, writable: bool) -> None:
-    """Step 4: the folders and files that a container has in addition to those of the image.
+    """Make the folders and files of a container that are not in the image: step 4.
 
     The current folder is the host's /proc.
     """
     bind_file(host.sys, "/sys", readonly=True)
-    fill_dev(host.devices, plan["shm_size"])
+    fill_dev(host.devices)
 
     home = os.path.join("/", plan["home"])  # relative, it would be one of the host
     for path, mode in (("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (home, 0o700)):
@@ -396,10 +383,10 @@ def fill_root(plan: dict[str, Any], host: HostFiles, writable: bool) -> None:
 
 
 def leave_host(host: HostFiles, old_root: str) -> None:
-    """Step 5: mounts /proc, unmounts the host's root, and closes all files of the host."""
+    """Mount /proc, unmount the host's root, and close all files of the host: step 5."""
     if mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC) != 0:
-        # In a container that hides parts of its /proc the kernel refuses a new one. The existing one then
-        # shows the process numbers of the host.
+        # In a container that hides parts of its /proc the kernel refuses a new one. The existing
+        # one then shows the process numbers of the host.
         bind_file(host.proc, "/proc", readonly=False)
     os.chdir("/")
     must("leaving the host's files", LIBC.umount2(os.fsencode(old_root), _MNT_DETACH))
@@ -409,37 +396,26 @@ def leave_host(host: HostFiles, old_root: str) -> None:
         os.close(fd)
 
 
-def fill_dev(devices: list[tuple[int, str]], shm_size: str) -> None:
+def fill_dev(devices: list[tuple[int, str]]) -> None:
     """Fill /dev with the given devices of the host and no others."""
-    for fd, path in devices:
-        bind(
-            fd, path, readonly=True
-        )  # a device can still be written, but not its owner, mode and folder
+    for fd, path in devices:  # they can still be written, but not their owner, mode and folder
+        bind(fd, path, readonly=True)
 
     os.mkdir("/dev/shm")
-    must(
-        "/dev/shm",
-        mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NOEXEC | NODEV, f"mode=1777,size={shm_size}"),
-    )
+    flags = NOSUID | NOEXEC | NODEV
+    must("/dev/shm", mount("tmpfs", "/dev/shm", "tmpfs", flags, _SHM_OPTIONS))
     os.mkdir("/dev/pts")
     options = "newinstance,ptmxmode=0666,mode=0620"
     must("/dev/pts", mount("devpts", "/dev/pts", "devpts", NOSUID | NOEXEC, options))
 
-    links = {
-        "ptmx": "pts/ptmx",
-        "fd": "/proc/self/fd",
-        "stdin": "fd/0",
-        "stdout": "fd/1",
-        "stderr": "fd/2",
-    }
-    for name, target in links.items():
-        os.symlink(target, f"/dev/{name}")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"fd/{number}", f"/dev/{name}")
+    os.symlink("/proc/self/fd", "/dev/fd")
+    os.symlink("pts/ptmx", "/dev/ptmx")
 
 
 def bind(fd: int, target: str, *, readonly: bool) -> None:
-    """Mount an open file or folder of the host at a path of the new root, and creates the path if
-    needed.
-    """
+    """Mount an open file or folder of the host at a path of the new root; make a missing path."""
     if not os.path.exists(target):
         try:
             if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -448,13 +424,12 @@ def bind(fd: int, target: str, *, readonly: bool) -> None:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError as e:
-            raise Refused(
-                f"cannot create the mount point {target} in the image: {e.strerror}"
-            ) from None
+            why = f"cannot create the mount point {target} in the image: {e.strerror}"
+            raise Refused(why) from None
     bind_file(fd, target, readonly=readonly)
 
 
-# the system -------------------------------------------------------------------------------------------------
+# the system ---------------------------------------------------------------------------------------
 
 
 def die_with_parent() -> None:

@@ -1,8 +1,8 @@
 """Images and containers that builder leaves in the storage of docker and podman, and their removal.
 
-Each name has the process that made it in it (:mod:`builder.store.temporary`). An image is loaded
-once per process and removed when the process ends; those of killed processes are removed by the
-next run.
+Each name names the process that made it (:func:`builder.store.temporary.temporary_name`). An image
+is loaded once per process and removed when the process ends; those of killed processes are removed
+by the next run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Callable
 
-from builder.store.temporary import temporary_name, writer_of
+from builder.store.temporary import writer_of
 
 #: The repository of loaded images.
 REPOSITORY = "builder-run"
@@ -21,11 +21,6 @@ _WRITER = re.compile(r"blob-[0-9a-f]{16}-\d+-[0-9a-f]{16}")
 
 #: Id and removal of each image, by the name of the runner and the digest of the image.
 _loaded: dict[tuple[str, str], tuple[str, Callable[[], object]]] = {}
-
-
-def new_tag() -> str:
-    """Return a new tag or container name that names this process."""
-    return temporary_name()
 
 
 def loaded(runner: str, digest: str) -> str | None:
@@ -44,9 +39,8 @@ def remember(runner: str, digest: str, image_id: str, remove: Callable[[], objec
 def remove_loaded(runner: str | None = None) -> None:
     """Remove the images that this process has loaded, of one runner or of all."""
     for key in [key for key in _loaded if runner in (None, key[0])]:
-        with contextlib.suppress(
-            Exception
-        ):  # the engine has ended, or somebody uses or removed the image
+        # The engine may have ended, and somebody may use or have removed the image.
+        with contextlib.suppress(Exception):
             _loaded.pop(key)[1]()
 
 

@@ -20,7 +20,7 @@ from builder.progress import QUIET, Reporter, working
 from builder.run.base import SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
-from builder.run.leftovers import REPOSITORY, is_left_behind, new_tag
+from builder.run.leftovers import REPOSITORY, is_left_behind
 from builder.run.process import Completed, execute, reason
 from builder.run.storage import EngineRunner, Storage, container_name
 from builder.settings import Settings
@@ -35,10 +35,9 @@ _PLAIN_FOLDER = Path("/tmp")  # noqa: S108
 
 
 class PodmanRunner(EngineRunner):
-    """Runs images with podman, as root or rootless, with podman's own configuration
-    (CONTAINERS_CONF ...).
+    """Runs images with podman, which loads missing images until the process ends.
 
-    Loads missing images, and removes them when the process ends.
+    As root or rootless, with podman's own configuration (CONTAINERS_CONF ...).
     """
 
     name = "podman"
@@ -58,16 +57,8 @@ class PodmanRunner(EngineRunner):
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
     ) -> Completed:
         name = container_name()
-        run = [
-            self.name,
-            "run",
-            *(["--rm"] if archive is None else []),
-            "--name",
-            name,
-            "--pull",
-            "never",
-        ]
-        run += [*_arguments(options), *self.gpu_options(options.gpu)]
+        run = [self.name, "run", *(["--rm"] if archive is None else []), "--name", name]
+        run += ["--pull", "never", *_arguments(options), *self.gpu_options(options.gpu)]
         variables_of_run = variable_options(options.env, self._settings.tmpdir)
         with self.storage() as storage, variables_of_run as (variables, environ):
             image_id = storage.provide(image)
@@ -90,7 +81,7 @@ class PodmanRunner(EngineRunner):
         return done
 
     def _save(self, storage: PodmanStorage, container: str, archive: Path) -> None:
-        committed = f"{storage.host}{REPOSITORY}:{new_tag()}"
+        committed = f"{storage.host}{REPOSITORY}:{temporary_name()}"
         try:
             self._must([self.name, "commit", "--quiet", container, committed])
             save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
@@ -119,8 +110,7 @@ class PodmanRunner(EngineRunner):
 
 
 class PodmanHpcRunner(PodmanRunner):
-    """Runs images with podman-hpc: podman with the storage, the GPUs and the libraries of an HPC
-    site.
+    """Runs images with podman-hpc: podman with the storage and the GPUs of an HPC site.
 
     An image that was not migrated (squashed for all nodes) before is loaded into the storage of
     this node.
@@ -172,8 +162,8 @@ class PodmanStorage(Storage):
             # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
             done = execute([self.program, "image", "pull", "--quiet", reference])
         if done.returncode:
-            problem = f"{self.program} could not load the image: {reason(done.stderr)}"
-            raise _error(self.program, problem)
+            message = f"{self.program} could not load the image: {reason(done.stderr)}"
+            raise _error(self.program, message)
         image_id = done.stdout.strip().splitlines()[-1]
         self.tag(image_id, name)
         # podman 4 names the image by the layout's path, podman 5 by the tag in the layout
@@ -216,15 +206,12 @@ def remove(
 
     With the driver vfs this takes minutes. podman first forgets an image and then deletes its
     layers. If it is killed, layers stay that none of its commands finds (podman 4.3); only loading
-    and removing the same image again deletes them. Hence no time limit, and a session of its own:
-    podman continues when Ctrl-C, a closed terminal or kill -9 ends builder.
+    and removing the same image again deletes them. Hence no time limit, and a new session: podman
+    continues when Ctrl-C, a closed terminal or kill -9 ends builder.
     """
-    nothing = subprocess.DEVNULL
+    null = subprocess.DEVNULL
     with working(reporter, f"removing what builder loaded into {command[0]}"):
-        started = subprocess.Popen(
-            command, env=env, stdout=nothing, stderr=nothing, start_new_session=True
-        )
-        started.wait()
+        subprocess.Popen(command, env=env, stdout=null, stderr=null, start_new_session=True).wait()
 
 
 def _error(program: str, message: str) -> RunnerError:
@@ -233,15 +220,13 @@ def _error(program: str, message: str) -> RunnerError:
 
 
 def migrated_ids(program: str) -> frozenset[str]:
-    """Return the ids of the images in podman-hpc's read-only storage, which all nodes see:
-    ``sha256:...``.
+    """Return the ids of the images in podman-hpc's read-only storage, which all nodes see.
 
     Of podman-hpc's commands only ``images`` and ``run`` look there: ``image exists`` and ``image
     inspect`` do not (podman-hpc 1.1.4).
     """
-    done = execute(
-        [program, "images", "--no-trunc", "--format", "{{.ReadOnly}} {{.ID}}"], timeout_s=60
-    )
+    format_ = ["--format", "{{.ReadOnly}} {{.ID}}"]
+    done = execute([program, "images", "--no-trunc", *format_], timeout_s=60)
     lines = [line.split() for line in done.stdout.splitlines()]
     return frozenset(words[1] for words in lines if len(words) == 2 and words[0] == "true")
 
@@ -253,10 +238,8 @@ def _arguments(options: RunOptions) -> list[str]:
         arguments.append("--interactive")
     for mount in options.mounts:
         mode = ",readonly" if mount.readonly else ""
-        arguments += [
-            "--mount",
-            f"type=bind,source={mount.source.absolute()},target={mount.target}{mode}",
-        ]
+        source = mount.source.absolute()
+        arguments += ["--mount", f"type=bind,source={source},target={mount.target}{mode}"]
     if options.workdir is not None:
         arguments += ["--workdir", options.workdir]
     if options.entrypoint is not None:
@@ -268,8 +251,7 @@ def _arguments(options: RunOptions) -> list[str]:
 def variable_options(
     env: Mapping[str, str], folder: Path
 ) -> Iterator[tuple[list[str], dict[str, str] | None]]:
-    """Return options that set variables in the container, and the environment that podman itself
-    needs for that.
+    """Yield options that set variables in the container, and the environment of podman for them.
 
     Values may be secret, so they are never on a command line. They are in a file in ``folder`` that
     only this user can read. A file has one line per variable, so values of several lines are passed
@@ -280,9 +262,8 @@ def variable_options(
     """
     for name in env:
         if not re.fullmatch(r"[^=\s#\0][^=\s\0]*", name):
-            raise RunnerError(
-                f"{name!r} is not a valid name of an environment variable", "correct it"
-            )
+            message = f"{name!r} is not a valid name of an environment variable"
+            raise RunnerError(message, "correct it")
     if not env:
         yield [], None
         return
@@ -302,15 +283,15 @@ def variable_options(
 
 @contextlib.contextmanager
 def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
-    """Write the image into a temporary OCI layout (hard links to the cache) and returns
-    ``oci:DIR:TAG``.
+    """Write the image into a temporary OCI layout, of hard links to the cache; yield its name.
 
     Raises:
         ImageError: A layer is not on this machine.
     """
     folder = CacheFolders(settings.cache).tmp / temporary_name()
-    # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it: it gets a
-    # plain link. Other users can neither guess the name nor write in the folder, although /tmp is shared.
+    # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it:
+    # it gets a plain link. Other users can neither guess the name nor write in the folder, although
+    # /tmp is shared.
     plain = _PLAIN_FOLDER / f"builder-{temporary_name()}"
     try:
         write_layout(image, folder, _LAYOUT_TAG, store, durable=False)

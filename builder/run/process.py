@@ -27,6 +27,10 @@ GRACE_PERIOD_S = 5.0
 MAX_OUTPUT = 64 << 20
 
 
+#: A program and its arguments.
+Words = Sequence[str | Path]
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """The result of a command."""
@@ -40,7 +44,7 @@ class Completed:
 
 
 def execute(
-    command: Sequence[str | Path],
+    command: Words,
     *,
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
@@ -48,8 +52,7 @@ def execute(
     pass_fds: Sequence[int] = (),
     on_line: Callable[[str], None] | None = None,
 ) -> Completed:
-    """Run a command of the host. After a timeout, Ctrl-C or any error, it and its children are
-    killed.
+    """Run a command of the host; a timeout, Ctrl-C or an error kills it and its children.
 
     Args:
         command: The program and its arguments.
@@ -69,9 +72,7 @@ def execute(
         with _ctrl_c_waits():
             process = _start(command, env, capture, pass_fds)
             outputs = ((process.stdout, ProcessOutput()), (process.stderr, ProcessOutput(on_line)))
-            readers += [
-                _OutputReader(stream, process, output) for stream, output in outputs if stream
-            ]
+            readers += [_OutputReader(stream, process, out) for stream, out in outputs if stream]
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
         if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
@@ -79,18 +80,15 @@ def execute(
 
     if timed_out:  # a child outside the group may still hold the outputs open
         _wait(process, readers, GRACE_PERIOD_S)
-    return _result(
-        str(command[0]), process.returncode, [reader.output for reader in readers], timed_out
-    )
+    return _result(str(command[0]), process.returncode, readers, timed_out)
 
 
 def _result(
-    program: str, code: int, outputs: Sequence[ProcessOutput], timed_out: bool
+    program: str, code: int, readers: Sequence[_OutputReader], timed_out: bool
 ) -> Completed:
-    """Return how a command ended; there are no outputs if they were not captured."""
-    for output in outputs:
-        output.check(program)
-    out, err = (output.text for output in outputs) if outputs else ("", "")
+    for reader in readers:
+        reader.output.check(program)
+    out, err = (reader.output.text for reader in readers) if readers else ("", "")
     if timed_out:
         return Completed(TIMED_OUT, out, err, timed_out=True)
     log.debug("exit code %d of %s%s", code, program, f":\n{err}" if code else "")
@@ -98,10 +96,7 @@ def _result(
 
 
 def _start(
-    command: Sequence[str | Path],
-    env: Mapping[str, str] | None,
-    capture: bool,
-    pass_fds: Sequence[int],
+    command: Words, env: Mapping[str, str] | None, capture: bool, pass_fds: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE if capture else None
     try:
@@ -111,20 +106,19 @@ def _start(
             stdout=pipe,
             stderr=pipe,
             env=None if env is None else dict(env),
-            # A new session can be killed as a group. A command that reads from the terminal must stay
-            # in builder's session.
+            # A new session can be killed as a group. A command that reads from the terminal must
+            # stay in builder's session.
             start_new_session=capture,
             pass_fds=pass_fds,
         )
     except OSError as e:
-        raise RunnerError(
-            f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner"
-        ) from None
+        hint = "install it, or use another --runner"
+        raise RunnerError(f"cannot run {command[0]}: {e.strerror}", hint) from None
 
 
 @contextlib.contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Ctrl-C takes effect at the end of the block: within ``Popen``, the new process would be lost.
+    """Delay Ctrl-C to the end of the block: within ``Popen``, the new process would be lost.
 
     Python runs signal handlers in the main thread only.
     """
@@ -158,18 +152,16 @@ class ProcessOutput:
     def check(self, program: str) -> None:
         """Raise RunnerError if it is too long, and the program was killed for that."""
         if self.too_long:
-            raise RunnerError(
-                f"{program} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
-                "see what it prints: builder run TARGET -- COMMAND",
-            )
+            message = f"{program} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed"
+            raise RunnerError(message, "see what it prints: builder run TARGET -- COMMAND")
 
     @property
     def text(self) -> str:
-        """What is there so far."""
+        """The output so far."""
         return self.data.decode(errors="replace")
 
     def add(self, block: bytes) -> None:
-        """Add what was read, and passes on the lines that are complete."""
+        """Add a block of the output, and pass on the lines that are complete."""
         searched = len(self.data)
         self.data += block
         end = self.data.rfind(b"\n", searched) + 1
@@ -180,9 +172,7 @@ class ProcessOutput:
 
 
 class _OutputReader(threading.Thread):
-    """Reads an output of a process to its end, and kills the process if it is longer than
-    allowed.
-    """
+    """Reads an output of a process to its end; kills the process if it is longer than allowed."""
 
     def __init__(
         self, stream: IO[bytes], process: subprocess.Popen[bytes], output: ProcessOutput
@@ -206,7 +196,7 @@ class _OutputReader(threading.Thread):
 def _wait(
     process: subprocess.Popen[bytes], readers: Sequence[_OutputReader], timeout_s: float | None
 ) -> bool:
-    """Wait for the end of a process and its outputs; returns False after the time limit."""
+    """Wait for the end of a process and its outputs; return False after the time limit."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     for reader in readers:
         reader.join(None if end is None else max(0.0, end - time.monotonic()))
@@ -233,7 +223,8 @@ def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
             continue
         if not group:
             return
-        # The leader of the group has ended, but its children may not have: all of the group gets SIGKILL too.
+        # The leader of the group has ended, but its children may not have: all of the group gets
+        # SIGKILL too.
 
 
 def reason(text: str) -> str:

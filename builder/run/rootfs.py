@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import json
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ from pathlib import Path
 from builder.model import Image, Layer, SifImage
 from builder.oci.manifest import require_layers
 from builder.progress import QUIET, Reporter, working
+from builder.run.base import image_config
 from builder.run.identity import Identity
 from builder.settings import Settings
 from builder.sif.read import read_sif
@@ -30,6 +31,8 @@ from builder.store.unpacked import hold, image_folder, keep_last, layer_folder, 
 from builder.store.walk import remove_tree
 from builder.trees.rootfs import unpack_layer, unpacked_size, unpacked_source, write_tree
 from builder.trees.sources import Source
+
+log = logging.getLogger(__name__)
 
 _TARGET_LABEL = "org.builder.target"
 _TASK = "unpacking the image (once)"
@@ -68,6 +71,7 @@ def cached_rootfs(
     while not hold(folder):
         with store.lock(f"rootfs {target} {user.uid}"):
             if not folder.exists():  # another process may have unpacked it meanwhile
+                log.info("unpacking %s into %s", image.digest, folder)
                 store.sweep(rootfs)
                 _Unpacking(rootfs, store, user, reporter).unpack(image, folder)
             hold(folder)
@@ -80,10 +84,7 @@ def cached_rootfs(
 
 def _target(image: Image | SifImage) -> str:
     """Return the target of an image, by its label; ``other`` if it has none."""
-    config = (
-        read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
-    )
-    labels = (config.get("config") or {}).get("Labels") or {}
+    labels = (image_config(image).get("config") or {}).get("Labels") or {}
     target = str(labels.get(_TARGET_LABEL, ""))
     return target if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target) else "other"
 
@@ -139,18 +140,17 @@ class _Unpacking:
 
     @contextlib.contextmanager
     def _new_folder(self, folder: Path) -> Iterator[Path]:
-        """Return a temporary name for a folder, which gets its owner and its name at the end of the
-        block.
+        """Yield a temporary name for a folder; at the end it gets its owner and its name.
 
         Where locks do not work, another process may have unpacked the same meanwhile: its folder
-            stays.
+        stays.
         """
         temporary = temporary_beside(folder)
         try:
             yield temporary
             os.utime(
                 temporary
-            )  # else it has the image's time, and looks like a tree that was left behind
+            )  # with the image's time it would look like a tree of a killed process
             self._owner.give(temporary)
             try:
                 temporary.replace(folder)

@@ -1,9 +1,8 @@
-"""Chooses a runner: docker, podman-hpc, podman, apptainer, or user namespaces without a container
-engine.
-"""
+"""Chooses a runner: docker, podman-hpc, podman, apptainer, or user namespaces without an engine."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,10 @@ if TYPE_CHECKING:
     from builder.run.base import Runner
     from builder.store.blobs import Store
 
-#: In the order in which they are tried. The first unpacks an image once, in seconds; engines load it for each
-#: command, in minutes. Where podman-hpc is, podman alone lacks the site's settings.
+log = logging.getLogger(__name__)
+
+#: In the order in which they are tried. The first unpacks an image once, in seconds; engines load
+#: it for each command, in minutes. Where podman-hpc is, podman alone has not the site's settings.
 RUNNER_NAMES = ("userns", "podman-hpc", "docker", "podman", "apptainer")
 #: Those that run SIFs.
 SIF_RUNNER_NAMES = ("userns", "apptainer")
@@ -66,7 +67,7 @@ def find_runner(
     """Return the first runner that works on this host, or the named one.
 
     An engine is tried with a tiny container first: it may answer, load an image of gigabytes, and
-    only then fail. The named runner is not tried, because nothing could take its place.
+    only then fail. The named runner is not tried, because nothing could replace it.
 
     Args:
         settings: Cache and temporary folder.
@@ -74,38 +75,43 @@ def find_runner(
         prefer: Name of the only runner to try; None tries all.
         reporter: Receives the runner's messages and progress.
         gpu: The GPUs that the image is for; see :func:`runners`.
-        without: Names of runners to leave out: they failed before, or do not run such an image.
+        without: Names of runners to skip: they failed before, or do not run such an image.
 
     Raises:
         RunnerError: No runner works, or the named one does not; the message has the reason of each.
         UsageError: No runner has that name.
     """
-    from builder.run.storage import EngineRunner
-    from builder.run.trial import try_runner
-
     if prefer is not None and prefer not in RUNNER_NAMES:
         raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
 
-    reasons = []
+    reasons: list[str] = []
     for runner in runners(settings, store, reporter, gpu=gpu):
         if prefer not in (None, runner.name) or runner.name in without:
             continue
-        reason = runner.available()
-        problem = None
-        if reason is None and prefer is None and isinstance(runner, EngineRunner):
-            problem = try_runner(type(runner))
-        if problem is not None:
-            hint = f"\n  hint: {problem.hint}" if problem.hint else ""
-            reporter.warn(f"{problem.reason}; trying the next runner{hint}")
-            reason = problem.reason
+        reason = runner.available() or _trial_problem(runner, prefer, reporter)
         if reason is None:
+            log.info("runner %s works", runner.name)
             return runner
+        log.info("runner %s does not work: %s", runner.name, reason)
         reasons.append(f"{runner.name}: {reason}")
 
     if prefer:
         default = "fix that, or omit --runner to use the first runner that works"
         raise RunnerError(f"the runner {reasons[0]}", hint_for(prefer, reasons[0]) or default)
-    raise RunnerError(
-        "no runner works on this host:\n  " + "\n  ".join(reasons),
-        "install or fix one of them; builder doctor shows the state of each",
-    )
+    message = "no runner works on this host:\n  " + "\n  ".join(reasons)
+    raise RunnerError(message, "install or fix one of them; builder doctor shows the state of each")
+
+
+def _trial_problem(runner: Runner, prefer: str | None, reporter: Reporter) -> str | None:
+    """Return None if a runner runs a container, or need not show it; else warn, with the reason."""
+    from builder.run.storage import EngineRunner
+    from builder.run.trial import try_runner
+
+    if prefer is not None or not isinstance(runner, EngineRunner):
+        return None
+    problem = try_runner(type(runner))
+    if problem is None:
+        return None
+    hint = f"\n  hint: {problem.hint}" if problem.hint else ""
+    reporter.warn(f"{problem.reason}; trying the next runner{hint}")
+    return problem.reason

@@ -1,4 +1,4 @@
-"""What docker and podman do alike: images and containers of builder in an engine's storage.
+"""What docker and podman have in common: images and containers of builder in an engine's storage.
 
 Images of the runners are removed when the process ends. Those of ``build --load`` and ``builder
 run`` stay there as ``builder/TARGET:latest``, so that the next run starts at once.
@@ -7,6 +7,7 @@ run`` stay there as ``builder/TARGET:latest``, so that the next run starts at on
 from __future__ import annotations
 
 import contextlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,22 +16,17 @@ from typing import ClassVar
 
 from builder.model import Image, SifImage
 from builder.oci.reference import local_name
-from builder.run.base import (
-    DEFAULT_OPTIONS,
-    ImageConfig,
-    Runner,
-    RunOptions,
-    check_mounts,
-    require_oci,
-    require_registered,
-)
-from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, new_tag, remember
+from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, require_oci
+from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, remember
 from builder.run.process import Completed
+from builder.store.temporary import temporary_name
+
+log = logging.getLogger(__name__)
 
 
 def container_name() -> str:
     """Return a name for a container that names this process."""
-    return f"{REPOSITORY}-{new_tag()}"
+    return f"{REPOSITORY}-{temporary_name()}"
 
 
 class Storage(ABC):
@@ -96,10 +92,12 @@ class Storage(ABC):
         image_id = self.image_id(image)
         names = self.names(image_id)
         if names is not None and not any(name.startswith(own) for name in names):
+            log.info("%s has the image already", self.program)
             return image_id  # the user's own
         # Another process may have loaded the image; it will remove only its own name.
-        name = f"{own}{new_tag()}"
+        name = f"{own}{temporary_name()}"
         if names is None or not self.tag(image_id, name):
+            log.info("loading the image into %s, until builder ends", self.program)
             image_id = self.load(image, name)
         remember(self.program, image.digest, image_id, lambda: self.remove_image(name))
         return image_id
@@ -144,15 +142,15 @@ class EngineRunner(Runner):
         image = require_oci(image, self.name)
         config = ImageConfig.of(image)
         config.arguments(command, options.entrypoint)  # fails if there is nothing to run
-        require_registered(config, self.name)
-        check_mounts(options.mounts, forbidden=self.forbidden)
+        config.require_registered(self.name)
+        for mount in options.mounts:
+            mount.check(self.forbidden)
         return self._run(image, command, options, None)
 
     def run_recorded(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
     ) -> Completed:
-        """Run a command without entry point, and save the image with what the command changed on
-        top.
+        """Run a command without entry point, and save the image with the changed files on top.
 
         Args:
             image: the image.
@@ -163,24 +161,21 @@ class EngineRunner(Runner):
         Raises:
             RunnerError: The container could not start, or could not be saved.
         """
-        check_mounts(options.mounts, forbidden=self.forbidden)
+        for mount in options.mounts:
+            mount.check(self.forbidden)
         return self._run(image, command, replace(options, entrypoint=()), archive)
 
     @abstractmethod
     def _run(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
     ) -> Completed:
-        """Run a command whose options are checked; with ``archive``, save the container after
-        success.
-        """
+        """Run a command with checked options; save the container in ``archive`` after success."""
 
     @abstractmethod
     def storage(self) -> contextlib.AbstractContextManager[Storage]:
         """Open the engine's storage."""
 
     def keep(self, image: Image, target: str) -> str:
-        """Load a target's image for more than this process, and return its id; see
-        :meth:`Storage.keep`.
-        """
+        """Load a target's image for more than this process, and return its id."""
         with self.storage() as storage:
             return storage.keep(image, target)

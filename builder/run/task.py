@@ -1,5 +1,4 @@
-"""Runs a program in a container of an image, with a folder that it shares with builder, limits and
-a log.
+"""Runs a program in a container of an image, with a shared folder, limits and a log.
 
 Builds of wheels and the compiler of modules are such tasks; build steps share the log.
 """
@@ -27,8 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskLog:
-    """The output of a task, without credentials: reported line by line, and in a file of the
-    cache's logs.
+    """The output of a task, without credentials: reported line by line, and in a file of the logs.
 
     Args:
         settings: the cache.

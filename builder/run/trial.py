@@ -1,4 +1,4 @@
-"""Tries a runner: runs a program of 132 bytes in a container, and leaves nothing behind.
+"""Tries a runner: runs a program of 132 bytes in a container, and leaves no file.
 
 An engine can answer and still be unable to start a container, so only this shows that a runner
 works.
@@ -27,7 +27,8 @@ from builder.store.blobs import Store
 _EXIT_CODE = 42
 _PROGRAM = "/trial"
 _TIMEOUT_S = 10.0
-#: In the reason of every runner whose program is not there ("not installed", "neither ... is installed").
+#: In the reason of every runner whose program is not there ("not installed", "neither ... is
+#: installed").
 _NOT_INSTALLED = "installed"
 #: ELF's number of the processor, and the instructions for ``exit_group(42)``.
 _CODE = {
@@ -37,7 +38,7 @@ _CODE = {
 
 
 def try_runner(kind: type[Runner]) -> Problem | None:
-    """Return None if a runner runs a container on this host, else why not, within seconds.
+    """Return None if a runner runs a container on this host within seconds, else the problem.
 
     The program needs no network and no file of this host.
     """
@@ -54,54 +55,38 @@ def try_runner(kind: type[Runner]) -> Problem | None:
         if platform.machine() not in _CODE:
             return None
         try:
-            done = runner.run(
-                trial_image(settings, store), [_PROGRAM], RunOptions(timeout_s=_TIMEOUT_S)
-            )
+            options = RunOptions(timeout_s=_TIMEOUT_S)
+            done = runner.run(trial_image(settings, store), [_PROGRAM], options)
         except BuilderError as e:
             return Problem(e.message, e.hint)
         finally:
             remove_loaded(kind.name)
     if done.timed_out:
-        return Problem(
-            f"no container ended within {_TIMEOUT_S:.0f} s", "the engine or its storage may hang"
-        )
+        reason = f"no container ended within {_TIMEOUT_S:.0f} s"
+        return Problem(reason, "the engine or its storage may hang")
     if done.returncode != _EXIT_CODE:
         text = done.stderr.strip() or f"exit code {done.returncode}"
-        return Problem(
-            f"could not run a container: {text.splitlines()[-1]}", hint_for(kind.name, text)
-        )
+        reason = f"could not run a container: {text.splitlines()[-1]}"
+        return Problem(reason, hint_for(kind.name, text))
     return None
 
 
 def trial_image(settings: Settings, store: Store) -> Image:
-    """Return an image of one program and the folders that container engines expect, for this
-    processor.
-    """
+    """Return an image of one program and the folders that container engines expect."""
     folders = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "var/tmp")
     program = trial_program(platform.machine())
-    layer = make_layer(
-        [
-            *(Entry(path, "dir", 0o755) for path in folders),
-            Entry(_PROGRAM.lstrip("/"), "file", 0o755, len(program), content=Inline(program)),
-        ],
-        "trial",
-        settings,
-        store,
-    )
+    file = Entry(_PROGRAM.lstrip("/"), "file", 0o755, len(program), content=Inline(program))
+    entries = [*(Entry(path, "dir", 0o755) for path in folders), file]
+    layer = make_layer(entries, "trial", settings, store)
     return image_of([layer], {}, architecture=host_architecture())
 
 
 def trial_program(machine: str) -> bytes:
-    """Return a static ELF program that ends with exit code 42: one header, one segment, three
-    instructions.
-    """
+    """Return a static ELF program of one segment that ends with exit code 42."""
     number, code = _CODE[machine]
     address, headers = 0x400000, 64 + 56
     size = headers + len(code)
-    elf = struct.pack(
-        "<16sHHIQQQIHHHHHH",
-        b"\x7fELF\x02\x01\x01",
-        *(2, number, 1, address + headers, 64, 0, 0, 64, 56, 1, 0, 0, 0),
-    )
+    fields = (2, number, 1, address + headers, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    elf = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", *fields)
     segment = struct.pack("<IIQQQQQQ", 1, 5, 0, address, address, size, size, 0x1000)
     return elf + segment + code

@@ -1,5 +1,4 @@
-"""The user-namespace runner: unpacked layers and user namespaces. It needs no container engine, no
-root and no set-up.
+"""The user-namespace runner, which needs no container engine, no root and no set-up.
 
 This module prepares the run; jail.py does what happens inside the namespaces.
 """
@@ -10,7 +9,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,15 +17,7 @@ from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.qemu import cannot_run, emulation
-from builder.run.base import (
-    DEFAULT_OPTIONS,
-    ImageConfig,
-    Mount,
-    Network,
-    Runner,
-    RunOptions,
-    check_mounts,
-)
+from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions
 from builder.run.confine import seccomp_library
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices, nvidia_libraries
@@ -41,8 +32,6 @@ _START = (
 _FOLDER = Path(__file__).parents[2]
 #: Where the host's driver libraries are in the container.
 _DRIVER_FOLDER = "/run/builder-driver"
-#: Of the machine's memory, as tmpfs(5) has by default.
-_SHM_SIZE = "50%"
 _NOT_STARTED = "the user-namespace runner could not start"
 
 
@@ -53,7 +42,7 @@ class _Plan:
     image: str
     """The unpacked root file system."""
     uid: int
-    """Who root in the container is on the host."""
+    """Of the host's user who is root in the container."""
     gid: int
     groups: Sequence[int] = ()
     """Further groups on the host, if ``uid`` is not this user."""
@@ -62,14 +51,12 @@ class _Plan:
     env: Mapping[str, str] = field(default_factory=dict)
     """The complete environment of the command."""
     home: str = "/root"
-    mounts: Sequence[Mapping[str, str | bool]] = ()
-    """``source`` on the host, ``target`` in the container, ``readonly``."""
+    mounts: Sequence[tuple[str, str, bool]] = ()
+    """Path on the host, path in the container, and whether it is read-only."""
     devices: Sequence[str] = ()
     """Names in the host's /dev, in addition to the usual ones (null, zero, ...)."""
     network: Network = "none"
     workdir: str = "/"
-    shm_size: str = _SHM_SIZE
-    """Size of /dev/shm."""
     changes: str = ""
     """A folder with the folders ``upper`` and ``work``: what the command changes is in ``upper``
     after it.
@@ -81,8 +68,7 @@ class _Plan:
 
 
 class UsernsRunner(Runner):
-    """Runs images as root or as an ordinary user, who is root inside. The image's own user is
-    ignored.
+    """Runs images as root or as an ordinary user, who is root inside; the image's own is ignored.
 
     confine.py takes from the container what it could use against the host. In addition, builder's
     root is not the container's (a stranger is, see identity.py), unless the options say so.
@@ -98,18 +84,19 @@ class UsernsRunner(Runner):
     ) -> Completed:
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
-        check_mounts(options.mounts)
+        for mount in options.mounts:
+            mount.check()
         interpreter = interpreter_of(config.architecture, self._reporter)
         root = container_root(keep_root=options.keep_root)
         folder = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
         if seccomp_library() is None:
-            self._reporter.warn(
-                "libseccomp is not installed: the image's system calls are not filtered"
-            )
+            message = "libseccomp is not installed: the image's system calls are not filtered"
+            self._reporter.warn(message)
 
         env = {"HOME": "/root", **config.env, **options.env}
         devices = gpu_devices(options.gpu)
-        driver = _driver_mounts() if options.gpu == "nvidia" and devices else []
+        libraries = nvidia_libraries() if options.gpu == "nvidia" and devices else {}
+        driver = [Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in libraries.items()]
         if driver:
             folders = [env.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]
             env["LD_LIBRARY_PATH"] = ":".join(path for path in folders if path)
@@ -122,11 +109,10 @@ class UsernsRunner(Runner):
             command=words,
             env=env,
             home=env["HOME"],
-            mounts=[_mount_plan(mount) for mount in (*driver, *options.mounts)],
+            mounts=_mount_plans((*driver, *options.mounts)),
             devices=[device.name for device in devices],
             network=options.network,
             workdir=options.workdir or config.workdir,
-            shm_size=_SHM_SIZE,
             interpreter=interpreter,
         )
         return _start(plan, options)
@@ -135,7 +121,7 @@ class UsernsRunner(Runner):
 def run_recorded(
     rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions, interpreter: str = ""
 ) -> Completed:
-    """Run a command in an unpacked image and records in ``changes/upper`` what it changes there.
+    """Run a command in an unpacked image, and record its changes in ``changes/upper``.
 
     Its root can do what a package's script does as root, see
     :data:`builder.run.confine.EMULATED_CALLS`.
@@ -166,7 +152,7 @@ def run_recorded(
         command=command,
         env=options.env,
         home=options.env.get("HOME", "/root"),
-        mounts=[_mount_plan(mount) for mount in options.mounts],
+        mounts=_mount_plans(options.mounts),
         network=options.network,
         workdir=options.workdir or "/",
         changes=str(changes),
@@ -177,7 +163,7 @@ def run_recorded(
 
 
 def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
-    """Return the registration of what runs programs for a processor; empty if this host's own does.
+    """Return the registration of the qemu for a processor; empty if this host's own runs it.
 
     Raises:
         RunnerError: This host cannot run them.
@@ -202,16 +188,8 @@ def namespaces_problem() -> str | None:
     return None
 
 
-def _driver_mounts() -> list[Mount]:
-    return [Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in nvidia_libraries().items()]
-
-
-def _mount_plan(mount: Mount) -> dict[str, str | bool]:
-    return {
-        "source": str(mount.source.absolute()),
-        "target": mount.target,
-        "readonly": mount.readonly,
-    }
+def _mount_plans(mounts: Iterable[Mount]) -> list[tuple[str, str, bool]]:
+    return [(str(mount.source.absolute()), mount.target, mount.readonly) for mount in mounts]
 
 
 def _start(plan: _Plan, options: RunOptions) -> Completed:
@@ -241,8 +219,6 @@ def _start(plan: _Plan, options: RunOptions) -> Completed:
         status_file.seek(0)
         problem = status_file.read().decode(errors="replace")
     if problem:
-        raise RunnerError(
-            f"{_NOT_STARTED}: {problem}",
-            hint_for("userns", problem) or "use another --runner",
-        )
+        hint = hint_for("userns", problem) or "use another --runner"
+        raise RunnerError(f"{_NOT_STARTED}: {problem}", hint)
     return done

@@ -1,2 +1,1 @@
-"""Runs images on a site, with the recipe's ``site`` part: container command lines, batch scripts,
-Slurm and Ray."""
+"""Runs images on a site: container command lines, batch scripts and Slurm."""

@@ -16,9 +16,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A file or folder of the host in a container. Paths can be
-    :class:`~builder.site.shell.ShellText`.
-    """
+    """A file or folder of the host in a container; paths can be :class:`ShellText`."""
 
     source: str
     target: str
@@ -28,18 +26,12 @@ class BindMount:
     @property
     def word(self) -> str:
         """``SOURCE:TARGET`` or ``SOURCE:TARGET:MODE``."""
-        return join(self.source, ":", self.target, self._suffix)
+        return join(self.source, ":", self.target, f":{self.mode}" if self.mode else "")
 
     @property
     def short_word(self) -> str:
-        """Like :attr:`word`, but only ``SOURCE`` if source and target are the same and no mode is
-        set.
-        """
+        """``SOURCE`` if the target is the same and no mode is set, else :attr:`word`."""
         return self.source if self.source == self.target and not self.mode else self.word
-
-    @property
-    def _suffix(self) -> str:
-        return f":{self.mode}" if self.mode else ""
 
 
 def read_bind(text: str) -> BindMount:
@@ -57,14 +49,11 @@ def read_bind(text: str) -> BindMount:
             "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, and each bind as another --bind",
         )
     if target and not target.startswith(("/", "$")):
-        raise UsageError(
-            f"--bind {text}: the target {target!r} is not an absolute path in the container",
-            f"write --bind {source}:/{target.removeprefix('./')}",
-        )
+        message = f"--bind {text}: the target {target!r} is not an absolute path in the container"
+        raise UsageError(message, f"write --bind {source}:/{target.removeprefix('./')}")
     if mode not in ("", "ro", "rw"):
-        raise UsageError(
-            f"--bind {text}: {mode!r} is neither ro nor rw", f"write --bind {source}:{target}:ro"
-        )
+        message = f"--bind {text}: {mode!r} is neither ro nor rw"
+        raise UsageError(message, f"write --bind {source}:{target}:ro")
     return BindMount(word(source), word(target or source), mode)
 
 
@@ -99,8 +88,9 @@ def require_source(bind: BindMount) -> None:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Read a file with ``NAME=VALUE`` lines as docker does: quotes are part of a value, ``#`` is a
-    comment.
+    """Read a file with ``NAME=VALUE`` lines as docker does.
+
+    Quotes are part of a value, ``#`` is a comment.
 
     Raises:
         UsageError: it cannot be read, or a line has another form; the message does not show the
@@ -110,9 +100,8 @@ def read_env_file(path: Path) -> dict[str, str]:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as e:
         reason = e.strerror if isinstance(e, OSError) else "it is not text"
-        raise UsageError(
-            f"--env-file {path}: {reason}", "pass a file with NAME=VALUE lines"
-        ) from None
+        message = f"--env-file {path}: {reason}"
+        raise UsageError(message, "pass a file with NAME=VALUE lines") from None
     variables = {}
     for number, line in enumerate(text.split("\n"), 1):  # docker takes no other character
         name, separator, value = line.partition("=")
@@ -137,9 +126,7 @@ def parse_env(items: Sequence[str]) -> dict[str, str | None]:
     for item in items:
         name, separator, value = item.partition("=")
         if not VARIABLE_NAME.fullmatch(name):
-            raise UsageError(
-                f"--env {name}: not a valid variable name",
-                "write NAME=VALUE, or NAME to pass the value of the host",
-            )
+            message = f"--env {name}: not a valid variable name"
+            raise UsageError(message, "write NAME=VALUE, or NAME to pass the value of the host")
         variables[name] = value if separator else None
     return variables

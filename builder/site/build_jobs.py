@@ -2,9 +2,9 @@
 
 Some sites, such as LUMI, do not allow long builds on login nodes. The compute nodes must have the
 login node's file systems, so that project, cache and builder's own Python have the same paths. Each
-job runs in a folder of its own, which is removed at the end::
+job runs in a new folder, which is removed at the end::
 
-    .build-XXXX/result.json     what ``builder build --json`` printed: the build, or the error
+    .build-XXXX/result.json     the output of ``builder build --json``: the build, or the error
     .build-XXXX/log             its messages
 """
 
@@ -32,8 +32,8 @@ from builder.site.scheduler import cancel, submit, wait
 from builder.site.slurm import find_queue, job_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
 
-#: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file system a
-#: file may appear late.
+#: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file
+#: system a file may appear late.
 _PATIENCE_S, _PAUSE_S = 10.0, 0.5
 #: States in which the build itself has ended: its result says how.
 _BY_ITSELF = frozenset({"COMPLETED", "FAILED", "UNKNOWN"})
@@ -55,15 +55,13 @@ class BuildTask:
 
 @dataclass(frozen=True, slots=True)
 class BuildOutcome:
-    """How the build of one target ended."""
+    """The end of the build of one target."""
 
     target: str
     state: str
-    """``built``, ``failed``, or why Slurm ended it: ``timeout``, ``out of memory``,
-    ``cancelled``.
-    """
+    """``built``, ``failed``, or Slurm's reason: ``timeout``, ``out of memory``, ``cancelled``."""
     answer: dict[str, Any]
-    """What the build printed; empty if it failed."""
+    """The output of the build; empty if it failed."""
     error: str = ""
     hint: str = ""
     code: int = 0
@@ -89,10 +87,10 @@ def build_task(
 
     Args:
         recipe: the target, whose site has Slurm.
-        command: what builds it.
+        command: the command that builds it.
         account: the account to charge; empty: none.
         time: the time limit as Slurm writes it; empty: the recipe's.
-        asked: options of Slurm in the place of the recipe's.
+        asked: options of Slurm instead of the recipe's.
 
     Raises:
         UsageError: the site has no Slurm, its account is missing or has another form, or
@@ -100,7 +98,8 @@ def build_task(
     """
     if recipe.site.slurm is None:
         raise UsageError(
-            f"{recipe.source}: site.slurm is not set: target {recipe.name} has no compute nodes to build on",
+            f"{recipe.source}: site.slurm is not set: "
+            f"target {recipe.name} has no compute nodes to build on",
             "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
     check_account(recipe, account)
@@ -124,7 +123,7 @@ def run_builds(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[BuildOutcome]:
-    """Submit the builds and waits for them. On errors and Ctrl-C, all jobs are cancelled.
+    """Submit the builds and wait for them. On errors and Ctrl-C, all jobs are cancelled.
 
     Args:
         tasks: the builds.
@@ -214,7 +213,7 @@ def _outcome(
 
 
 def _answer(path: Path, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:
-    """Return what the build printed; empty if it left nothing whole."""
+    """Return the output of the build; empty if it left nothing whole."""
     for _ in range(int(_PATIENCE_S / _PAUSE_S)):
         with contextlib.suppress(ValueError, RecursionError):
             answer = json.loads(_text(path))

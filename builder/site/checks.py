@@ -30,9 +30,8 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
     check_gpus(recipe, request.gpus)
     gpus = _gpus_per_node(recipe, request)
     if request.tasks is not None and gpus:
-        raise UsageError(
-            "--tasks cannot be used with GPUs: there is one process per GPU", "use --gpus N instead"
-        )
+        message = "--tasks cannot be used with GPUs: there is one process per GPU"
+        raise UsageError(message, "use --gpus N instead")
     if request.time:
         check_time(request.time)
     _check_word("--account", request.account)
@@ -49,15 +48,12 @@ def check_account(recipe: Recipe, account: str) -> None:
     example = slurm.account_example
     if slurm.account == "required" and not account:
         such_as = f", such as {example}" if example else ""
-        raise UsageError(
-            f"jobs on {recipe.site_title} require an account", f"pass --account NAME{such_as}"
-        )
+        message = f"jobs on {recipe.site_title} require an account"
+        raise UsageError(message, f"pass --account NAME{such_as}")
     _check_word("--account", account)
     if account and not re.fullmatch(slurm.account_form or ".*", account):
-        raise UsageError(
-            f"--account {account}: {recipe.site_title} has no account of this form",
-            f"pass one such as {example}" if example else "check its name",
-        )
+        message = f"--account {account}: {recipe.site_title} has no account of this form"
+        raise UsageError(message, f"pass one such as {example}" if example else "check its name")
 
 
 def check_time(text: str) -> None:
@@ -80,18 +76,14 @@ def check_data(text: str) -> None:
     """
     path = expand_home(text)
     if path.is_dir():
-        raise UsageError(
-            f"--data {text}: is a folder, not a tar",
-            f"pack it: tar -cf {path.name or 'data'}.tar -C {text} .",
-        )
+        message = f"--data {text}: is a folder, not a tar"
+        raise UsageError(message, f"pack it: tar -cf {path.name or 'data'}.tar -C {text} .")
 
 
 def _check_word(option: str, value: str) -> None:
     if value and not _WORD.fullmatch(value):
-        raise UsageError(
-            f"{option} {value!r} contains characters that are not allowed",
-            "use letters, digits and . _ + - @ only",
-        )
+        message = f"{option} {value!r} contains characters that are not allowed"
+        raise UsageError(message, "use letters, digits and . _ + - @ only")
 
 
 def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:

@@ -10,16 +10,9 @@ from builder.config.recipe import Recipe
 from builder.config.site import Site
 from builder.errors import RunnerError, UsageError
 from builder.run.process import Completed, execute
+from builder.site import containers
 from builder.site.arguments import VARIABLE_NAME, BindMount, read_bind
-from builder.site.containers import (
-    BIND_VARIABLE,
-    PASS_PREFIX,
-    Container,
-    ContainerRequest,
-    Invocation,
-    evaluates_values,
-    invocation,
-)
+from builder.site.containers import Container, ContainerRequest, Invocation
 from builder.site.job import PassThrough, Start
 from builder.site.render import templates
 from builder.site.shell import ShellText, command_line, expand
@@ -36,7 +29,7 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
     command, binds = _wrapped(recipe, request), _binds(recipe, request)
     env = _variables(site_env, request)
     kept = {name: value for name, value in site_env.items() if name not in request.env}
-    return invocation(Container(recipe, request, command, binds, env, kept))
+    return containers.invocation(Container(recipe, request, command, binds, env, kept))
 
 
 def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
@@ -58,7 +51,7 @@ def _site_variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str]
 
 
 def _variables(site_env: Mapping[str, str], request: ContainerRequest) -> dict[str, str | None]:
-    """Variables of the site and of the request, which wins."""
+    """Return the variables of the site and of the request, which wins."""
     variables = {**site_env, **request.env}
     for name in variables:
         if not VARIABLE_NAME.fullmatch(name):
@@ -67,13 +60,10 @@ def _variables(site_env: Mapping[str, str], request: ContainerRequest) -> dict[s
 
 
 def _binds(recipe: Recipe, request: ContainerRequest) -> tuple[BindMount, ...]:
-    """Bind of the runtime, of the additions and of the request, without duplicates."""
-    of_recipe = list(recipe.site.runtime.binds)
-    for added in request.additions:
-        of_recipe += added.binds
-    binds = [read_bind(ShellText(bind)) for bind in of_recipe]
-    binds += [read_bind(bind) for bind in request.binds]
-    return tuple(dict.fromkeys(binds))
+    """Return the binds of runtime, additions and request, without duplicates."""
+    texts = [ShellText(bind) for bind in recipe.site.runtime.binds]
+    texts += [ShellText(bind) for added in request.additions for bind in added.binds]
+    return tuple(dict.fromkeys(read_bind(bind) for bind in (*texts, *request.binds)))
 
 
 def check_gpus(recipe: Recipe, gpus: int | None) -> None:
@@ -87,26 +77,24 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
         return
     if gpus > available:
         if not available:
-            raise UsageError(
-                f"--gpus {gpus}: a node of {recipe.site_title} has no GPUs", "leave --gpus out"
-            )
+            message = f"--gpus {gpus}: a node of {recipe.site_title} has no GPUs"
+            raise UsageError(message, "leave --gpus out")
         more_nodes = "; use --nodes for more" if recipe.site.slurm else ""
-        raise UsageError(
-            f"{gpus} GPUs requested, but a node of {recipe.site_title} has {available}",
-            f"request at most {available} GPUs per node{more_nodes}",
-        )
+        message = f"{gpus} GPUs requested, but a node of {recipe.site_title} has {available}"
+        raise UsageError(message, f"request at most {available} GPUs per node{more_nodes}")
 
 
 def start(site: Site, names: Sequence[str] = ()) -> Start:
-    """Return what the host does before a container starts; ``names`` are host variables to pass."""
+    """Return the host's tasks before a container starts; ``names`` are host variables to pass."""
     runtime, passed = site.runtime, (*site.runtime.pass_env, *names)
     pass_through = None
     if runtime.clean_env and passed:
-        pass_through = PassThrough(passed, PASS_PREFIX[runtime.kind], evaluates_values(site))
+        evaluated = containers.evaluates_values(site)
+        pass_through = PassThrough(passed, containers.PASS_PREFIX[runtime.kind], evaluated)
     return Start(
         folders=tuple(dict.fromkeys(ShellText(folder) for folder in runtime.folders)),
         optional_binds=tuple(ShellText(bind) for bind in runtime.optional_binds),
-        bind_variable=BIND_VARIABLE.get(runtime.kind, ""),
+        bind_variable=containers.BIND_VARIABLE.get(runtime.kind, ""),
         pass_through=pass_through,
     )
 
@@ -117,7 +105,7 @@ def shell_line(recipe: Recipe, words: Sequence[str]) -> str:
     Folders that the container gets only if they are there come first, in a subshell.
     """
     line, binds = command_line(words), recipe.site.runtime.optional_binds
-    name = BIND_VARIABLE.get(recipe.site.runtime.kind)
+    name = containers.BIND_VARIABLE.get(recipe.site.runtime.kind)
     if not binds or name is None:
         return line
     paths = command_line(ShellText(bind) for bind in binds)
@@ -132,8 +120,7 @@ def run_site(
     names: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Completed:
-    """Run a command line of :func:`site_command` on this machine, with this process's standard
-    streams.
+    """Run a command line of :func:`site_command` on this machine, with this process's streams.
 
     Args:
         recipe: the target.
@@ -148,8 +135,10 @@ def run_site(
     expanded = [expand(word, environ) for word in words]
     if shutil.which(expanded[0], path=environ.get("PATH")) is None:
         raise RunnerError(
-            f"{expanded[0]} is not installed on this machine, but {recipe.site_title} runs images with it",
-            "print the command with --print and run it on the site, or test the image with builder smoke",
+            f"{expanded[0]} is not installed on this machine, "
+            f"but {recipe.site_title} runs images with it",
+            "print the command with --print and run it on the site, "
+            "or test the image with builder smoke",
         )
     before = start(recipe.site, names)
     for folder in before.folders:

@@ -1,5 +1,4 @@
-"""Command lines of container runtimes: docker and podman, singularity and apptainer, the Container
-Engine (``edf``), and ``userns``."""
+"""Command lines of the container runtimes: docker to Container Engine (``edf``) and ``userns``."""
 
 from __future__ import annotations
 
@@ -15,20 +14,20 @@ from builder.site.arguments import BindMount
 from builder.site.edf import NVIDIA, WITH_FILE, edf_lines
 from builder.site.shell import ShellText, join, map_literal
 
-#: A host variable with this prefix gets into a container with a clean environment, under the name without the
-#: prefix.
+#: A host variable with this prefix gets into a container with a clean environment, under the name
+#: without the prefix.
 PASS_PREFIX = {"singularity": "SINGULARITYENV_", "apptainer": "APPTAINERENV_"}
 #: The variable from which these runtimes take further binds, separated by commas.
 BIND_VARIABLE = {"singularity": "SINGULARITY_BIND", "apptainer": "APPTAINER_BIND"}
-#: The variable from which these runtimes take the container's HOME. They do not read HOME: Apptainer 1.4
-#: takes the folder in passwd.
+#: The variable from which these runtimes take the container's HOME. They do not read HOME:
+#: Apptainer 1.4 takes the folder in passwd.
 HOME_VARIABLE = {"singularity": "SINGULARITY_HOME", "apptainer": "APPTAINER_HOME"}
 _CSV_SPECIAL = re.compile(r'[",\n]')
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """What to run in a container. Words can be :class:`~builder.site.shell.ShellText`."""
+    """A container to run. Words can be :class:`~builder.site.shell.ShellText`."""
 
     image: str
     """A reference or a SIF, see :func:`builder.site.images.image_reference`. For ``userns``, which
@@ -40,9 +39,7 @@ class ContainerRequest:
     binds: tuple[str, ...] = ()
     """``SOURCE[:TARGET[:MODE]]``, in addition to the site's."""
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables in addition to the site's; None: pass the host's value, but not on the command
-    line.
-    """
+    """Variables in addition to the site's; None: the host's value, not on the command line."""
     env_file: str = ""
     """A file with ``NAME=VALUE`` lines; its content is not on the command line. Empty: none."""
     interactive: bool = False
@@ -61,9 +58,7 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a container's command line depends on: values of the recipe and of the request,
-    merged.
-    """
+    """The input of a container's command line: values of the recipe and of the request, merged."""
 
     recipe: Recipe
     request: ContainerRequest
@@ -92,7 +87,7 @@ class Invocation:
     """Empty if the command line does not name it: for ``userns``, ``builder run TARGET`` finds it
     by the target; for ``edf``, the file names it."""
     command: tuple[str, ...]
-    """What runs in the container; empty: the image's own command."""
+    """The command in the container; empty: the image's own command."""
     edf: tuple[str, ...] = ()
     """Lines of the file for ``srun --environment``, which starts the container."""
 
@@ -131,9 +126,7 @@ def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
 
 
 def evaluates_values(site: Site) -> bool:
-    """Return whether the runtime evaluates ``$``, backslashes and backquotes in values, like a
-    shell.
-    """
+    """Return whether the runtime evaluates ``$``, ``\\`` and backquotes in values, like a shell."""
     return site.runtime.takes_sif and "--no-eval" not in site.runtime.options
 
 
@@ -143,8 +136,7 @@ def escape_value(text: str) -> str:
 
 
 def pass_through_options(site: Site) -> tuple[str, ...]:
-    """Return podman's options that pass the job's variables (``runtime.pass_env``) into a
-    container.
+    """Return podman's options that pass the job's variables (``runtime.pass_env``).
 
     podman passes no host variable unless it is named; a name may end with an asterisk.
     """
@@ -157,7 +149,7 @@ def pass_through_options(site: Site) -> tuple[str, ...]:
 
 
 def _oci_invocation(container: Container) -> Invocation:
-    """docker, podman and podman-hpc."""
+    """Return the command line of docker, podman or podman-hpc."""
     request, runtime = container.request, container.recipe.site.runtime
     words = [runtime.command, "run", "--rm"]
     if request.interactive:
@@ -179,8 +171,9 @@ def _oci_invocation(container: Container) -> Invocation:
 
 
 def _sif_invocation(container: Container) -> Invocation:
-    """singularity and apptainer. Variables without a value come from the process's own
-    environment.
+    """Return the command line of singularity or apptainer.
+
+    Variables without a value come from the process's own environment.
     """
     recipe, request, runtime = container.recipe, container.request, container.recipe.site.runtime
     words = [runtime.command, "exec"]
@@ -195,13 +188,17 @@ def _sif_invocation(container: Container) -> Invocation:
     for name, value in container.env.items():
         if value is not None:
             words += ["--env", _env_word(name, value, evaluates_values(recipe.site))]
-
-    workdir = request.workdir
-    if workdir is None and not container.command and recipe.workdir != "/":
-        workdir = recipe.workdir  # a SIF has no working directory of its own
-    if workdir:
+    if workdir := _sif_workdir(container):
         words += ["--pwd", workdir]
     return Invocation(tuple(words), request.image, container.command or recipe.cmd)
+
+
+def _sif_workdir(container: Container) -> str | None:
+    """Return the working directory: a SIF has none, so that of the recipe's command is passed."""
+    recipe, workdir = container.recipe, container.request.workdir
+    if workdir is None and not container.command and recipe.workdir != "/":
+        return recipe.workdir
+    return workdir
 
 
 def _comma_separated(binds: tuple[BindMount, ...]) -> str:
@@ -224,14 +221,15 @@ def _env_word(name: str, value: str, evaluated: bool) -> str:
         return join('"', name, "=", doubled, '"')
     if value.startswith('"') or value.endswith('"'):
         raise UsageError(
-            f"{name}: apptainer and singularity do not accept values that start or end with a double quote",
+            f"{name}: apptainer and singularity do not accept values that start or end "
+            "with a double quote",
             "remove the quotes, or write the value to a file",
         )
     return join(name, "=", value)
 
 
 def _userns_invocation(container: Container) -> Invocation:
-    """builder's own user-namespace runner: the command line is one of builder."""
+    """Return the command line of builder's own user-namespace runner."""
     request = container.request
     words = ["builder", "run", container.recipe.name]
     if is_digest(request.image):
@@ -250,8 +248,7 @@ def _userns_invocation(container: Container) -> Invocation:
 
 
 def _edf_invocation(container: Container) -> Invocation:
-    """Return the Container Engine: srun starts the container, and the command line is what runs in
-    it.
+    """Return the command in a container of the Container Engine, which srun starts.
 
     Host variables pass into the container, those without a value too. Variables of the site are in
     the file, the others in front of the command, so that each process fills in its own values.

@@ -1,5 +1,4 @@
-"""Environment definition files (EDF) of CSCS's Container Engine: TOML for ``srun
---environment=FILE``.
+"""Environment definition files (EDF) of CSCS's Container Engine, for ``srun --environment``.
 
 The Container Engine fills in ``${NAME}`` in every value, from the variables of srun's host, and
 reads ``$$`` as a dollar sign: https://docs.cscs.ch/software/container-engine/edf (2025-09-24).
@@ -17,11 +16,12 @@ from builder.config.fields import VARIABLE
 from builder.errors import RunnerError
 from builder.site.shell import ShellText, join
 
-#: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no libcuda.
+#: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no
+#: libcuda.
 NVIDIA = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 NO_ENGINE = "this Slurm has no option --environment: the Container Engine is not installed"
-#: Words that run a command with the variables of a file of ``NAME=VALUE`` lines. The values are on no command
-#: line.
+#: Words that run a command with the variables of a file of ``NAME=VALUE`` lines. The values are on
+#: no command line.
 WITH_FILE = (
     "bash",
     "-c",
@@ -57,11 +57,10 @@ def edf_lines(
         lines.append(f"workdir = {toml(workdir)}")
     lines += ["entrypoint = false", "writable = true"]
     if mounts:
-        words = [
-            join(source, ":", target, ":ro" if readonly else "")
-            for source, target, readonly in mounts
-        ]
-        lines += ["mounts = [", *(f"    {toml(word)}," for word in words), "]"]
+        lines.append("mounts = [")
+        for source, target, readonly in mounts:
+            lines.append(f"    {toml(join(source, ':', target, ':ro' if readonly else ''))},")
+        lines.append("]")
     if env:
         lines += ["", "[env]", *(f"{_key(name)} = {toml(value)}" for name, value in env.items())]
     if annotations:
@@ -71,9 +70,7 @@ def edf_lines(
 
 
 def engine_image(text: str) -> str:
-    """Return the path of a squashfs, or ``docker://HOST/REPOSITORY:TAG`` as
-    ``HOST#REPOSITORY:TAG``.
-    """
+    """Return a path, or ``HOST#REPOSITORY:TAG`` for ``docker://HOST/REPOSITORY:TAG``."""
     if text.startswith(_SCHEME):
         host, _, repository = text.removeprefix(_SCHEME).partition("/")
         has_host = "." in host or ":" in host or host == "localhost"
@@ -115,26 +112,18 @@ def require_engine(environ: Mapping[str, str]) -> None:
     """
     srun = shutil.which("srun", path=environ.get("PATH"))
     if srun is None:
-        raise RunnerError(
-            "srun is not installed on this machine", "run this on a login node of the site"
-        )
-    done = subprocess.run(
-        [srun, "--help"],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=dict(environ),
-        check=False,
-    )
+        message = "srun is not installed on this machine"
+        raise RunnerError(message, "run this on a login node of the site")
+    command = [srun, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
     if "--environment" not in done.stdout + done.stderr:
         raise RunnerError(NO_ENGINE, "run this on a login node of the site, or ask its support")
 
 
 def _key(name: str) -> str:
     """Return a dotted key."""
-    return ".".join(
-        part if _BARE_KEY.fullmatch(part) else _string(part) for part in name.split(".")
-    )
+    parts = name.split(".")
+    return ".".join(part if _BARE_KEY.fullmatch(part) else _string(part) for part in parts)
 
 
 def _string(text: str) -> str:

@@ -12,8 +12,7 @@ from builder.site.shell import expand, join, with_account
 
 
 def image_reference(recipe: Recipe, account: str = "") -> str:
-    """Return the image of a target for the site's runtime: a file in the site's folder, or a
-    reference.
+    """Return the image of a target for the site's runtime: a file in its folder, or a reference.
 
     Args:
         recipe: the target.
@@ -38,7 +37,7 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
 
 
 def digest_reference(recipe: Recipe, digest: str) -> str:
-    """Return what a job is told to run so that it runs exactly one image, whatever tags name.
+    """Return the reference with which a job runs exactly one image, whatever tags name.
 
     Args:
         recipe: the target, whose site's runtime takes no SIF.

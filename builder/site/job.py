@@ -43,23 +43,19 @@ class ImageFile:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """How host variables get into a container with a clean environment: as copies with a prefixed
-    name.
-    """
+    """Host variables for a container with a clean environment: copies with a prefixed name."""
 
     names: tuple[str, ...]
     """The beginnings of the names of the variables."""
     prefix: str
     """``APPTAINERENV_`` or ``SINGULARITYENV_``."""
     evaluated: bool
-    """Whether the runtime evaluates the values like a shell, so that the script must escape
-    them.
-    """
+    """Whether the runtime evaluates the values like a shell: then the script escapes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the host does before a container starts."""
+    """The host's tasks before a container starts."""
 
     folders: tuple[str, ...]
     """Folders to create."""
@@ -83,7 +79,7 @@ class BatchJob:
     """Shell lines for the host: modules and the recipe's set-up."""
     image: ImageFile
     container: Invocation
-    """What each process runs."""
+    """The container of each process."""
     start: Start
     data: str
     """A tar to unpack; empty: none."""
@@ -107,6 +103,8 @@ class BatchJob:
 
     @property
     def image_is_local(self) -> bool:
-        """Whether builder itself put the image into the engine's storage. The script must not pull
-        it: in Docker Hub its name belongs to somebody else."""
+        """Whether builder itself put the image into the engine's storage.
+
+        The script must not pull it: in Docker Hub its name belongs to somebody else.
+        """
         return self.image.reference == local_name(self.target)

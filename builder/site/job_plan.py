@@ -1,6 +1,4 @@
-"""Plans jobs: combines a request with the recipe's site, and returns plain data for the
-templates.
-"""
+"""Plans jobs: a request and the recipe's site become plain data for the templates."""
 
 from __future__ import annotations
 
@@ -8,27 +6,14 @@ from dataclasses import dataclass
 
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
+from builder.site import paths
 from builder.site.arguments import parse_bind
 from builder.site.checks import check_request
 from builder.site.command import site_command, start
-from builder.site.containers import (
-    ContainerRequest,
-    Invocation,
-    pass_through_options,
-)
+from builder.site.containers import ContainerRequest, Invocation, pass_through_options
 from builder.site.edf import engine_image
 from builder.site.job import BatchJob, ImageFile, Resources
 from builder.site.launchers import LAUNCHERS, ProcessLauncher, SrunLauncher
-from builder.site.paths import (
-    command_folder,
-    data_path,
-    host_path,
-    host_setup,
-    is_address,
-    job_image,
-    start_folder,
-    unpacked_folder,
-)
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user
 from builder.site.slurm import directives, find_queue, job_options, srun_options
@@ -79,18 +64,12 @@ def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
 
     container = _interactive_container(recipe, request, gpus)
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
-    resources = Resources(
-        request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1
-    )
-    options = job_options(
-        recipe, request, resources, find_queue(site, "interactive"), can_chain=False
-    )
+    on_node = site.slurm.salloc_on_node
+    resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if on_node else 1)
+    queue = find_queue(site, "interactive")
+    options = job_options(recipe, request, resources, queue, can_chain=False)
     options = with_raw_options(options, request.slurm)
-    srun = (
-        []
-        if site.slurm.salloc_on_node and not container.edf
-        else ["srun", "--pty", *site.slurm.srun]
-    )
+    srun = [] if on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
     if container.edf:
         srun.append(f"--environment={edf_name(recipe)}")
     return InteractiveJob(["salloc", *options], [*srun, *container.words], container.edf)
@@ -103,22 +82,19 @@ def edf_name(recipe: Recipe) -> str:
 
 def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> Invocation:
     site = recipe.site
-    start = start_folder(site)
-    binds = [parse_bind(bind, start) for bind in request.binds]
-    return site_command(
-        recipe,
-        ContainerRequest(
-            image=job_image(recipe, request),
-            command=request.command or ("bash",),
-            gpus=gpus if gpus < site.node.gpus else None,
-            binds=(start, *binds),
-            env=request.env,
-            env_file=host_path(request.env_file, start),
-            workdir=start,
-            interactive=True,
-            may_build=False,
-        ),
+    start = paths.start_folder(site)
+    container = ContainerRequest(
+        image=paths.job_image(recipe, request),
+        command=request.command or ("bash",),
+        gpus=gpus if gpus < site.node.gpus else None,
+        binds=(start, *(parse_bind(bind, start) for bind in request.binds)),
+        env=request.env,
+        env_file=paths.host_path(request.env_file, start),
+        workdir=start,
+        interactive=True,
+        may_build=False,
     )
+    return site_command(recipe, container)
 
 
 class _JobPlan:
@@ -129,27 +105,28 @@ class _JobPlan:
         self.recipe = launcher.recipe
         self.site = launcher.recipe.site
         self.request = launcher.request
-        self.base = start_folder(self.site)
+        self.base = paths.start_folder(self.site)
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
 
     def job(self) -> BatchJob:
         """Return the planned job."""
+        checkpoint = from_user(self._checkpoint)
+        is_address = paths.is_address(checkpoint)
+        setup = paths.host_setup(self.site, self.launcher.additions(), account=self.request.account)
         return BatchJob(
             target=self.recipe.name,
             title=self.recipe.site_title,
             launcher=self.launcher.name,
             resources=self.resources,
-            setup=tuple(
-                host_setup(self.site, self.launcher.additions(), account=self.request.account)
-            ),
+            setup=tuple(setup),
             image=self._image(),
             container=self._container(self._command()),
             start=start(self.site, [name for name, value in self._env().items() if value is None]),
-            data=data_path(self.request.data, self.base),
-            unpacked=unpacked_folder(self.site) if self.request.data else "",
+            data=paths.data_path(self.request.data, self.base),
+            unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
             managed_by_slurm=self.site.local_managed,
-            checkpoint=self._checkpoint_place(),
-            checkpoint_is_folder=bool(self._checkpoint) and not is_address(self._checkpoint),
+            checkpoint=checkpoint if is_address else paths.host_path(checkpoint, self.base),
+            checkpoint_is_folder=bool(self._checkpoint) and not is_address,
             master_address=self._master_address(),
             slurm=self.site.slurm is not None,
             directives=self._directives(),
@@ -168,10 +145,6 @@ class _JobPlan:
         default = f"checkpoints/{self.recipe.name}" if self.request.chain else ""
         return self.request.checkpoint or default
 
-    def _checkpoint_place(self) -> str:
-        place = from_user(self._checkpoint)
-        return place if is_address(place) else host_path(place, self.base)
-
     def _env(self) -> dict[str, str | None]:
         env = self.launcher.env()
         if self.request.data:
@@ -186,52 +159,48 @@ class _JobPlan:
         binds: list[str] = [self.base]
         if self.request.data:
             binds.append(ShellText("$BUILDER_DATA"))
-        if self._checkpoint and not is_address(self._checkpoint):
+        if self._checkpoint and not paths.is_address(self._checkpoint):
             binds.append(ShellText("$BUILDER_CHECKPOINT_DIR"))
         binds += [parse_bind(bind, self.base) for bind in self.request.binds]
         return tuple(binds)
 
     def _command(self) -> tuple[str, ...]:
-        """Return what runs in each container; empty: the image's own command."""
-        takes_file = bool(
-            self.site.runtime.image_suffix
-        )  # srun, or the SIF runtime, needs a command
-        has_own_command = not takes_file and self.launcher.name != "torchrun"
+        """Return the command of each container; empty: the image's own."""
+        # srun, or the runtime of a file, needs a command
+        has_own_command = not self.site.runtime.image_suffix and self.launcher.name != "torchrun"
         if not self.request.command and has_own_command:
             return ()
         return self.launcher.wrap(self.request.command or self.recipe.cmd)
 
     def _workdir(self) -> str | None:
         """Return the folder to start in; None: the image's own."""
-        folder = "." if self.request.command else command_folder(self.recipe)
+        folder = "." if self.request.command else paths.command_folder(self.recipe)
         if folder is not None:
-            return self.base if folder == "." else host_path(folder, self.base)
+            return self.base if folder == "." else paths.host_path(folder, self.base)
         return self.recipe.workdir if self.site.runtime.takes_sif else None
 
     def _container(self, command: tuple[str, ...]) -> Invocation:
         gpus = self.resources.gpus
         several = self.resources.nodes * self.resources.tasks > 1
-        return site_command(
-            self.recipe,
-            ContainerRequest(
-                image=self.request.image if self._finds_image else ShellText("$BUILDER_IMAGE"),
-                command=command,
-                gpus=gpus if gpus < self.site.node.gpus else None,
-                binds=self._binds(),
-                env=self._env(),
-                env_file=host_path(self.request.env_file, self.base),
-                workdir=self._workdir(),
-                ranks=several or self.launcher.name == "torchrun",
-                additions=self.launcher.additions(),
-                options=pass_through_options(self.site) if self.site.slurm else (),
-                may_build=False,
-            ),
+        container = ContainerRequest(
+            image=self.request.image if self._finds_image else ShellText("$BUILDER_IMAGE"),
+            command=command,
+            gpus=gpus if gpus < self.site.node.gpus else None,
+            binds=self._binds(),
+            env=self._env(),
+            env_file=paths.host_path(self.request.env_file, self.base),
+            workdir=self._workdir(),
+            ranks=several or self.launcher.name == "torchrun",
+            additions=self.launcher.additions(),
+            options=pass_through_options(self.site) if self.site.slurm else (),
+            may_build=False,
         )
+        return site_command(self.recipe, container)
 
     def _image(self) -> ImageFile:
         if self._finds_image:
             return ImageFile("", is_file=False)
-        reference, runtime = job_image(self.recipe, self.request), self.site.runtime
+        reference, runtime = paths.job_image(self.recipe, self.request), self.site.runtime
         return ImageFile(
             engine_image(reference) if runtime.kind == "edf" else reference,
             is_file=bool(runtime.image_suffix) and "://" not in reference,
@@ -252,9 +221,11 @@ class _JobPlan:
         return (*options, *(option for part in self.launcher.additions() for option in part.srun))
 
     def _master_address(self) -> str:
-        """Return the first node's name in the fast network, if it has one of its own there. A job
-        of one node does not need that network; on JUPITER the node cannot even use its usual
-        address."""
+        """Return the first node's name in the fast network; empty: its usual name.
+
+        A job of one node does not need that network; on JUPITER the node cannot even use its usual
+        address.
+        """
         pattern = self.site.fabric.master_address
         if pattern and self.request.nodes == 1:
             return "127.0.0.1"

@@ -80,10 +80,8 @@ class ProcessLauncher(ABC):
         }
         for option, is_used in needs_slurm.items():
             if is_used:
-                raise UsageError(
-                    f"{self.recipe.site_title} has no scheduler, which {option} needs",
-                    "leave it out, or add site.slurm to the recipe",
-                )
+                message = f"{self.recipe.site_title} has no scheduler, which {option} needs"
+                raise UsageError(message, "leave it out, or add site.slurm to the recipe")
 
 
 class SrunLauncher(ProcessLauncher):
@@ -177,7 +175,5 @@ def _check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
     check_account(recipe, request.account)
     leaves_gpus_unused = recipe.site.node.gpus and not gpus
     if leaves_gpus_unused and slurm.queues and "cpu" not in slurm.queues:
-        raise UsageError(
-            f"{recipe.site_title}: the recipe has no queue for jobs without GPUs",
-            "request GPUs, or add site.slurm.queues.cpu to the recipe",
-        )
+        message = f"{recipe.site_title}: the recipe has no queue for jobs without GPUs"
+        raise UsageError(message, "request GPUs, or add site.slurm.queues.cpu to the recipe")

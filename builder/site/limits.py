@@ -1,6 +1,4 @@
-"""What Slurm allows at a site: the limits of partitions and QOS, and where a job fits that they
-refuse.
-"""
+"""Limits of a site's partitions and QOS, and the queues for a job that they refuse."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
 
 def gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
     """Return the counts of GPUs per node that a queue allows; empty: any."""
-    partitions = [
-        limits for _, limits in _limits(slurm, queue) if isinstance(limits, PartitionLimits)
-    ]
+    found = [limits for _, limits in _limits(slurm, queue)]
+    partitions = [limits for limits in found if isinstance(limits, PartitionLimits)]
     return sorted({count for partition in partitions for count in partition.gpu_counts})
 
 
@@ -48,9 +45,8 @@ def check_limits(
     slurm = slurm_of(recipe.site)
     _check_names(recipe, slurm, queue)
     for problem in _broken(slurm, resources, queue, time):
-        hints = [f"{_options(place)} allows it" for place in alternatives(recipe, resources, time)][
-            :2
-        ]
+        others = alternatives(recipe, resources, time)[:2]
+        hints = [f"{_options(other)} allows it" for other in others]
         counts = gpu_counts(slurm, queue)
         hints += [f"--gpus {count}" for count in counts if resources.gpus not in counts]
         if can_chain:
@@ -70,22 +66,21 @@ def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Queue]
     For a job without GPUs those without GPUs come first.
     """
     slurm = slurm_of(recipe.site)
-    found = [place for place in _places(slurm) if not _broken(slurm, resources, place, time)]
+    found = [queue for queue in _queues(slurm) if not _broken(slurm, resources, queue, time)]
     if not resources.gpus:
-        found.sort(
-            key=lambda place: slurm.partitions.get(place.partition, PartitionLimits()).gpus != 0
-        )
+        unknown = PartitionLimits()
+        found.sort(key=lambda queue: slurm.partitions.get(queue.partition, unknown).gpus != 0)
     return found
 
 
-def _options(place: Queue) -> str:
+def _options(queue: Queue) -> str:
     """Return the options of ``builder job`` that choose a partition and a QOS."""
-    words = [("--partition", place.partition), ("--qos", place.qos)]
+    words = [("--partition", queue.partition), ("--qos", queue.qos)]
     return " ".join(f"{option} {value}" for option, value in words if value) or "no --partition"
 
 
 def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
-    """Return what limits a job in a queue, each with its name for messages."""
+    """Return the limits of a job in a queue, each with its name for messages."""
     found: list[tuple[str, Limits]] = []
     names = [name for name in queue.partition.split(",") if name in slurm.partitions]
     if len(names) == 1:  # of several partitions Slurm takes the one that allows the job
@@ -119,14 +114,12 @@ def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
             if name not in known:
                 site = recipe.site.name or recipe.name
                 hint = near_hint(name, known) or f"known: {', '.join(known)}"
-                raise UsageError(
-                    f"--{option} {name}: {recipe.site_title} has no such {option}",
-                    f"{hint} (builder sites show {site} lists them)",
-                )
+                message = f"--{option} {name}: {recipe.site_title} has no such {option}"
+                raise UsageError(message, f"{hint} (builder sites show {site} lists them)")
 
 
 def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
-    """Return what a queue does not allow, a sentence each."""
+    """Return sentences about everything in a job that a queue does not allow."""
     limits = _limits(slurm, queue)
     broken = [problem for name, limit in limits for problem in _broken_by(name, limit, resources)]
     broken += [
@@ -142,7 +135,7 @@ def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list
 
 
 def _broken_by(name: str, limits: Limits, resources: Resources) -> Iterator[str]:
-    """Return what a partition or QOS does not allow, but for the time."""
+    """Yield sentences about everything but the time that a partition or QOS does not allow."""
     nodes, total = resources.nodes, resources.gpus * resources.nodes
     if limits.max_nodes is not None and nodes > limits.max_nodes:
         yield f"--nodes {nodes}: {name} allows at most {limits.max_nodes}"
@@ -164,7 +157,7 @@ def _broken_gpus(name: str, partition: PartitionLimits, gpus: int) -> Iterator[s
 
 
 def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
-    """Return how to split a job whose time limit is too long."""
+    """Return the hint to split a job whose time limit is too long."""
     longest = longest_time(slurm, queue, resources.nodes)
     if not longest or seconds(time) <= seconds(longest):
         return []
@@ -172,10 +165,8 @@ def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> li
     return [f"--time {longest} --chain {segments} splits it into segments that resume"]
 
 
-def _places(slurm: Slurm) -> Iterator[Queue]:
-    """Yield all pairs of a partition and a QOS; only one of them where the site describes one of
-    them.
-    """
+def _queues(slurm: Slurm) -> Iterator[Queue]:
+    """Yield all pairs of a partition and a QOS; a site may describe only one of the two."""
     for name, partition in slurm.partitions.items() or [("", PartitionLimits())]:
         for qos in partition.qos or tuple(slurm.qos) or ("",):
             yield Queue(partition=name, qos=qos)

@@ -14,7 +14,7 @@ from builder.store.files import write_atomic
 
 
 def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Path:
-    """Write ``sites/NAME.yaml`` and returns its path.
+    """Write ``sites/NAME.yaml`` and return its path.
 
     Args:
         root: the project folder; missing folders are created.
@@ -31,16 +31,14 @@ def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Pat
     if existing is not None:
         raise UsageError(
             f"site {name} exists already: {existing}",
-            f"choose another name, or change some of its keys in a recipe: site: {{name: {name}, ...}}",
+            "choose another name, or change some of its keys in a recipe: "
+            f"site: {{name: {name}, ...}}",
         )
     path = root / "sites" / f"{name}.yaml"
     (root / "recipes").mkdir(parents=True, exist_ok=True)  # the folder is a project then
     sif = runtime in ("singularity", "apptainer")
-    text = (
-        templates()
-        .get_template("site.yaml.j2")
-        .render(name=name, runtime=runtime, gpu=gpu, sif=sif)
-    )
+    template = templates().get_template("site.yaml.j2")
+    text = template.render(name=name, runtime=runtime, gpu=gpu, sif=sif)
     write_atomic(path, text.encode())
     read_site(name, all_site_files(root))
     return path

@@ -1,4 +1,4 @@
-"""Paths, and shell lines that prepare the host, which all kinds of jobs have in common."""
+"""Paths, and shell lines that prepare the host, of all jobs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def start_folder(site: Site) -> ShellText:
 
 
 def command_folder(recipe: Recipe) -> str | None:
-    """Return where the image's own command starts: a folder of the project, relative to it.
+    """Return the folder of the project, relative to it, in which the image's own command starts.
 
     It is the folder that ``files`` copies to ``workdir``, so that names in the command mean the
-    same files.
-    None: ``workdir`` has no copy of a folder of the project, and the command starts there.
+    same files. None: ``workdir`` has no copy of a folder of the project, and the command starts
+    there.
     """
     workdir = posixpath.normpath(recipe.workdir)
     if workdir == "/":
@@ -81,13 +81,11 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
     """Return the image of a job: a reference, or a path on the site."""
     if not request.image:
         return image_reference(recipe, request.account)
-    if (
-        recipe.site.runtime.kind == "edf"
-        and _DIGEST.search(request.image)
-        and "://" not in request.image
-    ):
+    if "://" in request.image:
+        return request.image
+    if recipe.site.runtime.kind == "edf" and _DIGEST.search(request.image):
         return f"docker://{request.image}"
-    is_file = recipe.site.runtime.image_suffix and "://" not in request.image
+    is_file = recipe.site.runtime.image_suffix
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
 
 

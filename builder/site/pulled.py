@@ -1,7 +1,7 @@
-"""The record of ``builder pull --load ENGINE``: which image of a target a container engine has.
+"""The record of ``builder pull --load ENGINE``: the image of a target in a container engine.
 
 ``builder run`` and ``builder job`` use that image, by its digest, without asking a registry. The
-record is beside the images in ``dist/``; a later build or pull into ``dist/`` removes it.
+record is in ``dist/``; a later build or pull into ``dist/`` removes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EnginePull:
     engine: str
     """``docker``, ``podman`` or ``podman-hpc``."""
     reference: str
-    """What was asked for: ``HOST/REPOSITORY:TAG``."""
+    """The user's: ``HOST/REPOSITORY:TAG``."""
     image: str
     """``HOST/REPOSITORY@sha256:...``: the manifest."""
     image_id: str

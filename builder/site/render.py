@@ -1,6 +1,4 @@
-"""Renders jobs as bash scripts with the templates in this folder. One function quotes every
-word.
-"""
+"""Renders jobs as bash scripts with the templates in this folder; one function quotes all words."""
 
 from __future__ import annotations
 
@@ -18,17 +16,11 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _WIDTH = 110
-#: Files of torch, Lightning, Hugging Face, Keras and HDF5, and the folders of transformers and DeepSpeed.
+#: Files of torch, Lightning, Hugging Face, Keras and HDF5, and the folders of transformers and
+#: DeepSpeed.
 CHECKPOINTS = (
-    "*.pt",
-    "*.pth",
-    "*.ckpt",
-    "*.safetensors",
-    "*.keras",
-    "*.h5",
-    "checkpoint-*/",
-    "step_*/",
-    "global_step*/",
+    *("*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.keras", "*.h5"),
+    *("checkpoint-*/", "step_*/", "global_step*/"),
 )
 
 
@@ -52,18 +44,13 @@ def templates() -> Environment:
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
     environment.globals |= {"no_engine": NO_ENGINE, "checkpoints": ",".join(CHECKPOINTS)}
-    environment.filters |= {
-        "q": quote,
-        "line": command_line,
-        "block": block,
-        "directive": _directive,
-    }
+    filters = {"q": quote, "line": command_line, "block": block, "directive": _directive}
+    environment.filters |= filters
     return environment
 
 
 def block(words: Sequence[str], indent: int = 4) -> str:
-    """Break a command line into lines of at most 110 columns, without separating an option from its
-    value.
+    """Break a command line into lines of 110 columns; an option and its value stay on one line.
 
     Args:
         words: the command line.
@@ -80,7 +67,7 @@ def block(words: Sequence[str], indent: int = 4) -> str:
 
 
 def _options_with_values(words: Sequence[str]) -> list[str]:
-    """Quote words, and joins ``--option`` and the value that follows it."""
+    """Quote words, and join ``--option`` and the value that follows it."""
     parts: list[str] = []
     for word in words:
         text = quote(word)

@@ -1,4 +1,4 @@
-"""The request for a job: what ``builder job`` was asked to run."""
+"""The request for a job: the options of ``builder job``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from builder.config.site import Launcher
 
 @dataclass(frozen=True, slots=True)
 class SlurmRequest:
-    """Options of Slurm in the place of the recipe's. Empty: the recipe's value."""
+    """Options of Slurm that replace the recipe's. Empty: the recipe's value."""
 
     partition: str = ""
     qos: str = ""
@@ -24,9 +24,7 @@ NOTHING_ASKED = SlurmRequest()
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a job runs, and on what. For all fields, an empty text or None means: use the recipe's
-    value.
-    """
+    """The command of a job, and its resources. In all fields, empty or None: the recipe's value."""
 
     command: tuple[str, ...] = ()
     """What each process runs; empty: the image's own command."""
@@ -49,21 +47,13 @@ class JobRequest:
     image: str = ""
     """A reference, or the path of a SIF on the site."""
     image_id: str = ""
-    """Digest of the config of ``image``, if it is known: by it podman-hpc finds the image on every
-    node.
-    """
+    """Digest of the config of ``image``, if it is known: podman-hpc finds the image by it."""
     name: str = ""
     """Name of the job; default: the target's."""
     binds: tuple[str, ...] = ()
-    """``SOURCE[:TARGET[:MODE]]``; relative sources start at the folder that the job is submitted
-    from.
-    """
+    """``SOURCE[:TARGET[:MODE]]``; relative sources start at the folder of the submission."""
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables in the container; None: the value of the submitting shell, not written into the
-    script.
-    """
+    """Variables in the container; None: the value of the submitting shell, not in the script."""
     env_file: str = ""
-    """A file on the site with ``NAME=VALUE`` lines for the container; its content is not in the
-    script.
-    """
+    """A file on the site with ``NAME=VALUE`` lines; its content is not in the script."""
     slurm: SlurmRequest = NOTHING_ASKED

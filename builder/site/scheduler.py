@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import time
@@ -11,30 +12,24 @@ from pathlib import Path
 from builder.errors import RunnerError
 from builder.progress import QUIET, Reporter
 
+log = logging.getLogger(__name__)
+
 #: Seconds between two queries of a job's state.
 POLL_S = 2.0
 #: Final states of a job.
 ENDED = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "SPECIAL_EXIT",
-        "TIMEOUT",
-    }
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "SPECIAL_EXIT", "TIMEOUT"),
+    )
 )
-#: scontrol fails for a moment while the controller restarts; this many failures in a row are an error.
+#: scontrol fails for a moment while the controller restarts; this many failures in a row are an
+#: error.
 _FAILURES = 5
 
 
 def submit(script: str, *, folder: Path | None = None) -> str:
-    """Submit a batch script with sbatch and returns the job's id.
+    """Submit a batch script with sbatch and return the job's id.
 
     Args:
         script: the script.
@@ -46,22 +41,25 @@ def submit(script: str, *, folder: Path | None = None) -> str:
     """
     command = ["sbatch", "--parsable"]
     try:
-        done = subprocess.run(
-            command, input=script, capture_output=True, text=True, cwd=folder, check=False
-        )
+        done = subprocess.run(command, input=script, capture_output=True, text=True, cwd=folder)
     except OSError as e:
         raise RunnerError(
             f"sbatch cannot be run on this machine: {e.strerror}",
-            "write the script with --output FILE, copy it to the site's login node and run sbatch FILE there",
+            "write the script with --output FILE, copy it to the site's login node "
+            "and run sbatch FILE there",
         ) from None
 
     job_id = re.search(r"^(\d+)(;|$)", done.stdout, re.MULTILINE)
     if done.returncode or job_id is None:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in lines)
         raise RunnerError(
-            f"Slurm rejected the job: {_reasons(done.stderr) or f'sbatch ended with {done.returncode}'}",
-            "correct what Slurm names: account, queue or size (site.slurm in the recipe); where no Slurm is "
-            "configured, write the script with --output FILE and run sbatch on the site's login node",
+            f"Slurm rejected the job: {errors or f'sbatch ended with {done.returncode}'}",
+            "correct what Slurm names: account, queue or size (site.slurm in the recipe); "
+            "where no Slurm is configured, write the script with --output FILE "
+            "and run sbatch on the site's login node",
         )
+    log.info("submitted the job %s", job_id[1])
     return job_id[1]
 
 
@@ -98,9 +96,8 @@ def wait(
                 reporter.doing(f"job {number}", described)
             reported = state
         sleep(POLL_S)
-    raise RunnerError(
-        f"Slurm does not answer about job {number}: {problem}", "check the site's Slurm: sinfo"
-    )
+    message = f"Slurm does not answer about job {number}: {problem}"
+    raise RunnerError(message, "check the site's Slurm: sinfo")
 
 
 def _described(state: str, reason: str) -> str:
@@ -117,9 +114,3 @@ def _state(shown: str) -> tuple[str, str]:
     """Return state and reason from the output of ``scontrol show job``."""
     found = re.search(r"\bJobState=(\w+)(?: Reason=(\S+))?", shown)
     return (found[1], found[2] or "") if found else ("UNKNOWN", "")
-
-
-def _reasons(stderr: str) -> str:
-    """Return the error messages of sbatch in one line."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    return "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in lines)

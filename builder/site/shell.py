@@ -14,17 +14,13 @@ _NAME_GOES_ON = re.compile(r"\w", re.ASCII)
 
 
 class ShellText(str):
-    """A word with variables ``$NAME`` or ``${NAME}``; ``$$`` is a dollar sign. Other ``str`` are
-    literal.
-    """
+    """A word with variables ``$NAME`` or ``${NAME}``; ``$$`` is a dollar. Other ``str`` have none."""
 
     __slots__ = ()
 
 
 def from_user(text: str) -> str:
-    """Return a path of the command line: a :class:`ShellText` if it is a valid one, else literal
-    text.
-    """
+    """Return a path of the command line: a :class:`ShellText` if it is a valid one."""
     try:
         return ShellText(shell_text(text)) if "$" in text else text
     except ValueError:
@@ -35,9 +31,9 @@ def join(*parts: str) -> str:
     """Join parts into one word: a :class:`ShellText` if any part is one."""
     if not any(isinstance(part, ShellText) for part in parts):
         return "".join(parts)
-    escaped = [
-        part if isinstance(part, ShellText) else part.replace("$", "$$") for part in parts if part
-    ]
+    escaped = []
+    for part in filter(None, parts):
+        escaped.append(part if isinstance(part, ShellText) else part.replace("$", "$$"))
     joined = escaped.pop() if escaped else ""
     for part in reversed(escaped):  # $NAME and x are not $NAMEx
         joined = (_with_braces(part) if _NAME_GOES_ON.match(joined) else part) + joined
@@ -53,9 +49,7 @@ def _with_braces(text: str) -> str:
 
 
 def with_account(text: str, account: str) -> ShellText:
-    """Return a shell text with ``{account}`` filled in; an empty account is
-    ``$SLURM_JOB_ACCOUNT``.
-    """
+    """Return a shell text with ``{account}`` filled in; empty: ``$SLURM_JOB_ACCOUNT``."""
     return ShellText(text.replace("{account}", account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"))
 
 
@@ -77,9 +71,7 @@ def map_literal(text: str, change: Callable[[str], str]) -> str:
 
 
 def quote(word: str) -> str:
-    """Return a word for bash: variables are filled in without word splitting, the rest is
-    literal.
-    """
+    """Return a word for bash: variables are filled in without word splitting."""
     if not isinstance(word, ShellText):
         return _quote_literal(word)
     if all(found["dollar"] for found in VARIABLE.finditer(word)):
@@ -91,8 +83,8 @@ def quote(word: str) -> str:
 def _quote_literal(word: str) -> str:
     if not set("$`") & set(word):
         return shlex.quote(word)
-    # Double quotes: shellcheck warns about $ in single quotes (SC2016). But an interactive shell expands "!"
-    # in double quotes, so exclamation marks get single quotes.
+    # Double quotes: shellcheck warns about $ in single quotes (SC2016). But an interactive shell
+    # expands "!" in double quotes, so exclamation marks get single quotes.
     quoted = []
     for part in re.split("(!+)", word):
         if part.startswith("!"):
@@ -130,7 +122,8 @@ def expand(word: str, environ: Mapping[str, str]) -> str:
         if name not in environ:
             raise RunnerError(
                 f"${name} is not set, but the recipe uses it in {word!r}",
-                "run this in a job of the site (see builder job TARGET --interactive), or set the variable",
+                "run this in a job of the site (see builder job TARGET --interactive), "
+                "or set the variable",
             )
         return environ[name]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from builder.config.fields import seconds
 from builder.config.queues import Queue, QueueName
 from builder.config.recipe import Recipe
@@ -10,6 +12,8 @@ from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
 from builder.site.slurmrequest import asked_queue, with_raw_options
+
+log = logging.getLogger(__name__)
 
 #: What a segment of a chain gets before its time limit, so that it can save: signal and seconds.
 _CHAIN_SIGNAL = "TERM@120"
@@ -24,7 +28,7 @@ _QUEUE_FALLBACK: dict[QueueName, tuple[QueueName, ...]] = {
 }
 
 
-# queues -----------------------------------------------------------------------------------------------------
+# queues -------------------------------------------------------------------------------------------
 
 
 def find_queue(site: Site, kind: QueueName) -> Queue:
@@ -45,7 +49,7 @@ def queue_kind(node: NodeHardware, resources: Resources) -> QueueName:
     return "node" if resources.gpus == node.gpus else "gpu"
 
 
-# options ----------------------------------------------------------------------------------------------------
+# options ------------------------------------------------------------------------------------------
 
 
 def job_options(
@@ -84,7 +88,10 @@ def job_options(
         options.append(_fill(queue.gpus or slurm_of(site).gpus, resources))
     if memory := _memory_option(site, queue, resources.gpus):
         options.append(memory)
-    options.append(f"--time={_time_limit(recipe, request, resources, queue, can_chain=can_chain)}")
+    time = _time_limit(recipe, request, resources, queue, can_chain=can_chain)
+    partition, qos = queue.partition or "of Slurm's default", queue.qos or "none"
+    log.info("job of %s: partition %s, QOS %s, %s", recipe.name, partition, qos, time)
+    options.append(f"--time={time}")
     return [*options, *(_fill(option, resources) for option in queue.options)]
 
 

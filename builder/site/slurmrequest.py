@@ -1,4 +1,4 @@
-"""Raw options of sbatch that a user passes in the place of the recipe's."""
+"""Raw options of sbatch, with which a user replaces the recipe's."""
 
 from __future__ import annotations
 
@@ -39,22 +39,19 @@ def read_slurm(options: Sequence[str], *, partition: str = "", qos: str = "") ->
     for option in options:
         name, _, value = option.removeprefix("--").partition("=")
         if not option.startswith("--") or not name or CONTROL.search(option):
-            raise UsageError(
-                f"--slurm={option}: not an option of sbatch", "write --slurm=--name=value"
-            )
+            message = f"--slurm={option}: not an option of sbatch"
+            raise UsageError(message, "write --slurm=--name=value")
         if name in _OWN:
-            raise UsageError(
-                f"--slurm={option}: builder writes this option itself", f"pass {_OWN[name]} instead"
-            )
+            message = f"--slurm={option}: builder writes this option itself"
+            raise UsageError(message, f"pass {_OWN[name]} instead")
         if name in queue:
             queue[name] = value
         else:
             raw.append(option)
     for name, value in queue.items():
         if CONTROL.search(value) or " " in value:
-            raise UsageError(
-                f"--{name} {value!r} is not one word", f"pass --{name} NAME as Slurm reads it"
-            )
+            message = f"--{name} {value!r} is not one word"
+            raise UsageError(message, f"pass --{name} NAME as Slurm reads it")
     return SlurmRequest(queue["partition"], queue["qos"], tuple(raw))
 
 
@@ -68,9 +65,8 @@ def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
     given = [name for name in ("partition", "qos") if getattr(asked, name)]
     given += [_name(option) for option in asked.options]
     if slurm is None and given:
-        raise UsageError(
-            f"{recipe.site_title} has no scheduler, which --{given[0]} needs", "leave it out"
-        )
+        message = f"{recipe.site_title} has no scheduler, which --{given[0]} needs"
+        raise UsageError(message, "leave it out")
     for name in given:
         if slurm is not None and name in slurm.refused:
             raise UsageError(
@@ -79,7 +75,7 @@ def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
 
 
 def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:
-    """Return a queue with what the user asked for in its place.
+    """Return a queue with the user's partition and QOS.
 
     Another partition or QOS than the queue's does not have the queue's times.
     """
@@ -95,7 +91,7 @@ def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:
 
 
 def with_raw_options(options: Sequence[str], asked: SlurmRequest) -> list[str]:
-    """Return options of sbatch, with the user's in the place of those of the same name."""
+    """Return options of sbatch; the user's replace those of the same name."""
     replaced = {_name(option) for option in asked.options}
     if replaced & _MEMORY:
         replaced |= _MEMORY

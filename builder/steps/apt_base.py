@@ -1,5 +1,4 @@
-"""What a base image says about itself, and how its apt reaches the archives: by the base's own
-sources, or this machine's mirrors of them.
+"""The distribution of a base image, and the apt sources that reach its archives from here.
 
 A folder is mounted into the container: settings of this machine's apt (proxies, certificates), and
 sources if the base has none or a mirror stands in for them.
@@ -8,6 +7,7 @@ sources if the base has none or a mirror stands in for them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,9 +23,12 @@ from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage,
 from builder.net.apt import apt_sources, parse_os_release, parse_sources, parse_stanza, written
 from builder.net.debarchives import host_mirrors, mirrored_archive, public_archive
 from builder.net.mirrors import mirrored_url, public_url
+from builder.redact import redact
 from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import tail
 from builder.settings import Settings
+
+log = logging.getLogger(__name__)
 
 #: Prints what this module reads, each file after a line with its path.
 _PROBE = r"""
@@ -42,9 +45,7 @@ exit 0
 MOUNTED = "/run/builder-apt"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 #: Settings that name files of this machine, which the container does not have.
-_LOCAL_SETTING = re.compile(
-    r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.IGNORECASE
-)
+_LOCAL_SETTING = re.compile(r"Dir::|Acquire::https(::[^ ]+)?::(CaInfo|SslCert|SslKey) ", re.I)
 _WITHOUT_APT = (
     "install them with the base's own package manager in steps:, take them from conda-forge, "
     "or use a base of Debian or Ubuntu"
@@ -59,7 +60,7 @@ class AptBase:
     system: str
     """Its ID of os-release(5): ``debian``, ``ubuntu``."""
     suite: str
-    """Its code name: ``bookworm``; empty if it does not say."""
+    """Its code name: ``bookworm``; empty if it states none."""
     title: str
     """Its name for people: ``Ubuntu 24.04.1 LTS``."""
     sources: tuple[dict[str, str], ...]
@@ -87,10 +88,9 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
         ImageError: the base has no apt or no shell.
         RunnerError: the runner failed.
     """
+    options = RunOptions(entrypoint=(), timeout_s=120)
     try:
-        done = runner.run(
-            runnable(base), ["/bin/sh", "-c", _PROBE], RunOptions(entrypoint=(), timeout_s=120)
-        )
+        done = runner.run(runnable(base), ["/bin/sh", "-c", _PROBE], options)
     except RunnerError as e:
         if "/bin/sh in the image" in e.message:
             raise _without_apt(base, "", where) from None
@@ -98,22 +98,17 @@ def read_apt_base(base: BaseImage, runner: Runner, where: str) -> AptBase:
     if done.returncode:
         if done.returncode in (126, 127):
             raise _without_apt(base, "", where)
-        raise RunnerError(
-            f"{base.reference}: the base cannot be run: {tail(done.stderr.splitlines(), 3)}",
-            "builder doctor shows the state of each runner",
-        )
-    files = _files(done.stdout)
+        message = f"{base.reference}: the base cannot be run: {tail(done.stderr.splitlines(), 3)}"
+        raise RunnerError(message, "builder doctor shows the state of each runner")
+    # The texts of the files that the probe printed, by path.
+    parts = (part.partition("\n") for part in f"\n{done.stdout}".split("\n@@ ")[1:])
+    files = {path: text for path, _, text in parts}
     release = parse_os_release(files.get("/etc/os-release", ""))
     title = release.get("PRETTY_NAME") or release.get("ID", "")
     if "apt" not in files:
         raise _without_apt(base, title, where)
-    return AptBase(
-        base.reference,
-        release.get("ID", ""),
-        release.get("VERSION_CODENAME", ""),
-        title or base.reference,
-        _sources(files),
-    )
+    system, suite = release.get("ID", ""), release.get("VERSION_CODENAME", "")
+    return AptBase(base.reference, system, suite, title or base.reference, _sources(files))
 
 
 def _without_apt(base: BaseImage, title: str, where: str) -> ImageError:
@@ -121,19 +116,9 @@ def _without_apt(base: BaseImage, title: str, where: str) -> ImageError:
     return ImageError(f"{where}: the base {base.reference}{what} has no apt", _WITHOUT_APT)
 
 
-def _files(output: str) -> dict[str, str]:
-    """Return the texts of the files that the probe printed, by path."""
-    parts = ("\n" + output).split("\n@@ ")
-    return {path: text for path, _, text in (part.partition("\n") for part in parts[1:])}
-
-
 def _sources(files: dict[str, str]) -> tuple[dict[str, str], ...]:
-    folders = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/")
-    found = [
-        parse_sources(PurePosixPath(p).name, text)
-        for p, text in files.items()
-        if p.startswith(folders)
-    ]
+    paths = [path for path in files if path.startswith("/etc/apt/sources.list")]
+    found = (parse_sources(PurePosixPath(path).name, files[path]) for path in paths)
     return tuple(chain.from_iterable(found))
 
 
@@ -147,9 +132,7 @@ class AptNetwork:
     """This machine's, see :func:`builder.net.debarchives.host_mirrors`."""
 
     def public(self, url: str) -> str:
-        """Return the address of a package for the lock: of the public archive, without
-        credentials.
-        """
+        """Return a package's address in the public archive, without credentials, for the lock."""
         return public_archive(public_url(self.settings, url), self.mirrors)
 
 
@@ -166,11 +149,12 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
         ImageError: neither the base nor this machine names an archive for the base's packages.
     """
     mirrors = host_mirrors()
-    sources = [
-        {**source, "URIs": " ".join(_mirrored(uri, settings, mirrors) for uri in _uris([source]))}
-        for source in _own_sources(base, where)
-    ]
+    sources = []
+    for source in _own_sources(base, where):
+        uris = [_mirrored(uri, settings, mirrors) for uri in _uris([source])]
+        sources.append({**source, "URIs": " ".join(uris)})
     if sources != list(base.sources):
+        log.info("apt of %s reads %s", base.title, redact(" ".join(_uris(sources))))
         (folder / "sources.d").mkdir()
         text = "\n".join(written(source) for source in sources)
         (folder / "sources.d" / "base.sources").write_text(text)
@@ -180,8 +164,7 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
         shutil.copyfile(_CERTIFICATES, folder / "ca.crt")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)  # the container's root may be another user
-    own = _uris(base.sources)
-    folders = _folders([uri for uri in _uris(sources) if uri not in own])
+    folders = _folders(set(_uris(sources)).difference(_uris(base.sources)))
     return AptNetwork((Mount(folder, MOUNTED), *folders), settings, mirrors)
 
 
@@ -195,17 +178,15 @@ def _own_sources(base: AptBase, where: str) -> Sequence[Mapping[str, str]]:
             text = apt_sources(base.suite)
     if not text:
         raise ImageError(
-            f"{where}: the base {base.reference} ({base.title}) has no apt sources, and those of this "
-            "machine are for another distribution",
+            f"{where}: the base {base.reference} ({base.title}) has no apt sources, "
+            "and those of this machine are for another distribution",
             "use a base with apt sources, as the images of Debian and Ubuntu in registries have",
         )
     return [parse_stanza(block) for block in text.split("\n\n") if block.strip()]
 
 
 def _mirrored(uri: str, settings: Settings, mirrors: tuple[tuple[str, str], ...]) -> str:
-    """Return the address that answers here: BUILDER_MIRRORS first, then this machine's apt
-    sources.
-    """
+    """Return the address for this machine: of BUILDER_MIRRORS, or of its own apt sources."""
     own = mirrored_url(settings, uri)
     return own if own != uri else mirrored_archive(uri, mirrors)
 
@@ -214,16 +195,13 @@ def _uris(sources: Iterable[Mapping[str, str]]) -> list[str]:
     return [uri for source in sources for uri in source.get("URIs", "").split()]
 
 
-def _folders(uris: list[str]) -> Iterator[Mount]:
-    """Mirrors in folders of this machine, at the same place in the container.
+def _folders(uris: Iterable[str]) -> Iterator[Mount]:
+    """Yield mounts of mirrors in folders of this machine, at the same path in the container.
 
     Args:
         uris: of this machine's mirrors. The base's own ``file:`` sources are folders of the base.
     """
-    for path in sorted(
-        {unquote(uri.removeprefix("file://")) for uri in uris if uri.startswith("file://")}
-    ):
-        if (
-            Path(path).is_dir() and ".." not in Path(path).parts
-        ):  # the base chose the end of the path
+    local = {uri.removeprefix("file://") for uri in uris if uri.startswith("file://")}
+    for path in sorted(map(unquote, local)):
+        if Path(path).is_dir() and ".." not in Path(path).parts:  # the base chose the path's end
             yield Mount(Path(path), path)

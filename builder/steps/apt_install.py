@@ -7,6 +7,7 @@ layer is made once for a base and a list of packages, and is the same on every m
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -26,19 +27,20 @@ from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
 from builder.progress import QUIET, Reporter
 from builder.run.base import Mount
 from builder.settings import Settings
-from builder.steps.apt_base import runnable
+from builder.steps.apt_base import MOUNTED, runnable
 from builder.steps.job import StepRun
 from builder.steps.run import run_step
 from builder.store.blobs import Store
 from builder.store.leftovers import temporary_folder
 
+log = logging.getLogger(__name__)
+
 #: Title of the layer. It is part of the image's history, and so of its digest.
 TITLE = "OS packages"
 #: Part of the cache key of layers. Increase it when a change here results in other bytes.
 FORMAT = 2
-_MOUNTED = "/run/builder-apt"
-#: Made by packages when they are installed: secrets that all containers of the image would share, and caches
-#: with times in them.
+#: Made by packages when they are installed: secrets that all containers of the image would share,
+#: and caches with times in them.
 _LEFT_OUT = re.compile(
     r"etc/machine-id|etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
     r"|var/cache/(fontconfig|man)/.+|var/lib/apt/(extended_states|periodic/.+)|usr/sbin/policy-rc\.d"
@@ -46,10 +48,7 @@ _LEFT_OUT = re.compile(
 _OPTIONS = (
     *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
     *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
-    *(
-        f"DPkg::Options::=--{option}"
-        for option in (*DPKG_OPTIONS, "force-confdef", "force-confold")
-    ),
+    *(f"DPkg::Options::=--{name}" for name in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
 )
 #: policy-rc.d forbids the packages to start daemons (invoke-rc.d(8)); the base's own stays.
 #: Packages that make alternatives of manual pages fail without the folders (Debian bug 863199).
@@ -69,7 +68,7 @@ _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 @dataclass(frozen=True, slots=True)
 class OsInstall:
-    """What is installed into a base, and how it is found."""
+    """OS packages to install into a base."""
 
     base: BaseImage
     """With all layers on this machine."""
@@ -77,9 +76,7 @@ class OsInstall:
     architecture: str
     """Debian's name of the base's."""
     locked: int | None
-    """When the packages were locked, in seconds since 1970: the snapshot services have them as of
-    then.
-    """
+    """When the packages were locked, in seconds since 1970, for the snapshot services."""
     target: str
     """The name of the target, for messages."""
     where: str = ""
@@ -89,13 +86,13 @@ class OsInstall:
 def fetch_os_packages(
     install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> list[Fetched]:
-    """Return the files of OS packages, downloaded into the store where it lacks them.
+    """Return the files of OS packages; missing ones are downloaded into the store.
 
-    The places, in order: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address
-    in the lock, the snapshot services of Debian and Ubuntu.
+    In this order from: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address in
+    the lock, the snapshot services of Debian and Ubuntu.
 
     Raises:
-        FetchError: no place has a package.
+        FetchError: a package is nowhere.
         HashMismatch: a file does not match the lock.
         SpaceError: the disk is full.
     """
@@ -115,17 +112,15 @@ def fetch_os_packages(
 
 
 def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) -> tuple[str, ...]:
-    found = [mirrored_archive(url, mirrors), url]
-    past = snapshot(url, locked + 86_399) if locked is not None else None
-    if past is not None:
-        found.append(past)
-    return tuple(dict.fromkeys(found))
+    past = None if locked is None else snapshot(url, locked + 86_399)
+    found = (mirrored_archive(url, mirrors), url, past)
+    return tuple(dict.fromkeys(place for place in found if place is not None))
 
 
 def os_layer(
     install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> Layer:
-    """Return the layer of the OS packages; installs them if the cache does not have it.
+    """Return the layer of the OS packages; install them if the cache does not have it.
 
     Raises:
         FetchError, HashMismatch: a package is not available, or does not match the lock.
@@ -135,6 +130,7 @@ def os_layer(
     """
 
     def make() -> Layer:
+        log.info("installing %d OS packages for %s", len(install.packages), install.target)
         fetched = fetch_os_packages(install, settings, store, reporter)
         return _install(install, fetched, settings, store, reporter)
 
@@ -147,9 +143,7 @@ def recorded_layer(install: OsInstall, settings: Settings, store: Store) -> Laye
 
 
 def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
-    """Return the base with the layer on top, as engines take it. Reference and digest stay those of
-    the base.
-    """
+    """Return the base with the layer on top; reference and digest stay those of the base."""
     rootfs = base.config.get("rootfs") or {}
     config: dict[str, Any] = {
         **base.config,
@@ -160,9 +154,7 @@ def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
 
 
 def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
-    """Return the base's history with an entry for the layer; none if the base's does not fit its
-    layers.
-    """
+    """Return the base's history with an entry for the layer; none if it does not fit the layers."""
     history = base.config.get("history") or []
     if sum(not h.get("empty_layer") for h in history) != len(base.layers):
         return []
@@ -171,7 +163,7 @@ def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
 
 def _install(
     install: OsInstall,
-    fetched: Sequence[Fetched],
+    files: Sequence[Fetched],
     settings: Settings,
     store: Store,
     reporter: Reporter,
@@ -181,14 +173,14 @@ def _install(
         (folder / "debs").chmod(0o755)
         (folder / "install.sh").write_text(_script(install))
         (folder / "install.sh").chmod(0o644)
-        for package, file in zip(install.packages, fetched, strict=True):
+        for package, file in zip(install.packages, files, strict=True):
             copy = folder / "debs" / package.filename
             shutil.copyfile(file.path, copy)
             copy.chmod(0o644)  # the container's root may be another user
         step = StepRun(
-            (f"sh {_MOUNTED}/install.sh",),
+            (f"sh {MOUNTED}/install.sh",),
             env=_ENV,
-            mounts=(Mount(folder, _MOUNTED),),
+            mounts=(Mount(folder, MOUNTED),),
             where=install.where,
             title=f"OS packages of {install.base.reference}",
             leave_out=_is_left_out,
@@ -199,17 +191,13 @@ def _install(
 
 def _script(install: OsInstall) -> str:
     foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
-    return _SCRIPT.format(
-        architectures="\n".join(f"dpkg --add-architecture {name}" for name in foreign),
-        options=" ".join(f"-o '{option}'" for option in _OPTIONS),
-        folder=_MOUNTED,
-    )
+    architectures = "\n".join(f"dpkg --add-architecture {name}" for name in foreign)
+    options = " ".join(f"-o '{option}'" for option in _OPTIONS)
+    return _SCRIPT.format(architectures=architectures, options=options, folder=MOUNTED)
 
 
 def _is_left_out(entry: Entry) -> bool:
-    """Return whether a path differs from run to run, or must not be in an image; a whiteout as what
-    it hides.
-    """
+    """Return whether a path, or that of a whiteout, differs between runs or must be in no image."""
     name = entry.path.replace("/.wh.", "/")
     return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
 

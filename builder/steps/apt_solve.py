@@ -1,5 +1,4 @@
-"""Which OS packages a base needs: its own apt solves ``base_packages``, and names each file with
-its hash.
+"""OS packages of a base: its own apt solves ``base_packages``, and names each file with its hash.
 
 Nothing is installed here. apt's lists are in a container whose changes are lost when it ends.
 """
@@ -23,14 +22,8 @@ from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.settings import Settings
-from builder.steps.apt_base import (
-    MOUNTED,
-    AptBase,
-    AptNetwork,
-    prepare_network,
-    read_apt_base,
-    runnable,
-)
+from builder.steps import apt_base
+from builder.steps.apt_base import MOUNTED, AptBase, AptNetwork
 from builder.steps.recipe import check_processor
 from builder.store.blobs import Store
 from builder.text import human_bytes, visible
@@ -39,7 +32,8 @@ from builder.text import human_bytes, visible
 _TIMEOUT_S = 900
 #: Exit codes of the script.
 _NO_LISTS, _NO_SOLUTION = 61, 62
-#: apt as root of a namespace without other users; sources and certificates as the mounted folder has them.
+#: apt as root of a namespace without other users; sources and certificates as the mounted folder
+#: has them.
 _SCRIPT = r"""
 here=/run/builder-apt
 apt() {
@@ -79,8 +73,7 @@ def solve_os_packages(
     reporter: Reporter = QUIET,
     *keys: str,
 ) -> tuple[OsPackage, ...]:
-    """Return the packages that the base's apt would install for a recipe's ``base_packages``, with
-    dependencies.
+    """Return the packages that the base's apt would install for a recipe's ``base_packages``.
 
     Args:
         recipe: the target.
@@ -98,12 +91,10 @@ def solve_os_packages(
     """
     where = place_of(recipe.source, *(keys or ("base_packages",)))
     if settings.offline:
-        raise FetchError(
-            f"{where}: the OS packages of {recipe.base} cannot be solved offline",
-            f"lock once online: builder lock {recipe.name}",
-        )
+        message = f"{where}: the OS packages of {recipe.base} cannot be solved offline"
+        raise FetchError(message, f"lock once online: builder lock {recipe.name}")
     check_processor(recipe, where)
-    image = runnable(base)
+    image = apt_base.runnable(base)
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
     runner = find_runner(settings, store, reporter=reporter, without=unfit)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
@@ -113,8 +104,8 @@ def solve_os_packages(
     ):
         folder = Path(tmp) / "mounted"
         folder.mkdir()
-        found = read_apt_base(base, runner, where)
-        network = prepare_network(folder, found, settings, where)
+        found = apt_base.read_apt_base(base, runner, where)
+        network = apt_base.prepare_network(folder, found, settings, where)
         command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
         options = RunOptions(
             env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
@@ -141,7 +132,7 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
             anything.
     """
     packages = []
-    for line in filter(None, map(str.strip, output.splitlines())):
+    for line in map(str.strip, output.splitlines()):
         if not line.startswith("'"):
             continue
         try:
@@ -151,12 +142,12 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
             values = match.groupdict()
             address, version = network.public(values["url"]), unquote(values["version"])
             size = int(values["size"])
-            packages.append(
-                package_of({**values, "url": address, "version": version, "size": size})
-            )
+            fields = {**values, "url": address, "version": version, "size": size}
+            packages.append(package_of(fields))
         except ValueError as e:
+            shown = f"{visible(redact(line))[:300]}: {visible(str(e))[:300]}"
             raise LockError(
-                f"apt names a package that is none: {visible(redact(line))[:300]}: {visible(str(e))[:300]}",
+                f"apt names a package that is none: {shown}",
                 "correct the archive or its mirror, or take another base",
             ) from None
     return sorted(packages, key=lambda p: (p.name, p.architecture))
@@ -166,16 +157,13 @@ def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> Buil
     """Return the error for a failure of the script."""
     errors = redact(done.stderr)
     if done.timed_out:
-        return FetchError(
-            f"{where}: apt took more than {_TIMEOUT_S} s", "try again, or use a nearer mirror"
-        )
+        message = f"{where}: apt took more than {_TIMEOUT_S} s"
+        return FetchError(message, "try again, or use a nearer mirror")
     if done.returncode == _NO_LISTS:
-        hint = (
-            "set a mirror: BUILDER_MIRRORS='http://deb.debian.org/debian=URL', or correct /etc/apt; "
-            "a release that is no longer supported needs a newer base"
-        )
         return FetchError(
-            f"{where}: apt-get update fails in {base.title}:\n{tail(_errors(errors), 6)}", hint
+            f"{where}: apt-get update fails in {base.title}:\n{tail(_errors(errors), 6)}",
+            "set a mirror: BUILDER_MIRRORS='http://deb.debian.org/debian=URL', or correct /etc/apt; "
+            "a release that is no longer supported needs a newer base",
         )
     if done.returncode != _NO_SOLUTION:
         return RunnerError(
@@ -186,8 +174,8 @@ def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> Buil
     reasons = tail([*problems[-12:], *_errors(errors)], 16)
     return SolveError(
         f"{where}: apt of {base.title} finds no solution:\n{reasons}",
-        "look the names up in the archive of the base, leave out versions that contradict each other, take a "
-        "newer base: builder lock --update-base, or install and remove packages in steps:",
+        "look the names up in the archive of the base, leave out versions that contradict each other, "
+        "take a newer base: builder lock --update-base, or install and remove packages in steps:",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a step changed, as the entries of a layer.
+"""The changes of a step, as the entries of a layer.
 
     lower (unpacked image)   after the step             layer
     etc/motd  "hello"        etc/motd  touched          (left out: only its time changed)
@@ -28,15 +28,12 @@ from builder.errors import ImageError
 from builder.layers.entry import Entry, Range
 from builder.model import Layer
 from builder.store.blobs import Store
-from builder.trees.member import Kind
+from builder.trees.member import Kind, Member
 from builder.trees.sources import layer_source
 
 #: Paths that belong to a container and not to its image, with what is below them.
-LEFT_OUT = frozenset(
-    (
-        *("dev", "proc", "run", "sys", "tmp", "var/tmp"),
-        *("etc/hosts", "etc/hostname", "etc/mtab", "etc/resolv.conf", ".dockerenv"),
-    )
+LEFT_OUT = frozenset(("dev", "proc", "run", "sys", "tmp", "var/tmp", ".dockerenv")) | frozenset(
+    ("etc/hosts", "etc/hostname", "etc/mtab", "etc/resolv.conf")
 )
 _OPAQUE = "user.overlay.opaque"
 _WHITEOUT = ".wh."
@@ -65,8 +62,29 @@ class LeftNode:
 Nodes = dict[str, LeftNode]
 
 
+@dataclass(frozen=True)
+class LowerNode:
+    """A file or folder of the unpacked image."""
+
+    path: Path
+    info: os.stat_result
+
+    @classmethod
+    def at(cls, path: Path) -> LowerNode | None:
+        """Return the node of a path; None if there is none."""
+        try:
+            return cls(path, path.lstat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    @property
+    def target(self) -> str | None:
+        """The text of a symlink; None for anything else."""
+        return os.readlink(self.path) if stat.S_ISLNK(self.info.st_mode) else None
+
+
 def nodes_of_upper(upper: Path) -> Nodes:
-    """Return what is in the upper folder of an overlay, by path.
+    """Return the content of the upper folder of an overlay, by path.
 
     Files and folders there become readable for this user; the result has the modes that the step
     left.
@@ -86,21 +104,16 @@ def nodes_of_upper(upper: Path) -> Nodes:
                 if path in LEFT_OUT:
                     continue
                 if item.name.startswith(_WHITEOUT):
-                    raise ImageError(
-                        f"the step left /{path}, a name that deletes files of other layers",
-                        "rename it",
-                    )
-                node = _node(upper / path, modes)
-                found[path] = node
-                if node.kind == "dir":
+                    message = f"the step left /{path}, a name that deletes files of other layers"
+                    raise ImageError(message, "rename it")
+                found[path] = _node(upper / path, modes)
+                if found[path].kind == "dir":
                     pending.append(path)
     return found
 
 
 def _node(path: Path, modes: dict[int, int]) -> LeftNode:
-    """Return what is at a path. ``modes``: of files with several names, whose first name may have
-    changed it.
-    """
+    """Return the node of a path; ``modes``: of files with several names, before their change."""
     info = path.lstat()
     mode = modes.setdefault(info.st_ino, stat.S_IMODE(info.st_mode))
     needed = {stat.S_IFDIR: _USABLE, stat.S_IFREG: _READABLE}.get(stat.S_IFMT(info.st_mode), 0)
@@ -125,7 +138,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
-    """Return what is in a layer that a container engine made, by path.
+    """Return the content of a layer that a container engine made, by path.
 
     Args:
         layer: its blob is on this machine.
@@ -140,36 +153,43 @@ def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
     with spool.open("wb") as out:
         for member, content in layer_source(layer, store)():
             path = member.path
-            if not path or any(path == one or path.startswith(f"{one}/") for one in LEFT_OUT):
+            if not path or _is_left_out(path):
                 continue
             if member.kind is Kind.FILE:
-                found[path] = LeftNode(
-                    "file", member.mode, member.size, content=Range(spool, end), inode=path
-                )
+                content_at = Range(spool, end)
+                found[path] = LeftNode("file", member.mode, member.size, "", content_at, path)
                 for data in content:
                     end += out.write(data)
             elif member.kind is Kind.HARDLINK and member.target in found:
                 found[path] = found[member.target]
-            elif member.kind is Kind.SYMLINK:
-                found[path] = LeftNode("symlink", 0o777, target=member.target)
-            elif member.kind is Kind.WHITEOUT:
-                found[path] = LeftNode("whiteout")
             elif member.kind is Kind.OPAQUE:
                 found.setdefault(path, LeftNode("dir", 0o755)).opaque = True
-            elif member.kind is Kind.DIRECTORY:
-                opaque = path in found and found[path].opaque
-                found[path] = LeftNode("dir", member.mode, opaque=opaque)
             else:
-                found[path] = LeftNode("other")
+                found[path] = _node_of_member(member, found.get(path))
     return found
+
+
+def _is_left_out(path: str) -> bool:
+    return any(path == one or path.startswith(f"{one}/") for one in LEFT_OUT)
+
+
+def _node_of_member(member: Member, before: LeftNode | None) -> LeftNode:
+    """Return the node of a member that is no file; ``before``: what the layer had at its path."""
+    if member.kind is Kind.SYMLINK:
+        return LeftNode("symlink", 0o777, target=member.target)
+    if member.kind is Kind.WHITEOUT:
+        return LeftNode("whiteout")
+    if member.kind is Kind.DIRECTORY:
+        return LeftNode("dir", member.mode, opaque=before is not None and before.opaque)
+    return LeftNode("other")
 
 
 @dataclass
 class Changes:
-    """The difference between what a step left and the tree below.
+    """The difference between the tree that a step left and the tree below.
 
     Args:
-        nodes: what the step left, as far as it changed or has something changed in it.
+        nodes: the step's tree, as far as it changed or has something changed in it.
         lower: the tree below.
         targets: absolute paths in the container that the runner created: mount points and HOME.
             They are left out where they are new and empty.
@@ -194,58 +214,54 @@ class Changes:
         yield from self._below("", below=self.lower, opaque=False)
 
     def _below(self, folder: str, *, below: Path | None, opaque: bool) -> Iterator[Entry]:
-        """Yield the members in a folder. ``below``: the same folder of the tree below, if it has
-        one; ``opaque``: what is in that one is hidden.
+        """Yield the members in a folder.
+
+        Args:
+            folder: its path.
+            below: the same folder of the tree below, if it has one.
+            opaque: the content of that one is hidden.
         """
         own = self._children.get(folder, ())
-        hidden = set(os.listdir(below)).difference(own) if opaque and below is not None else set()  # noqa: PTH208
+        hidden: set[str] = set()
+        if opaque and below is not None:
+            hidden = {path.name for path in below.iterdir()}.difference(own)
         for name in sorted((*own, *hidden), key=os.fsencode):
             path = f"{folder}/{name}" if folder else name
             if path in LEFT_OUT:
                 continue
             if name in hidden:
                 yield _whiteout(path)
-                continue
-            other = None if below is None else below / name
-            yield from self._one(path, self.nodes[path], other, opaque=opaque)
+            else:
+                lower = None if below is None else LowerNode.at(below / name)
+                yield from self._one(path, self.nodes[path], lower, opaque=opaque)
 
     def _one(
-        self, path: str, node: LeftNode, other: Path | None, *, opaque: bool
+        self, path: str, node: LeftNode, lower: LowerNode | None, *, opaque: bool
     ) -> Iterator[Entry]:
-        info = None if other is None else _lstat(other)
         if node.kind == "dir":
-            is_folder = info is not None and stat.S_ISDIR(info.st_mode)
-            below = other if is_folder else None
-            yield from self._folder(path, node, info, below, opaque=opaque or node.opaque)
-        elif node.kind == "whiteout":
-            if info is not None:
-                yield _whiteout(path)
+            yield from self._folder(path, node, lower, opaque=opaque or node.opaque)
         elif node.kind == "symlink":
-            is_link = info is not None and stat.S_ISLNK(info.st_mode)
-            if not (is_link and other is not None and os.readlink(other) == node.target):
+            if lower is None or lower.target != node.target:
                 yield Entry(path, "symlink", 0o777, target=node.target)
         elif node.kind == "file":
-            yield from self._file(path, node, info, other)
+            yield from self._file(path, node, lower)
         else:
-            self.skipped.append(f"/{path}")
-            if info is not None:
+            if node.kind == "other":
+                self.skipped.append(f"/{path}")
+            if lower is not None:
                 yield _whiteout(path)
 
     def _folder(
-        self,
-        path: str,
-        node: LeftNode,
-        info: os.stat_result | None,
-        below: Path | None,
-        *,
-        opaque: bool,
+        self, path: str, node: LeftNode, lower: LowerNode | None, *, opaque: bool
     ) -> Iterator[Entry]:
-        members = self._below(path, below=below, opaque=opaque)
+        if lower is not None and not stat.S_ISDIR(lower.info.st_mode):
+            lower = None
+        members = self._below(path, below=None if lower is None else lower.path, opaque=opaque)
         first = next(members, None)
         if first is None:
-            if below is None and self._is_mount_point(path):
+            if lower is None and self._is_mount_point(path):
                 return
-            if below is not None and info is not None and _same_mode(node.mode, info, _USABLE):
+            if lower is not None and _same_mode(node.mode, lower.info, _USABLE):
                 return
         yield Entry(path, "dir", node.mode)
         if first is not None:
@@ -253,17 +269,13 @@ class Changes:
             yield from members
 
     def _is_mount_point(self, path: str) -> bool:
-        """Return whether an empty folder or file may exist only because something was mounted
-        there.
-        """
+        """Return whether an empty folder or file may exist only as a mount point."""
         return any(point == path or point.startswith(f"{path}/") for point in self._points)
 
-    def _file(
-        self, path: str, node: LeftNode, info: os.stat_result | None, other: Path | None
-    ) -> Iterator[Entry]:
-        if info is None and node.size == 0 and self._is_mount_point(path):
+    def _file(self, path: str, node: LeftNode, lower: LowerNode | None) -> Iterator[Entry]:
+        if lower is None and node.size == 0 and self._is_mount_point(path):
             return
-        if info is not None and other is not None and _same_file(node, info, other):
+        if lower is not None and _same_file(node, lower):
             return
         if node.inode is not None:
             first = self._seen.setdefault(node.inode, path)
@@ -278,29 +290,20 @@ def _whiteout(path: str) -> Entry:
     return Entry(f"{folder}{slash}{_WHITEOUT}{name}", "file")
 
 
-def _lstat(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 def _same_mode(mode: int, info: os.stat_result, added: int) -> bool:
-    """Return whether a mode is that of an unpacked file or folder, which has ``added`` and no
-    setuid bit.
-    """
+    """Return whether a mode is that of an unpacked file, with ``added`` and without setuid bit."""
     below = stat.S_IMODE(info.st_mode)
     return mode == below or (not mode & _SET_IDS and mode | added == below)
 
 
-def _same_file(node: LeftNode, info: os.stat_result, other: Path) -> bool:
-    if not stat.S_ISREG(info.st_mode) or node.size != info.st_size:
+def _same_file(node: LeftNode, lower: LowerNode) -> bool:
+    if not stat.S_ISREG(lower.info.st_mode) or node.size != lower.info.st_size:
         return False
-    if not _same_mode(node.mode, info, _READABLE):
+    if not _same_mode(node.mode, lower.info, _READABLE):
         return False
     assert node.content is not None
     left = node.size
-    with node.content.source.open("rb") as a, other.open("rb") as b:
+    with node.content.source.open("rb") as a, lower.path.open("rb") as b:
         a.seek(node.content.offset)
         while left:
             size = min(left, _BLOCK)

@@ -23,7 +23,7 @@ from builder.store.files import sha256_file
 
 
 def run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: RunOptions) -> Nodes:
-    """Run a step in a container engine and return what it left.
+    """Run a step in a container engine and return its changes.
 
     Raises:
         ImageError: A command failed.
@@ -53,9 +53,8 @@ def top_layer(archive: Path, below: int, path: Path) -> Layer | None:
             with path.open("wb") as out:
                 shutil.copyfileobj(_member(tar, names[-1]), out)
     except (tarfile.TarError, KeyError, IndexError, ValueError, TypeError) as e:
-        raise ImageError(
-            f"the engine saved an image that cannot be read: {e}", "see its log"
-        ) from None
+        message = f"the engine saved an image that cannot be read: {e}"
+        raise ImageError(message, "see its log") from None
     return Layer(Descriptor(OCI_LAYER, sha256_file(path), path.stat().st_size), "", path)
 
 

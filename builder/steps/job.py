@@ -23,7 +23,7 @@ from builder.text import visible
 SHOWN_LINES = 30
 #: Characters of a command in titles and progress.
 _TITLE = 60
-#: Runs each argument in a shell of its own, and prints it before; all output goes to stderr, in order.
+#: Runs each argument in a new shell, and prints it before; all output goes to stderr, in order.
 _SCRIPT = (
     'exec 1>&2; for command do printf "+ %s\\n" "$command"; /bin/sh -c "$command" || exit; done'
 )
@@ -32,7 +32,7 @@ _HOME = "/root"
 
 @dataclass(frozen=True)
 class StepRun:
-    """What a step runs, and with what."""
+    """The commands of a step, and their surroundings."""
 
     commands: tuple[str, ...]
     """Shell commands, in order. The first one that fails ends the step."""
@@ -48,8 +48,8 @@ class StepRun:
     """File, line and key of the step, for messages."""
     leave_out: Callable[[Entry], bool] | None = None
     """Which changes are not in the layer, in addition to those of every step; None: no others. It
-    and mounts are no part of the key of :func:`builder.steps.run.cached_step`: who sets them has a
-    cache of its own."""
+    and mounts are no part of the key of :func:`builder.steps.run.cached_step`: who sets them has
+    another cache."""
 
     @property
     def name(self) -> str:

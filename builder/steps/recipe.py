@@ -14,30 +14,21 @@ if TYPE_CHECKING:
 
 
 def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
-    """Return the steps below the recipe's ``files:``, and those from the first with ``files:
-    true``.
-    """
+    """Return the steps below the recipe's ``files:``, and those from the first that uses them."""
     if not recipe.steps:
         return [], []
     from builder.steps.job import StepRun  # with the runners: not for a recipe without steps
 
-    runs = [
-        StepRun(
-            step.run,
-            env=step.env,
-            network=step.network,
-            title=step.title,
-            where=place_of(recipe.source, "steps", number),
-        )
-        for number, step in enumerate(recipe.steps)
-    ]
+    runs = []
+    for number, step in enumerate(recipe.steps):
+        where = place_of(recipe.source, "steps", number)
+        runs.append(StepRun(step.run, step.env, step.network, title=step.title, where=where))
     first = next((n for n, step in enumerate(recipe.steps) if step.files), len(runs))
     return runs[:first], runs[first:]
 
 
 def check_step_architecture(recipe: Recipe) -> None:
-    """Check that the programs of the image can run here, with qemu if they are for another
-    processor.
+    """Check that the programs of the image can run here, with qemu if necessary.
 
     Raises:
         RunnerError: The recipe has steps, or modules are compiled, and this machine cannot run the

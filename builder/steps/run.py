@@ -8,6 +8,7 @@ a container and commits it (:mod:`builder.steps.containers`).
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +21,7 @@ from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import ImageConfig, Runner, RunOptions, check_mounts
+from builder.run.base import ImageConfig, Runner, RunOptions
 from builder.run.confine import seccomp_library
 from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
@@ -39,6 +40,8 @@ from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
 from builder.text import human_bytes
 
+log = logging.getLogger(__name__)
+
 #: Part of every key. Increase it when a step's environment or its layer's form changes.
 FORMAT = 2
 #: Paths that a note names.
@@ -54,7 +57,7 @@ def cached_step(
     *,
     compression: Compression = "gzip",
 ) -> Layer:
-    """Return the layer of a step; runs the step only if it has not run with the same inputs.
+    """Return the layer of a step; run the step only if it has not run with the same inputs.
 
     The inputs are the layers below, the variables, the commands and the network flag. For the
     arguments and errors see :func:`run_step`.
@@ -62,24 +65,28 @@ def cached_step(
     Raises:
         FetchError: The step needs the network, and builder is offline.
     """
-    key = step_key(image, step, settings, compression)
+    record = store.folders.layers / f"step-{step_key(image, step, settings, compression)}.json"
+    state = "it has run with these inputs" if record.is_file() else "new inputs"
+    log.info("step %s: %s", step.name, state)
 
     def run() -> Layer:
         if step.network and settings.offline:
+            where = step.where or "a step"
             raise FetchError(
-                f"{step.where or 'a step'}: {step.name!r} needs the network, and builder is offline",
+                f"{where}: {step.name!r} needs the network, and builder is offline",
                 "build once with a network; the cache then has the step's layer",
             )
         return run_step(image, step, settings, store, reporter, compression=compression)
 
-    return cached_layer(store.folders.layers / f"step-{key}.json", store, run)
+    return cached_layer(record, store, run)
 
 
 def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:
     """Return a hash of everything that a step's layer depends on."""
     return cache_key(
         {
-            # with the digests, which are verified: a base may list diff_ids of another image's layers
+            # with the digests, which are verified: a base may list diff_ids of another image's
+            # layers
             "below": [[layer.diff_id, layer.descriptor.digest] for layer in image.layers],
             "image_env": ImageConfig.of(image).env,
             "commands": step.commands,
@@ -103,7 +110,7 @@ def run_step(
     runner: str | None = None,
     compression: Compression = "gzip",
 ) -> Layer:
-    """Run a step and returns the layer of its changes. Nothing is kept of a step that fails.
+    """Run a step and return the layer of its changes. A step that fails leaves nothing.
 
     Args:
         image: the complete image that the step runs in (a SIF only with userns); its layers
@@ -122,7 +129,8 @@ def run_step(
         RunnerError: No runner works, or the container could not start.
         SpaceError: The disk is full.
     """
-    check_mounts(step.mounts)
+    for mount in step.mounts:
+        mount.check()
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
     found = find_runner(settings, store, runner, reporter, without=("apptainer", *unfit))
     task = f"step {step.name}"
@@ -133,16 +141,15 @@ def run_step(
         temporary_folder(settings.tmpdir, 0o700) as folder,
         working(reporter, task),
     ):
-        layer = _layer(
-            StepJob(image, step, folder, settings, store, reporter, compression, output), found
-        )
+        job = StepJob(image, step, folder, settings, store, reporter, compression, output)
+        layer = _layer(job, found)
     seconds = time.monotonic() - started
     reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
 def _layer(job: StepJob, runner: Runner) -> Layer:
-    """Run a step and returns the layer of the difference to the unpacked image."""
+    """Run a step and return the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
     rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
@@ -166,10 +173,8 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
     try:
         layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
     except LayerError as e:
-        raise LayerError(
-            f"the step left what no layer can have: {e.message}",
-            "rename it in the step, or delete it there",
-        ) from None
+        message = f"the step left what no layer can have: {e.message}"
+        raise LayerError(message, "rename it in the step, or delete it there") from None
     if changes.skipped:
         more = " ..." if len(changes.skipped) > _SHOWN else ""
         job.reporter.note(
@@ -189,10 +194,11 @@ def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
     except RunnerError as e:
         if OVERLAY_ON_DISK not in e.message:
             raise
+        needed = f"Linux 5.11 or later and a local file system at {job.settings.tmpdir}"
         raise RunnerError(
-            f"{e.message}: a step needs Linux 5.11 or later and a local file system at {job.settings.tmpdir}",
-            "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), or install docker "
-            "or podman",
+            f"{e.message}: a step needs {needed}",
+            "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), "
+            "or install docker or podman",
         ) from None
     check_step(done, job.step, job.output)
     return nodes_of_upper(job.folder / "upper")

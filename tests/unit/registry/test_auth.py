@@ -17,6 +17,7 @@ from tests.support.blobs import MIB, random_blob
 from tests.support.fakeregistry import FakeRegistry, Reply, sha256
 from tests.support.reporters import Warnings
 
+EMPTY = Descriptor(OCI_LAYER_GZIP, sha256(b""), 0)
 ROBOT = Credentials("robot$m558+site", "pa$$w0rd-s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD")
 
 
@@ -45,7 +46,7 @@ def test_expired_token(tmp_path: Path) -> None:
         RegistryClient(fake.host, ROBOT) as client,
     ):
         client.expect_push("a/b")
-        client.blobs.head("a/b", sha256(b""))
+        client.blobs.stored("a/b", EMPTY)
         fake.valid.clear()
         path, data = random_blob(tmp_path, 3 * MIB)
         client.blobs.upload_file("a/b", Descriptor(OCI_LAYER_GZIP, sha256(data), len(data)), path)
@@ -56,7 +57,7 @@ def test_identity_token() -> None:
     """An identity token is sent in the body of a POST, never in a URL."""
     with FakeRegistry(identity_token="refresh-s3cret") as fake:
         with RegistryClient(fake.host, Credentials(identity_token="refresh-s3cret", source="file")) as client:
-            assert client.blobs.head("a/b", sha256(b"")) is None
+            assert client.blobs.stored("a/b", EMPTY) is None
         assert [r.method for r in fake.tokens] == ["POST"]
         assert "s3cret" not in fake.tokens[0].path and not fake.tokens[0].query
 
@@ -95,10 +96,10 @@ def test_large_token_answer() -> None:
     with FakeRegistry(token_user=("a", "b")) as fake, RegistryClient(fake.host, ROBOT) as client:
         fake.token_answer = Reply(200, {"Content-Encoding": "gzip"}, bomb)
         with pytest.raises(RegistryError, match="answered without a token"):
-            client.blobs.head("a/b", sha256(b""))
+            client.blobs.stored("a/b", EMPTY)
         fake.token_answer = Reply(200, body=b" " * (transport.MAX_TOKEN_ANSWER + 1))
         with pytest.raises(RegistryError, match="more than 1 MiB"):
-            client.blobs.head("a/b", sha256(b""))
+            client.blobs.stored("a/b", EMPTY)
 
 
 def test_password_to_another_domain() -> None:
@@ -111,7 +112,7 @@ def test_password_to_another_domain() -> None:
             with RegistryClient(fake.host, credentials, reporter=warnings, sleep=lambda s: None) as client:
                 for _ in range(2):
                     with pytest.raises(RegistryError, match="token server"):
-                        client.blobs.head("a/b", sha256(b""))
+                        client.blobs.stored("a/b", EMPTY)
             assert len(warnings.messages) == expected
             for message in warnings.messages:
                 assert fake.host in message and "attacker.invalid" in message and "s3cret" not in message

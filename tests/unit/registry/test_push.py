@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,19 @@ def test_order(fake: FakeRegistry, client: RegistryClient, image: Image) -> None
     assert len(writes) == 9 and writes[-3:] == [image.digest, "26.11", "latest"]
     assert report.blobs_sent == 6 and report.seconds > 0
     assert report.bytes_sent == image.size + image.config_descriptor.size
+
+
+def test_log(client: RegistryClient, image: Image, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the number of layers that are there, mounted and sent."""
+    caplog.set_level(logging.INFO, "builder")
+    known = KnownBlobs()
+    for repository, counts in (
+        ("a/b", "0 layers are there, 0 mounted, 5 to send"),
+        ("c/d", "0 layers are there, 5 mounted, 0 to send"),
+        ("a/b", "5 layers are there, 0 mounted, 0 to send"),
+    ):
+        push_image(image, client, repository, known=known)
+        assert f"pushing to {client.host}/{repository}: {counts}" in caplog.messages
 
 
 @pytest.mark.parametrize("harm", ["lost", "cut"])

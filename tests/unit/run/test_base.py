@@ -8,7 +8,7 @@ import pytest
 
 from builder.errors import RunnerError
 from builder.run import base
-from builder.run.base import ImageConfig, Mount, check_mounts, require_registered
+from builder.run.base import ImageConfig, Mount
 from builder.store.blobs import Store
 from tests.support.image_kit import image
 
@@ -36,16 +36,16 @@ def test_command_line(tmp_path: Path) -> None:
 )
 def test_mount_target(target: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=said):
-        check_mounts([Mount(tmp_path, target)])
+        Mount(tmp_path, target).check()
 
 
 def test_mount_source(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match="does not exist"):
-        check_mounts([Mount(tmp_path / "gone", "/data")])
+        Mount(tmp_path / "gone", "/data").check()
     (tmp_path / "a:b").mkdir()
-    check_mounts([Mount(tmp_path / "a:b", "/data")])
+    Mount(tmp_path / "a:b", "/data").check()
     with pytest.raises(RunnerError, match="':' in the path"):
-        check_mounts([Mount(tmp_path / "a:b", "/data")], forbidden=":,")
+        Mount(tmp_path / "a:b", "/data").check(forbidden=":,")
 
 
 def test_foreign_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +55,9 @@ def test_foreign_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "is_registered", registered.__contains__)
     config = ImageConfig({}, [], ["sh"], "/", "arm64")
     with pytest.raises(RunnerError, match="podman: the image is for arm64, this host is amd64") as caught:
-        require_registered(config, "podman")
+        config.require_registered("podman")
     assert "--runner userns registers qemu itself" in caught.value.hint
     registered.append("arm64")
-    require_registered(config, "podman")
+    config.require_registered("podman")
     for own in ("amd64", ""):
-        require_registered(ImageConfig({}, [], ["sh"], "/", own), "podman")
+        ImageConfig({}, [], ["sh"], "/", own).require_registered("podman")

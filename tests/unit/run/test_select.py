@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[Problem | None]:
     problems: list[Problem | None] = []
     monkeypatch.setattr(trial, "try_runner", lambda kind: problems.pop(0) if problems else None)
     return problems
+
+
+def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the chosen runner, and the reasons why not those before it."""
+    caplog.set_level(logging.INFO, "builder")
+    fakes = [Fake("docker", "not installed"), Fake("userns", None)]
+    monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)
+    find_runner(settings(tmp_path), Store(tmp_path))
+    assert caplog.messages == ["runner docker does not work: not installed", "runner userns works"]
 
 
 def test_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: list[Problem | None]) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from builder.model import Image
 from builder.run import leftovers
-from builder.run.leftovers import is_left_behind, new_tag, remove_loaded
+from builder.run.leftovers import is_left_behind, remove_loaded
 from builder.run.storage import Storage
+from builder.store.temporary import temporary_name
 from tests.support.images import make_layer, make_test_image
 
 ELSEWHERE = f"blob-{'0' * 16}-1-{'0' * 16}"
@@ -83,13 +84,13 @@ def killed() -> str:
     """The tag of a process that has ended."""
     ended = subprocess.Popen(["true"])
     ended.wait()
-    return new_tag().replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    return temporary_name().replace(f"-{os.getpid()}-", f"-{ended.pid}-")
 
 
 def test_left_behind(killed: str) -> None:
     """Only what a process that ended has made is left behind; another host's may be in use."""
     assert is_left_behind(f"builder-run:{killed}") and is_left_behind(f"builder-run-{killed}")
-    assert not is_left_behind(f"builder-run:{new_tag()}")
+    assert not is_left_behind(f"builder-run:{temporary_name()}")
     assert not is_left_behind(f"builder-run:{ELSEWHERE}")
 
 
@@ -119,7 +120,7 @@ def test_kept(engine: Engine, image: Image, tmp_path: Path) -> None:
 
 def test_killed_processes(engine: Engine, killed: str) -> None:
     """Containers and images of killed processes are removed; what is in use, or of others, stays."""
-    own = new_tag()
+    own = temporary_name()
     engine.containers = ["mine", *(f"builder-run-{tag}" for tag in (killed, own, ELSEWHERE))]
     engine.images = {"a": [f"builder-run:{killed}", "mine:1"], "b": [f"builder-run:{own}"]}
     engine.remove_leftovers()
