@@ -231,6 +231,24 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerContent:
+    """The package of a layer, or the group of small packages, without versions."""
+
+    kind: Literal["packages", "bytecode"]
+    """``bytecode``: the layer holds the compiled modules of the packages."""
+    manager: Manager
+    package: str = ""
+    """The name of its one package; empty for a group."""
+    group: int = 0
+    """The number of the group, from 1; 0 for a layer of one package."""
+
+    @property
+    def name(self) -> str:
+        """``pip torch``, ``conda group 3``: the title of the layer begins with it."""
+        return f"{self.manager} {self.package or f'group {self.group}'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer of an image."""
 
@@ -250,6 +268,9 @@ class Layer:
     """The names of the packages in the layer."""
     unpacked: int = 0
     """The size of the uncompressed tar in bytes."""
+    content: LayerContent | None = None
+    """Of a layer of packages that this build made or found in the cache. No image holds it: a layer
+    that is read from one has None here, see :func:`builder.layers.grouping.content_of`."""
 
 
 @dataclass(frozen=True, slots=True)

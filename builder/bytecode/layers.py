@@ -30,7 +30,7 @@ from builder.layers.build import LayerMaker, PlannedLayer, contents_key, package
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, is_group, parse_title, plan_lock
+from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
 from builder.layers.packages import Packages
 from builder.model import Layer, LockedPackage, Manager
 from builder.store.records import read_record, write_record
@@ -72,6 +72,10 @@ def in_order(packages: Sequence[Layer], bytecode: Sequence[Layer]) -> tuple[Laye
     with a layer of their own, then their compiled modules, then groups of packages, then the
     compiled modules of groups.
     """
+
+    def is_group(layer: Layer) -> bool:
+        return layer.content is not None and not layer.content.package
+
     return tuple(sorted([*packages, *bytecode], key=is_group))
 
 
@@ -96,8 +100,8 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     }
     # two layers at least: a group for each manager
     budget, groups = max(2, request.total - len(request.below)), _groups(request)
-    titles = [parse_title(layer.title) for layer in request.below]
-    alone = sorted({title.stable for title in titles if title is not None and not title.is_group})
+    contents = [layer.content for layer in request.below if layer.content is not None]
+    alone = sorted({content.name for content in contents if content.package})
     inputs = {
         **packages_key(request.packages),
         **common,
@@ -159,8 +163,8 @@ def _make(
     def planned(plan: LayerPlan) -> PlannedLayer:
         key = cache_key({**common, **contents_key(packages, plan.packages)})
         size = sum(sum(modules[package.key].values()) for package in plan.packages)
-        title = f"{BYTECODE_TITLE}{plan.title}"
-        return PlannedLayer(title, plan.packages, f"bytecode-{key}", size, entries)
+        content, title = replace(plan.content, kind="bytecode"), f"{BYTECODE_TITLE}{plan.title}"
+        return PlannedLayer(content, title, plan.packages, f"bytecode-{key}", size, entries)
 
     def compile_missing(missing: Sequence[PlannedLayer]) -> None:
         from builder.bytecode.compile import compile_packages  # with runners of containers

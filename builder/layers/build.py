@@ -30,7 +30,7 @@ from builder.layers.entry import Entry, PackageIndex
 from builder.layers.grouping import LayerPlan, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.model import Descriptor, Layer, LockedPackage
+from builder.model import Descriptor, Layer, LayerContent, LockedPackage
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
@@ -45,7 +45,7 @@ PACKAGES = "org.builder.packages"
 _ANNOTATION_NAMES = 20
 #: The version of the rules for conflicting files and the order of layers: part of the key of a set of layers,
 #: not of a layer's.
-_RULES = 4
+_RULES = 5
 
 
 def make_layer(
@@ -89,6 +89,7 @@ def make_layer(
 class PlannedLayer:
     """A layer, before it is known whether the cache has it."""
 
+    content: LayerContent
     title: str
     packages: tuple[LockedPackage, ...]
     key: str
@@ -142,7 +143,12 @@ class LayerMaker:
             with working(self.reporter, self.task, total):
                 written = in_parallel(self._write, largest_first, self.settings.jobs, self._stop)
             found |= {plan.key: layer for plan, layer in written}
-        return tuple(layer for plan in plans if (layer := found[plan.key]) is not None)
+        # another build may have made the same layer under another title
+        return tuple(
+            replace(layer, title=plan.title, content=plan.content)
+            for plan in plans
+            if (layer := found[plan.key]) is not None
+        )
 
     def _write(self, plan: PlannedLayer) -> Layer:
         """Return a layer that is written and recorded here, or by another build in the meantime."""
@@ -260,7 +266,7 @@ def _plans(
         key = cache_key({**contents, **common, "part": [plan.part, plan.parts], "format": FORMAT})
         unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
         entries = functools.partial(_entries, packages, other_parts=others)
-        return PlannedLayer(plan.title, plan.packages, key, unpacked, entries)
+        return PlannedLayer(plan.content, plan.title, plan.packages, key, unpacked, entries)
 
     plans = plan_lock(packages.locked, packages.sizes, options, budget=budget, parts=counts)
     return [planned(plan) for plan in plans]

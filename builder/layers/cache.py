@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
 from builder.layers.libraries import library_record
-from builder.model import Descriptor, Layer, LockedPackage, canonical_json
+from builder.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 
@@ -65,11 +65,10 @@ def write_index(path: Path, index: PackageIndex) -> None:
 
 def layer_record(layer: Layer) -> dict[str, Any]:
     """Return a layer of the store as JSON."""
-    values = {
-        f.name: getattr(layer, f.name)
-        for f in fields(layer)
-        if f.name not in ("descriptor", "path")
-    }
+    names = ("diff_id", "origin", "title", "packages", "unpacked")
+    values = {name: getattr(layer, name) for name in names}
+    if layer.content is not None:
+        values["content"] = asdict(layer.content)
     return {**values, "descriptor": layer.descriptor.to_json()}
 
 
@@ -83,9 +82,10 @@ def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     path = store.get(descriptor.digest, descriptor.size)
     if path is None or (data["packages"] and not library_record(descriptor.digest, store).exists()):
         return None
-    return Layer(
-        **{**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])}
-    )
+    values = {**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])}
+    if "content" in data:
+        values["content"] = LayerContent(**data["content"])
+    return Layer(**values)
 
 
 def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import PackageIndex
-from builder.model import Layer, LockedPackage, Manager
+from builder.model import LayerContent, LockedPackage, Manager
 
 #: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have limits,
 #: and a retry costs less.
@@ -36,9 +36,7 @@ MAX_UNPACKED = 1 << 30
 _TITLE_NAMES = 6
 #: How the title of a layer of compiled modules begins; the title of the packages' layer follows.
 BYTECODE_TITLE = "bytecode of "
-_TITLE = re.compile(
-    rf"(?P<bytecode>{BYTECODE_TITLE})?(?P<stable>(conda|pip) ((?P<group>group \d+)(?=: )|\S+))"
-)
+_TITLE = re.compile(rf"({BYTECODE_TITLE})?(conda|pip) (?:group (\d+)(?=: )|(\S+))")
 #: conda's groups are below pip's.
 _MANAGERS: tuple[Manager, ...] = ("conda", "pip")
 
@@ -47,6 +45,7 @@ _MANAGERS: tuple[Manager, ...] = ("conda", "pip")
 class LayerPlan:
     """A layer to build."""
 
+    content: LayerContent
     title: str
     """Name of the layer in the image's history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna,
     six``.
@@ -122,10 +121,11 @@ def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
     for p in packages:
         group = _MANAGERS.index(p.manager), name_bucket(f"{p.manager} {p.name}", groups)
         members.setdefault(group, []).append(p)
-    return [
-        LayerPlan(f"{_MANAGERS[manager]} group {number + 1}: {_names(found)}", tuple(found))
-        for (manager, number), found in sorted(members.items())
-    ]
+    plans = []
+    for (manager, number), found in sorted(members.items()):
+        content = LayerContent("packages", _MANAGERS[manager], group=number + 1)
+        plans.append(LayerPlan(content, f"{content.name}: {_names(found)}", tuple(found)))
+    return plans
 
 
 def _from_the_bottom(
@@ -140,12 +140,10 @@ def _from_the_bottom(
 
 def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
     """Return the layers of one large package."""
-    title = f"{package.manager} {package.name} {package.version}"
-    if parts == 1:
-        return [LayerPlan(title, (package,))]
-    return [
-        LayerPlan(f"{title} ({part + 1}/{parts})", (package,), part, parts) for part in range(parts)
-    ]
+    content = LayerContent("packages", package.manager, package.name)
+    title = f"{content.name} {package.version}"
+    titles = [f"{title} ({n + 1}/{parts})" for n in range(parts)] if parts > 1 else [title]
+    return [LayerPlan(content, text, (package,), n, parts) for n, text in enumerate(titles)]
 
 
 def _names(packages: Sequence[LockedPackage]) -> str:
@@ -154,34 +152,22 @@ def _names(packages: Sequence[LockedPackage]) -> str:
     return ", ".join(names[:_TITLE_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTitle:
-    """The title of a layer of packages or of their compiled modules, as the history of an image has
-    it.
+def content_of(title: str) -> LayerContent | None:
+    """Return the content of a layer by its title, which the history of an image holds.
 
-    A field of :class:`Layer` would be empty for an image that is read from a layout or a registry.
+    For layers of an image that is read, from a layout or a registry: :attr:`Layer.content` is not
+    in it. None for a layer that holds no packages.
     """
-
-    is_bytecode: bool
-    is_group: bool
-    stable: str
-    """The package, or the group of small ones, without versions: ``pip torch``, ``conda group
-    3``.
-    """
-
-
-def parse_title(title: str) -> LayerTitle | None:
-    """Return what the title of a layer says; None if it is none of packages."""
     found = _TITLE.match(title)
     if found is None:
         return None
-    return LayerTitle(bool(found["bytecode"]), bool(found["group"]), found["stable"])
-
-
-def is_group(layer: Layer) -> bool:
-    """Return whether a layer holds a group of packages, or their compiled modules."""
-    title = parse_title(layer.title)
-    return title is not None and title.is_group
+    bytecode, manager, group, package = found.groups()
+    return LayerContent(
+        "bytecode" if bytecode else "packages",
+        "conda" if manager == "conda" else "pip",
+        package or "",
+        int(group or 0),
+    )
 
 
 def name_bucket(name: str, count: int, *, digest_bytes: int = 8) -> int:

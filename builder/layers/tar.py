@@ -100,7 +100,10 @@ def _block(
     """Pack one header block. The checksum is that of the block with spaces in place of the
     checksum.
     """
-    template = b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b"
+    template = (
+        b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        "
+        b"%b%bustar\x0000%b0000000\x000000000\x00%b"
+    )
     block = template % (
         name.ljust(100, b"\0"),
         mode,
