@@ -76,10 +76,8 @@ def make_layer(
         writer.write(entries)
         digest, size = out.commit()
     write_record(library_record(digest, store), {"digest": digest, "files": writer.libraries.found})
-    descriptor = Descriptor(MEDIA_TYPES[compression], digest, size)
-    return Layer(
-        descriptor, writer.blob.diff_id, store.path(digest), title=title, unpacked=writer.blob.size
-    )
+    descriptor, tar = Descriptor(MEDIA_TYPES[compression], digest, size), writer.blob
+    return Layer(descriptor, tar.diff_id, store.path(digest), title=title, unpacked=tar.size)
 
 
 # layers of packages, in the cache or written ---------------------------------------------------------------
@@ -259,13 +257,11 @@ def _plans(
 
     def planned(plan: LayerPlan) -> PlannedLayer:
         parts = splits[plan.packages[0].key]
-        others = (
-            frozenset[str]() if plan.parts == 1 else frozenset().union(*parts) - parts[plan.part]
-        )
+        others = frozenset[str]().union(*parts) - parts[plan.part]
         contents = contents_key(packages, plan.packages)
         key = cache_key({**contents, **common, "part": [plan.part, plan.parts], "format": FORMAT})
         unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
-        entries = functools.partial(_entries, packages, other_parts=others)
+        entries = functools.partial(_entries, packages, others=others)
         return PlannedLayer(plan.content, plan.title, plan.packages, key, unpacked, entries)
 
     plans = plan_lock(packages.locked, packages.sizes, options, budget=budget, parts=counts)
@@ -297,20 +293,18 @@ def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[st
     }
 
 
-def _entries(
-    packages: Packages, package: LockedPackage, other_parts: frozenset[str]
-) -> Iterator[Entry]:
+def _entries(packages: Packages, package: LockedPackage, others: frozenset[str]) -> Iterator[Entry]:
     """Yield a package's entries as the image has them: without lost paths, and moved ones at their
     place.
 
     Args:
         packages: all packages of the image.
         package: the one that is written.
-        other_parts: paths that belong to other parts of the package.
+        others: paths that belong to other parts of the package.
     """
     moved = packages.resolution.moved.get(package.key, {})
     # A reader turns a hard link into a file if its first name is left out, for example into another part.
-    leave_out = packages.resolution.leave_out.get(package.key, frozenset()) | other_parts
+    leave_out = packages.resolution.leave_out.get(package.key, frozenset()) | others
     for entry in packages.entries(package, leave_out):
         if "/.wh." in entry.path:
             raise LayerError(
@@ -365,11 +359,10 @@ def _read_result(path: Path, store: Store) -> LayersResult | None:
     layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
         return None
-    conflicts = tuple(
-        Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"]
-    )
+    conflicts = [Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"]]
     env, scripts = data["activation"]
-    return LayersResult(layers, conflicts, tuple(data["notes"]), Activation(env, tuple(scripts)))
+    activation = Activation(env, tuple(scripts))
+    return LayersResult(layers, tuple(conflicts), tuple(data["notes"]), activation)
 
 
 def _packages_annotation(packages: Sequence[LockedPackage]) -> str:

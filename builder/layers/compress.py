@@ -36,7 +36,7 @@ from isal import isal_zlib
 from builder.config.recipe import Compression
 from builder.errors import LayerError
 from builder.layers.content import STEP, read_steps
-from builder.layers.entry import Deflated, Entry, Inline
+from builder.layers.entry import Deflated, Entry, Range
 from builder.layers.libraries import LayerLibraries
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
@@ -128,17 +128,12 @@ class LayerWriter:
 
     def _content(self, entry: Entry) -> None:
         content = entry.content
-        fd = (
-            -1
-            if content is None or isinstance(content, Inline)
-            else self._sources.fd(str(content.source))
-        )
+        fd = self._sources.fd(str(content.source)) if isinstance(content, Deflated | Range) else -1
         if self._splice and isinstance(content, Deflated) and entry.size >= SPLICE_FROM:
             self.blob.flush()
             self.blob.put(_GZIP_HEADER)
-            for data in self.libraries.passing(
-                entry, fd, read_steps(entry, fd, copy=self.blob.put)
-            ):
+            steps = read_steps(entry, fd, copy=self.blob.put)
+            for data in self.libraries.passing(entry, fd, steps):
                 self.blob.account(data)
             self.blob.put(_gzip_trailer(content.crc32, entry.size))
         else:

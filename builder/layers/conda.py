@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +20,8 @@ from builder.layers.conda_info import PathInfo, read_info
 from builder.layers.conda_layout import CondaLayout
 from builder.layers.conda_meta import InstalledFile, package_record
 from builder.layers.conda_prefix import replaced
-from builder.layers.content import read_steps
-from builder.layers.entry import (
-    Content,
-    Entry,
-    IndexEntry,
-    Inline,
-    LinkContext,
-    PackageIndex,
-    Range,
-)
+from builder.layers.content import Consumer, read_steps
+from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
 from builder.layers.zips import fault
 from builder.model import Fetched
 from builder.store.files import CHUNK, require_space
@@ -126,13 +118,11 @@ class _Linker:
         """Hash and size of the files so far, by image path; also of those that are left out."""
         for item in layout.paths.values():
             if item.path not in spool.members:
-                raise fault(
-                    self._package, f"{item.path!r} is listed in its info/ but not in the archive"
-                )
+                what = f"{item.path!r} is listed in its info/ but not in the archive"
+                raise fault(self._package, what)
         self._members = {path: spool.members[item.path] for path, item in layout.paths.items()}
-        layout.check_links(
-            {path: m.target for path, m in self._members.items() if m.kind == "symlink"}
-        )
+        links = {path: m.target for path, m in self._members.items() if m.kind == "symlink"}
+        layout.check_links(links)
         self._uses = collections.Counter(map(self._content_key, layout.paths))
         self._shared: dict[tuple[str, str], InstalledFile] = {}
         self._firsts: dict[tuple[str, str], Entry] = {}
@@ -156,10 +146,8 @@ class _Linker:
         item = self._layout.paths[path]
         file = self._shared.get(key) or self._file(item, member)
         if item.sha256 and item.sha256.lower() != file.packed:
-            raise fault(
-                self._package,
-                f"{item.path} has the sha256 {file.packed}, paths.json lists {item.sha256}",
-            )
+            what = f"{item.path} has the sha256 {file.packed}, paths.json lists {item.sha256}"
+            raise fault(self._package, what)
         self.installed[path] = file
         entry = Entry(path, "file", member.mode & 0o777, file.size, content=file.content)
         if self._uses[key] > 1:
@@ -181,20 +169,17 @@ class _Linker:
             if not digest:
                 collections.deque(chunks, maxlen=0)
                 digest = packed.hexdigest()
-            return InstalledFile(
-                item.sha256 or digest, member.size, digest, replace(whole, sha256=digest)
-            )
+            checked = replace(whole, sha256=digest)
+            return InstalledFile(item.sha256 or digest, member.size, digest, checked)
         try:
-            chunks = _hashed(
-                replaced(chunks, item.placeholder, self._prefix, binary=item.binary),
-                installed.update,
-            )
+            linked = replaced(chunks, item.placeholder, self._prefix, binary=item.binary)
         except ValueError as e:
             raise LayerError(
                 f"{self._package.filename}: {item.path}: {e}",
                 "choose a shorter conda.prefix in the recipe",
             ) from None
-        content: Content
+        chunks = _hashed(linked, installed.update)
+        content: Inline | Range
         if member.size > CHUNK:
             start, size = self._spool.append(chunks)
             content = Range(self._spool.path, start)
@@ -204,7 +189,7 @@ class _Linker:
         return InstalledFile(installed.hexdigest(), size, packed.hexdigest(), content)
 
 
-def _hashed(chunks: Iterable[bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:
+def _hashed(chunks: Iterable[bytes], update: Consumer) -> Iterator[bytes]:
     """Yield the chunks; each is passed to ``update`` before."""
     for chunk in chunks:
         update(chunk)

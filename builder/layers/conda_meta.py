@@ -18,26 +18,10 @@ from builder.model import Fetched, LockedPackage
 from builder.redact import redact
 
 #: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler defines it.
-_RECORD_FIELDS = (
-    "arch",
-    "build",
-    "build_number",
-    "constrains",
-    "depends",
-    "features",
-    "license",
-    "license_family",
-    "name",
-    "noarch",
-    "platform",
-    "purls",
-    "python_site_packages_path",
-    "run_exports",
-    "subdir",
-    "timestamp",
-    "track_features",
-    "version",
-)
+_RECORD_FIELDS = """
+arch build build_number constrains depends features license license_family name noarch platform purls
+python_site_packages_path run_exports subdir timestamp track_features version
+"""
 _PATH_TYPES = {"file": "hardlink", "symlink": "softlink", "dir": "directory"}
 
 
@@ -67,16 +51,14 @@ def package_record(
         layout: where its files go.
         installed: its regular files, by image path.
     """
-    package = fetched.package
-    requested = layout.is_requested
-    paths = [
-        _path_record(layout, path, item, installed.get(path)) for path, item in layout.paths.items()
-    ]
+    package, index = fetched.package, info.index
+    items = layout.paths.items()
+    paths = [_path_record(layout.relative(p), item, installed.get(p)) for p, item in items]
     paths += [_entry_point_record(layout, e) for e in layout.entry_points]
     url = recorded_url(package.url)
 
     record: dict[str, Any] = {
-        k: info.index[k] for k in _RECORD_FIELDS if info.index.get(k) is not None
+        k: index[k] for k in _RECORD_FIELDS.split() if index.get(k) is not None
     }
     record |= {
         "channel": url.rsplit("/", 2)[0] + "/",
@@ -84,12 +66,12 @@ def package_record(
         "fn": package.filename,
         "link": {"source": "", "type": 3},
         "paths_data": {"paths": paths, "paths_version": 1},
-        "requested_specs": [package.name] if requested else [],
+        "requested_specs": [package.name] if layout.is_requested else [],
         "size": fetched.size,
-        "subdir": package.subdir or info.index.get("subdir", ""),
+        "subdir": package.subdir or index.get("subdir", ""),
         "url": url,
     }
-    if requested:
+    if layout.is_requested:
         record["requested_spec"] = package.name
     if package.sha256:
         record["sha256"] = package.sha256
@@ -99,10 +81,8 @@ def package_record(
     return Entry(layout.record_path, "file", 0o644, len(data), content=Inline(data))
 
 
-def _path_record(
-    layout: CondaLayout, path: str, item: PathInfo, installed: InstalledFile | None
-) -> dict[str, Any]:
-    record: dict[str, Any] = {"_path": layout.relative(path), "path_type": _PATH_TYPES[item.kind]}
+def _path_record(path: str, item: PathInfo, installed: InstalledFile | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"_path": path, "path_type": _PATH_TYPES[item.kind]}
     if item.no_link:
         record["no_link"] = True
     if item.sha256:

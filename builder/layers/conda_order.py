@@ -25,17 +25,15 @@ def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     by_name: dict[str, LockedPackage] = {}
     for p in packages:
         if p.name in by_name:
-            raise LayerError(
-                f"the lock has {p.name} twice: {by_name[p.name].filename} and {p.filename}",
-                "lock again",
-            )
+            files = f"{by_name[p.name].filename} and {p.filename}"
+            raise LayerError(f"the lock has {p.name} twice: {files}", "lock again")
         by_name[p.name] = p
 
     needs = {name: sorted({d.lower() for d in p.dependencies}) for name, p in by_name.items()}
     for name, dependency in _cuts(needs, by_name):
         needs[name] = [n for n in needs[name] if n != dependency]
 
-    required = {d for names in needs.values() for d in names}
+    required = set[str]().union(*needs.values())
     visited: set[str] = set()
     order = _visit(sorted(by_name.keys() - required), needs, visited)
     while left := by_name.keys() - visited:  # what is only reachable from a cycle

@@ -118,7 +118,7 @@ def resolve_conflicts(
         LayerError: one package has a file where another needs a folder, or a link points outside
             the prefix.
     """
-    root = f"{prefix.strip('/')}/" if prefix else ""
+    root = f"{prefix.strip('/')}/".lstrip("/")
     moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
     last, contested, compiled = _claims(packages, indexes, moved)
     leave_out: dict[str, set[str]] = {}
@@ -133,13 +133,10 @@ def resolve_conflicts(
             names = tuple(packages[number].name for number in losers)
             conflicts.append(Conflict(path, packages[winner.number].name, names))
     for module, claim in compiled:
-        if module in last and last[module].number != claim.number:
+        if last.get(module, claim).number != claim.number:
             leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
-    return Resolution(
-        tuple(conflicts),
-        {key: frozenset(paths) for key, paths in leave_out.items()},
-        moved,
-    )
+    left_out = {key: frozenset(paths) for key, paths in leave_out.items()}
+    return Resolution(tuple(conflicts), left_out, moved)
 
 
 def _claims(
@@ -233,10 +230,8 @@ class _Redirects:
                 continue
             new = f"{followed[folder]}/{name}".rstrip("/")
             if e.kind != "dir" and new in self._folders and new not in self._links:
-                raise LayerError(
-                    f"{package.name} has a file at /{new}, where another package has a folder",
-                    _INCOMPATIBLE,
-                )
+                what = f"{package.name} has a file at /{new}, where another package has a folder"
+                raise LayerError(what, _INCOMPATIBLE)
             moved[e.path] = new
         return moved
 

@@ -162,9 +162,8 @@ class Packages:
                 pass
             data = read_record(path)
         if data is None:
-            raise LayerError(
-                f"{path} cannot be read", "check the disk of the cache (BUILDER_CACHE)"
-            )
+            hint = "check the disk of the cache (BUILDER_CACHE)"
+            raise LayerError(f"{path} cannot be read", hint)
         return data["path"], data["content"].encode()
 
     def _record_path(self, package: LockedPackage) -> Path:
@@ -180,6 +179,5 @@ class Packages:
         for entry in self.entries(package):
             if entry.path == path:
                 return entry.target
-        raise LayerError(
-            f"{package.filename}: no link at {path}", "the package is damaged: fetch it again"
-        )
+        hint = "the package is damaged: fetch it again"
+        raise LayerError(f"{package.filename}: no link at {path}", hint)

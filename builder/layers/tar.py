@@ -48,7 +48,7 @@ def header(entry: Entry, mtime: int) -> bytes:
     """
     pax: dict[str, str] = {}
     path = entry.path + ("/" if entry.kind == "dir" else "")
-    prefix, name = _name_fields(path, pax)
+    fields = _name_fields(path, pax)
 
     target = _ascii(entry.target)
     if target is None or len(target) > 100:
@@ -60,7 +60,7 @@ def header(entry: Entry, mtime: int) -> bytes:
         pax["size"] = str(size)
         size = 0
 
-    block = _block(name, entry.mode, size, mtime, _TYPES[entry.kind], target, prefix)
+    block = _block(fields, entry.mode, size, mtime, _TYPES[entry.kind], target)
     return _pax(pax, mtime) + block if pax else block
 
 
@@ -95,11 +95,13 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _block(
-    name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: bytes, prefix: bytes
+    path: tuple[bytes, bytes], mode: int, size: int, mtime: int, kind: bytes, target: bytes
 ) -> bytes:
-    """Pack one header block. The checksum is that of the block with spaces in place of the
-    checksum.
+    """Pack one header block; ``path`` are the prefix and name fields.
+
+    The checksum is that of the block with spaces in place of the checksum.
     """
+    prefix, name = path
     template = (
         b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        "
         b"%b%bustar\x0000%b0000000\x000000000\x00%b"
@@ -119,7 +121,7 @@ def _block(
 
 def _pax(records: dict[str, str], mtime: int) -> bytes:
     data = b"".join(_record(k, v) for k, v in sorted(records.items()))
-    block = _block(b"././@PaxHeader", 0o644, len(data), mtime, b"x", b"", b"")
+    block = _block((b"", b"././@PaxHeader"), 0o644, len(data), mtime, b"x", b"")
     return block + data + bytes(padding(len(data)))
 
 
@@ -141,14 +143,14 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
         LayerError: a path is unsafe or appears twice, a file is where a directory is needed, or a
             hard link repeats something that does not precede it in this layer.
     """
-    folders: set[str] = set()
+    folders = {""}
     others: set[str] = set()
     for entry in entries:
         path = entry.path
         check_path(path)
 
         parent = path.rpartition("/")[0]
-        if parent and parent not in folders:
+        if parent not in folders:
             for folder in _missing(parent, folders):
                 if folder in others:
                     raise _duplicate(folder)
@@ -202,11 +204,21 @@ def check_path(path: str) -> None:
     """
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
-    if len(path) > _SHORT and (
-        path.count("/") >= bounds.MAX_DEPTH or len(path.encode()) > bounds.MAX_PATH
-    ):
+    if len(path) <= _SHORT:
+        return
+    size, parts = len(path.encode()), path.count("/") + 1
+    if size > bounds.MAX_PATH or parts > bounds.MAX_DEPTH:
         raise LayerError(
-            f"the path {path[:100]!r}... has {len(path.encode())} bytes in {path.count('/') + 1} parts; "
+            f"the path {path[:100]!r}... has {size} bytes in {parts} parts; "
             f"at most {bounds.MAX_PATH} bytes and {bounds.MAX_DEPTH} parts are allowed",
             _HOSTILE,
         )
+
+
+def is_safe(path: str) -> bool:
+    """Return whether :func:`check_path` accepts a path."""
+    try:
+        check_path(path)
+    except LayerError:
+        return False
+    return True

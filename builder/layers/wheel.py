@@ -29,13 +29,7 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
 from builder.layers import bounds
-from builder.layers.entry import (
-    Entry,
-    IndexEntry,
-    Inline,
-    LinkContext,
-    PackageIndex,
-)
+from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
 from builder.model import Fetched
@@ -75,20 +69,16 @@ def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
     """
     with _open(fetched, context) as wheel:
         layout = _Layout(wheel, fetched, context)
-        root = layout.root
+        root, record = layout.root, wheel.metadata("RECORD")
         entries = [IndexEntry(root + file.path, "file", file.size) for file in layout.files]
-        entries.append(
-            IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size)
-        )
+        entries.append(IndexEntry(root + layout.record_path, "file", record.file_size))
         return PackageIndex(tuple(entries), requires=_requires(wheel))
 
 
 def _requires(wheel: WheelArchive) -> tuple[str, ...]:
     """Return the ``Requires-Dist`` texts of the wheel's METADATA."""
     raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
-    return tuple(
-        str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", [])
-    )
+    return tuple(map(str, BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", [])))
 
 
 def wheel_entries(

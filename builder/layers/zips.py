@@ -22,8 +22,7 @@ ZIP_ERRORS = (
     ValueError,
     IndexError,
     OverflowError,
-    NotImplementedError,
-    RuntimeError,
+    RuntimeError,  # with NotImplementedError
 )
 #: Compression methods that packages may use. uv takes no others either, nor does the format of ``.conda``.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -35,6 +34,12 @@ def fault(package: LockedPackage, what: str) -> LayerError:
         f"{package.filename}: {one_line(what)}",
         "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version",
     )
+
+
+def check_size(package: LockedPackage, name: str, size: int, most: int) -> None:
+    """Raise LayerError if a file of a package has more bytes than allowed."""
+    if size > most:
+        raise fault(package, f"{name} has {size} bytes; at most {most} are allowed")
 
 
 class ZipSource(io.FileIO):

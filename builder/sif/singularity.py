@@ -60,8 +60,7 @@ export PATH
 #: Directories and empty files that a SIF has so that the runtime can mount over them.
 MOUNT_POINTS: Mapping[str, Kind] = {
     **dict.fromkeys(
-        ("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"),
-        Kind.DIRECTORY,
+        ("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"), Kind.DIRECTORY
     ),
     **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), Kind.FILE),
 }
