@@ -122,15 +122,10 @@ def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple
 
 
 def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
-    packages = request.packages
-    context = packages.context
-    key = cache_key(
-        [
-            *compiler_key(packages, request.base),
-            [package.key, package.url, context.prefix, context.site_packages],
-            sorted(modules_of(packages, package)),
-        ]
-    )
+    packages, context = request.packages, request.packages.context
+    own = [package.key, package.url, context.prefix, context.site_packages]
+    modules = sorted(modules_of(packages, package))
+    key = cache_key([*compiler_key(packages, request.base), own, modules])
     return request.store.folders.bytecode / f"{key}.json"
 
 
@@ -146,9 +141,8 @@ def _record(
                 blob.write(pyc)
                 files.append([path, len(pyc), hashlib.sha256(pyc).hexdigest()])
         digest, size = blob.commit()
-    write_record(
-        _record_path(request, package), {"tag": tag, "digest": digest, "size": size, "files": files}
-    )
+    record = {"tag": tag, "digest": digest, "size": size, "files": files}
+    write_record(_record_path(request, package), record)
 
 
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
@@ -231,9 +225,8 @@ class CompileJob:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT
             raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None
         if done.returncode:
-            raise self._failure(
-                tail(visible(done.stderr).splitlines(), _SHOWN_LINES), done.timed_out
-            )
+            lines = tail(visible(done.stderr).splitlines(), _SHOWN_LINES)
+            raise self._failure(lines, done.timed_out)
         return self._tag()
 
     def result(self, share: Share) -> dict[str, bytes]:
@@ -246,22 +239,19 @@ class CompileJob:
         try:
             return dict(zip(share.paths, _pycs(data, len(share.paths)), strict=True))
         except (ValueError, struct.error):
-            raise LayerError(
-                f"{share.package.filename}: compiling its modules left a damaged file", HINT
-            ) from None
+            what = f"{share.package.filename}: compiling its modules left a damaged file"
+            raise LayerError(what, HINT) from None
 
     def _failure(self, lines: str, timed_out: bool) -> LayerError:
         left = [share for share in self._shares if share.file.with_suffix(".taken").exists()]
         names = ", ".join(sorted({share.package.filename for share in left}))
         if timed_out:
-            return LayerError(
-                f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours", HINT
-            )
-        if names:
-            return LayerError(
-                f"{names}: Python ended while it compiled the modules:\n{lines}", HINT
-            )
-        return LayerError(f"the image's Python does not start, to compile modules:\n{lines}", HINT)
+            what = f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours"
+        elif names:
+            what = f"{names}: Python ended while it compiled the modules:\n{lines}"
+        else:
+            what = f"the image's Python does not start, to compile modules:\n{lines}"
+        return LayerError(what, HINT)
 
     def _tag(self) -> str:
         try:

@@ -58,17 +58,20 @@ def python_packages(packages: Packages) -> list[LockedPackage]:
     A list of packages with ``@EXPLICIT`` names no dependencies: then it may need any of them.
     """
     python = python_package(packages)
-    by_name = {p.name: p for p in packages.locked if p.manager == "conda"}
-    if python and not any(p.dependencies for p in by_name.values()):
-        return [p for p in packages.locked if p.manager == "conda"]
+    if python is None:
+        return []
+    conda = [p for p in packages.locked if p.manager == "conda"]
+    if not any(p.dependencies for p in conda):
+        return conda
+    by_name = {p.name: p for p in conda}
     names: set[str] = set()
-    todo = [python.name] if python else []
+    todo = [python.name]
     while todo:
         name = todo.pop().lower()
         if name in by_name and name not in names:
             names.add(name)
             todo += by_name[name].dependencies
-    return [p for p in packages.locked if p.manager == "conda" and p.name in names]
+    return [p for p in conda if p.name in names]
 
 
 def can_compile(packages: Packages) -> bool:

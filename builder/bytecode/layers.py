@@ -29,7 +29,7 @@ from builder.bytecode.inputs import BytecodeRequest, can_compile, compiler_key, 
 from builder.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
-from builder.layers.entry import Entry, Inline, LinkContext
+from builder.layers.entry import Entry, LinkContext
 from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
 from builder.layers.packages import Packages
 from builder.model import Layer, LockedPackage, Manager
@@ -102,13 +102,8 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     budget, groups = max(2, request.total - len(request.below)), _groups(request)
     contents = [layer.content for layer in request.below if layer.content is not None]
     alone = sorted({content.name for content in contents if content.package})
-    inputs = {
-        **packages_key(request.packages),
-        **common,
-        "budget": budget,
-        "groups": groups,
-        "alone": alone,
-    }
+    limits = {"budget": budget, "groups": groups, "alone": alone}
+    inputs = {**packages_key(request.packages), **common, **limits}
     record = request.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
     known = read_record(record)
     layers = None if known is None else recorded_layers(known["layers"], request.store)
@@ -195,7 +190,7 @@ def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> 
     if path not in packages.resolution.leave_out.get(package.key, frozenset()):
         pycs = [entry.path for _, entry in bytecode]
         data = with_bytecode(package.manager, record, pycs, packages.context)
-        yield Entry(moved.get(path, path), "file", 0o644, len(data), content=Inline(data))
+        yield Entry.of(moved.get(path, path), data)
 
 
 def with_bytecode(

@@ -19,7 +19,7 @@ from builder.errors import LayerError
 from builder.fetch.venv import BasePython, base_python_of
 from builder.layers.build import make_layer
 from builder.layers.cache import cache_key, cached_layer
-from builder.layers.entry import Entry, Inline
+from builder.layers.entry import Entry
 from builder.model import Image, Layer, LockedPackage
 from builder.oci.image import image_of
 from builder.sif.read import read_sif
@@ -44,18 +44,7 @@ _NOT_NEEDED = (
 #: Bytes of a file of the base.
 _MAX_SIZE = 256 << 20
 #: Where runtimes mount things; Apptainer makes no folders.
-_FOLDERS = (
-    "dev",
-    "etc",
-    "home",
-    "proc",
-    "root",
-    "run",
-    "sys",
-    "tmp",
-    "var/tmp",
-    JOB_FOLDER.strip("/"),
-)
+_MOUNT_POINTS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var/tmp")
 
 
 def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
@@ -79,10 +68,8 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
     else:
         layers = (_base_libraries(source), _conda_python(source, package))
         python = source.packages.context.interpreter
-    image = image_of(
-        layers, {}, architecture=source.recipe.architecture, target=f"python-{package.version}"
-    )
-    return image, python
+    target = f"python-{package.version}"
+    return image_of(layers, {}, architecture=source.recipe.architecture, target=target), python
 
 
 def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
@@ -163,10 +150,11 @@ def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
 
 
 def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry]:
-    """Empty folders, and the files and links of a tree whose paths match; hard links are last."""
+    """Yield empty folders, and the files and links of a tree whose paths match; hard links last."""
     links = []
     files = set()
-    yield from (Entry(folder, "dir", 0o755) for folder in _FOLDERS)
+    for folder in (*_MOUNT_POINTS, JOB_FOLDER.strip("/")):
+        yield Entry(folder, "dir", 0o755)
     for member, content in Merge(sources):
         if not wanted.fullmatch(member.path):
             continue
@@ -177,7 +165,7 @@ def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry
         elif member.kind is Kind.FILE and member.size <= _MAX_SIZE:
             data = b"".join(bytes(part) for part in content)
             files.add(member.path)
-            yield Entry(member.path, "file", member.mode & 0o755, len(data), content=Inline(data))
+            yield Entry.of(member.path, data, member.mode & 0o755)
     yield from (link for link in links if link.target in files)
 
 

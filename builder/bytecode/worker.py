@@ -92,14 +92,9 @@ def strings_of(code: types.CodeType) -> list[str]:
         elif isinstance(value, (tuple, frozenset)):
             found.extend(value)
         elif isinstance(value, types.CodeType):
-            found += [
-                value.co_name,
-                value.co_filename,
-                value.co_consts,
-                value.co_names,
-                value.co_varnames,
-            ]
-            found += [value.co_freevars, value.co_cellvars, getattr(value, "co_qualname", "")]
+            found += [value.co_name, value.co_filename, getattr(value, "co_qualname", "")]
+            found += [value.co_consts, value.co_names, value.co_varnames]
+            found += [value.co_freevars, value.co_cellvars]
     return strings
 
 
@@ -110,10 +105,8 @@ def modules(data: bytes) -> Iterator[tuple[str, bytes]]:
         path_length, length = LENGTHS.unpack_from(data, at)
         start = at + LENGTHS.size
         at = start + path_length + length
-        yield (
-            data[start : start + path_length].decode("utf-8", "surrogateescape"),
-            data[start + path_length : at],
-        )
+        path = data[start : start + path_length].decode("utf-8", "surrogateescape")
+        yield path, data[start + path_length : at]
 
 
 def compile_file(taken: Path) -> None:
@@ -140,9 +133,8 @@ def compile_some(files: list[Path]) -> None:
 
 def main(folder: Path, processes: int) -> int:
     """Compile all files of a folder; returns 1 if a process failed."""
-    gc.set_threshold(
-        100_000, 50, 50
-    )  # compiling makes many objects and few cycles: 8 % less CPU time
+    # compiling makes many objects and few cycles: 8 % less CPU time
+    gc.set_threshold(100_000, 50, 50)
     python = {"tag": sys.implementation.cache_tag, "version": list(sys.version_info[:3])}
     (folder / "python.json").write_text(json.dumps(python))
     files = sorted(folder.glob("*.src"))

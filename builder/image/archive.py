@@ -65,20 +65,16 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {file}")
-    index = index_with(
-        {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []},
-        image.manifest_descriptor,
-        tag,
-    )
+    manifest, config = image.manifest_descriptor, image.config_descriptor
+    empty = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+    index = index_with(empty, manifest, tag)
     blobs = {
-        image.manifest_descriptor.digest: _blob(image.manifest_descriptor.digest, image.manifest),
-        image.config_descriptor.digest: _blob(image.config_descriptor.digest, image.config),
+        manifest.digest: inline(_blob_path(manifest.digest), image.manifest),
+        config.digest: inline(_blob_path(config.digest), image.config),
     }
     for layer in image.layers:
-        digest = layer.descriptor.digest
-        blobs[digest] = ArchiveFile(
-            _blob_path(digest), layer_file(layer), layer.descriptor.size, digest
-        )
+        digest, path = layer.descriptor.digest, layer_file(layer)
+        blobs[digest] = ArchiveFile(_blob_path(digest), path, layer.descriptor.size, digest)
     files = [
         inline("oci-layout", OCI_LAYOUT),
         inline("index.json", canonical_json(index)),
@@ -129,10 +125,8 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
         answers = client.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
         for answer in answers:
             if isinstance(answer, dict) and "error" in answer:
-                raise ImageError(
-                    f"the Docker engine refused {repo_tag}: {answer['error']}",
-                    "read the engine's log",
-                )
+                what = f"the Docker engine refused {repo_tag}: {answer['error']}"
+                raise ImageError(what, "read the engine's log")
         return str(client.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
         raise ImageError(
@@ -150,7 +144,7 @@ def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
     """
     config = f"{_hex(image.config_descriptor.digest)}.json"
     names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
-    listing = [{"Config": config, "RepoTags": [repo_tag], "Layers": names}]
+    listing = canonical_json([{"Config": config, "RepoTags": [repo_tag], "Layers": names}])
     layers: dict[str, ArchiveFile] = {}  # a layer that the image has twice is written once
     for name, layer in zip(names, image.layers, strict=True):
         blob = layer_file(layer)
@@ -159,20 +153,12 @@ def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
             layers[name] = ArchiveFile(name, blob, size, layer.diff_id, inflate=True)
         else:
             layers[name] = ArchiveFile(name, blob, layer.descriptor.size, layer.descriptor.digest)
-    return [
-        inline("manifest.json", canonical_json(listing)),
-        inline(config, image.config),
-        *layers.values(),
-    ]
+    return [inline("manifest.json", listing), inline(config, image.config), *layers.values()]
 
 
 def inline(name: str, data: bytes) -> ArchiveFile:
     """Return a file whose content is in memory."""
     return ArchiveFile(name, data, len(data))
-
-
-def _blob(digest: str, data: bytes) -> ArchiveFile:
-    return inline(_blob_path(digest), data)
 
 
 def _blob_path(digest: str) -> str:
@@ -191,9 +177,8 @@ def layer_file(layer: Layer) -> Path:
     """
     path, descriptor = layer.path, layer.descriptor
     if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
-        raise ImageError(
-            f"the layer {descriptor.digest} is missing in the cache, or damaged", "build again"
-        )
+        what = f"the layer {descriptor.digest} is missing in the cache, or damaged"
+        raise ImageError(what, "build again")
     return path
 
 
@@ -226,5 +211,4 @@ def _write(files: list[ArchiveFile], target: Path) -> None:
         durable_file(target) as temporary,
         temporary.open("wb") as out,
     ):
-        for data in tar_stream(files):
-            out.write(data)
+        out.writelines(tar_stream(files))

@@ -119,9 +119,8 @@ def make_image(
     config = canonical_json(config_value)
     config_descriptor = Descriptor.of(OCI_CONFIG, config)
     manifest = _manifest(everything, config_descriptor, notes)
-    return Image(
-        everything, config, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest)
-    )
+    descriptor = Descriptor.of(OCI_MANIFEST, manifest)
+    return Image(everything, config, config_descriptor, manifest, descriptor)
 
 
 def _manifest(layers: Sequence[Layer], config: Descriptor, annotations: Mapping[str, str]) -> bytes:
@@ -195,9 +194,8 @@ def environment(
         env: variables that activating the environment sets.
     """
     prefix = recipe.conda.prefix
-    found = {
-        k: v for k, v in config_environment(base.config).items() if not _ACTIVATED.fullmatch(k)
-    }
+    inherited = config_environment(base.config).items()
+    found = {k: v for k, v in inherited if not _ACTIVATED.fullmatch(k)}
     path = [p for p in found.get("PATH", DEFAULT_PATH).split(":") if p != f"{prefix}/bin"]
     found["PATH"] = ":".join([f"{prefix}/bin", *path])
     found.setdefault("LANG", "C.UTF-8")
@@ -212,10 +210,8 @@ def environment(
         found["SSL_CERT_FILE"] = f"{prefix}/ssl/cacert.pem"
         found.pop("SSL_CERT_DIR", None)
     elif base.reference.startswith("debian:"):
-        found |= {
-            "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
-            "SSL_CERT_DIR": "/etc/ssl/certs",
-        }
+        folder = "/etc/ssl/certs"
+        found |= {"SSL_CERT_FILE": f"{folder}/ca-certificates.crt", "SSL_CERT_DIR": folder}
     return {**found, **env, **recipe.env}
 
 
@@ -237,10 +233,8 @@ def versions(lock: Lock, platform: str) -> dict[str, str]:
     """Return the annotations ``org.builder.python``, ``.torch`` and ``.cuda``, as far as they are
     locked.
     """
-    packages = {
-        (p.manager, p.name.lower().replace("_", "-")): p.version
-        for p in lock.for_platform(platform)
-    }
+    locked = lock.for_platform(platform)
+    packages = {(p.manager, p.name.lower().replace("_", "-")): p.version for p in locked}
 
     def first(*names: tuple[Manager, str]) -> str:
         return next((packages[n] for n in names if n in packages), "")

@@ -143,7 +143,5 @@ def convert_image(
         )
         return Converted(image.digest, digest, size)
     used = compression or "zstd"
-    sif = write_sif(
-        image, Path(rest), settings, store, layout="flat", compression=used, reporter=reporter
-    )
+    sif = write_sif(image, Path(rest), settings, store, compression=used, reporter=reporter)
     return Converted(image.digest, sif.digest, sif.size)

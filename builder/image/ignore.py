@@ -91,9 +91,8 @@ def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
     """
     root = plain_path(recipe.root)
     names = [path.relative_to(root).as_posix() for path in dict.fromkeys(secrets)]
-    shown = ", ".join(names[:_SHOWN]) + (
-        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    )
+    more = len(names) - _SHOWN
+    shown = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     looks = "looks like a secret and is" if len(names) == 1 else "look like secrets and are"
     return (
         f"files: {shown} {looks} left out of the image; to copy a file that is none, write a line such as "

@@ -80,9 +80,8 @@ def missing_libraries(
             return ()
         with working(reporter, "looking for missing libraries"):
             hidden = recipe.conda.prefix.strip("/") + "/"
-            below = _names(
-                path for path in _base_libraries(base, store) if not path.startswith(hidden)
-            )
+            paths = _base_libraries(base, store)
+            below = _names(path for path in paths if not path.startswith(hidden))
             files, owners = _files(layers, packages, store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
         known = [asdict(one) for one in _missing(files, owners, below, brought)]

@@ -9,7 +9,7 @@ from builder.errors import LayerError
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
 from builder.layers.conda_prefix import entry_point_shebang
 from builder.layers.conflicts import module_of, walk
-from builder.layers.entry import Entry, Inline, LinkContext
+from builder.layers.entry import Entry, LinkContext
 from builder.layers.tar import is_safe
 from builder.layers.zips import fault
 from builder.model import BASE_PYTHON, Fetched, LockedPackage
@@ -150,8 +150,7 @@ class CondaLayout:
             function=function,
             head=function.split(".")[0],
         )
-        data = text.encode()
-        return Entry(f"{self._root}bin/{command}", "file", 0o775, len(data), content=Inline(data))
+        return Entry.of(f"{self._root}bin/{command}", text.encode(), 0o775)
 
 
 def _stem(package: LockedPackage, info: PackageInfo) -> str:

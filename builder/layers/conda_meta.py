@@ -57,9 +57,8 @@ def package_record(
     paths += [_entry_point_record(layout, e) for e in layout.entry_points]
     url = recorded_url(package.url)
 
-    record: dict[str, Any] = {
-        k: index[k] for k in _RECORD_FIELDS.split() if index.get(k) is not None
-    }
+    fields = [name for name in _RECORD_FIELDS.split() if index.get(name) is not None]
+    record: dict[str, Any] = {name: index[name] for name in fields}
     record |= {
         "channel": url.rsplit("/", 2)[0] + "/",
         "files": [p["_path"] for p in paths],
@@ -78,7 +77,7 @@ def package_record(
     if package.md5:
         record["md5"] = package.md5
     data = json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-    return Entry(layout.record_path, "file", 0o644, len(data), content=Inline(data))
+    return Entry.of(layout.record_path, data)
 
 
 def _path_record(path: str, item: PathInfo, installed: InstalledFile | None) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> En
         lines.append(f"# update specs: {json.dumps(sorted(context.requested))}")
     data = ("\n".join(lines) + "\n").encode()
     path = f"{context.prefix.strip('/')}/conda-meta/history"
-    return Entry(path, "file", 0o644, len(data), content=Inline(data))
+    return Entry.of(path, data)
 
 
 def recorded_url(url: str) -> str:

@@ -81,6 +81,11 @@ class Entry:
     content: Content | None = None
     """None for everything but a regular file, and for an empty one."""
 
+    @classmethod
+    def of(cls, path: str, data: bytes, mode: int = 0o644) -> Entry:
+        """Return a regular file whose content is in memory."""
+        return cls(path, "file", mode, len(data), content=Inline(data))
+
 
 class IndexEntry(NamedTuple):
     """A path of a package. Parent directories appear only if the package lists them."""

@@ -29,7 +29,7 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
 from builder.layers import bounds
-from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex
+from builder.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
 from builder.model import Fetched
@@ -96,13 +96,13 @@ def wheel_entries(
             if path in leave_out:
                 continue
             if file.data is not None:
-                yield _inline(path, file.data, file.mode)
+                yield Entry.of(path, file.data, file.mode)
             elif file.member is not None:
                 content, size = wheel.content(file.member)
                 yield Entry(path, "file", file.mode, size, content=content)
         path = layout.root + layout.record_path
         if path not in leave_out:
-            yield _inline(path, layout.record())
+            yield Entry.of(path, layout.record())
 
 
 def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
@@ -112,10 +112,6 @@ def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
             "add python to the environment's conda dependencies",
         )
     return WheelArchive(fetched)
-
-
-def _inline(path: str, data: bytes, mode: int = 0o644) -> Entry:
-    return Entry(path, "file", mode, len(data), content=Inline(data))
 
 
 class _Layout:

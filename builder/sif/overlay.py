@@ -47,9 +47,9 @@ def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Mem
             if path not in hidden:
                 hidden.add(path)
                 yield whiteout(path)
-    for path in sorted(merge.whiteouts):
+    for path in sorted(merge.whiteouts - merge.kinds.keys() - hidden):
         parent, _, name = path.rpartition("/")
-        if path not in merge.kinds and path not in hidden and name in below.entries(parent):
+        if name in below.entries(parent):
             yield whiteout(path)
     for path in sorted(merge.implied):
         attributes = below.find(path)

@@ -77,8 +77,7 @@ class PartitionMaker:
         if self.base is not None:
             base = self.base
             sources += [self._hashed(s, base.sif.path, base.digest) for s in base.sif.sources()]
-        sources += [self._layer(layer) for layer in self.image.layers]
-        sources.append(listed_source(own))
+        sources += [*map(self._layer, self.image.layers), listed_source(own)]
         digests = [layer.descriptor.digest for layer in self.image.layers]
         base_digest = self.base.digest if self.base else ""
         key = ["flat", base_digest, digests, _texts([*common, *own])]
@@ -99,11 +98,8 @@ class PartitionMaker:
             folders: in it unless the layers have them.
             files: above the layers.
         """
-        sources = [
-            listed_source(folders),
-            *map(self._layer, self.image.layers),
-            listed_source(files),
-        ]
+        layers = map(self._layer, self.image.layers)
+        sources = [listed_source(folders), *layers, listed_source(files)]
         self._squash(out, "root", [_of_root(x) for x in sources], (), _unpacked(self.image.layers))
 
     def layered(self) -> list[SquashfsPart]:
@@ -114,9 +110,8 @@ class PartitionMaker:
             ImageError: the base SIF has too many overlay partitions.
         """
         base_is_sif = self.base is not None
-        assigned = assign_layers(
-            self.image, base_is_sif=base_is_sif, most=MAX_OVERLAYS - self._inherited_overlays()
-        )
+        most = MAX_OVERLAYS - self._inherited_overlays()
+        assigned = assign_layers(self.image, base_is_sif=base_is_sif, most=most)
         partitions = self._base_partitions() if base_is_sif else [self._primary(assigned.base)]
         for group in assigned.overlays:
             is_top = group is assigned.overlays[-1]
@@ -151,11 +146,8 @@ class PartitionMaker:
         """
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
-        sources = [listed_source(common)]
-        sources += [self._layer(layer) for layer in layers]
-        return self._partition(
-            "base", key, [*sources, listed_source(guard)], total=_unpacked(layers)
-        )
+        sources = [listed_source(common), *map(self._layer, layers), listed_source(guard)]
+        return self._partition("base", key, sources, total=_unpacked(layers))
 
     def _overlay(
         self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool
@@ -168,10 +160,8 @@ class PartitionMaker:
             key.append(_texts(own))
         # A partition of packages depends on nothing below: it hides nothing, and lists every directory.
         lower = [] if group.packages else list(partitions)
-        total = _unpacked(group.layers)
-        return self._partition(
-            group.name, [*key, [p.digest for p in lower]], sources, lower, total=total
-        )
+        key.append([p.digest for p in lower])
+        return self._partition(group.name, key, sources, lower, total=_unpacked(group.layers))
 
     def _layer(self, layer: Layer) -> Source:
         """Return the members of a layer, which is hashed: a flipped bit must not go into a
@@ -291,10 +281,9 @@ def _of_root(source: Source) -> Source:
 
 
 def _unpacked(layers: Sequence[Layer]) -> int | None:
-    """About how many bytes the files of layers have; None if that is not known of all."""
-    return (
-        sum(layer.unpacked for layer in layers) if all(layer.unpacked for layer in layers) else None
-    )
+    """Return about how many bytes the files of layers have; None if that is not known of all."""
+    sizes = [layer.unpacked for layer in layers]
+    return sum(sizes) if all(sizes) else None
 
 
 def _texts(files: Files) -> list[str]:

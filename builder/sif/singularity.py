@@ -97,16 +97,12 @@ def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = 
             in front of it.
     """
     lines = ["#!/bin/sh", "# Written by builder."]
+    base_path = None if base is None else ":" + base.get("PATH", DEFAULT_PATH)
     for name, value in env.items():
-        if not _VARIABLE_NAME.fullmatch(name) or "\0" in value:
+        is_set = base is not None and base.get(name) == value
+        if is_set or not _VARIABLE_NAME.fullmatch(name) or "\0" in value:
             continue
-        if base is None:
-            lines.append(f"export {name}={shlex.quote(value)}")
-            continue
-        base_path = ":" + base.get("PATH", DEFAULT_PATH)
-        if base.get(name) == value:
-            continue
-        if name == "PATH" and value.endswith(base_path):
+        if base_path is not None and name == "PATH" and value.endswith(base_path):
             lines.append(f'export PATH={shlex.quote(value.removesuffix(base_path))}:"$PATH"')
         else:
             lines.append(f"export {name}={shlex.quote(value)}")
@@ -178,22 +174,16 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
     Args:
         time: of the files, in seconds since 1970.
     """
-    members = [
-        Member(path, Kind.DIRECTORY, 0o755, mtime=time)
-        for path in (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
-    ]
+    folders = (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
+    members = [Member(path, Kind.DIRECTORY, 0o755, mtime=time) for path in folders]
     for path, kind in MOUNT_POINTS.items():
         default = 0o755 if kind is Kind.DIRECTORY else 0o644
         members.append(Member(path, kind, _MOUNT_POINT_MODES.get(path, default), mtime=time))
     links = [
-        Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target)
+        (Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target), b"")
         for name, target in _COMMON_LINKS.items()
     ]
-    return [
-        *((member, b"") for member in members),
-        *_files(_COMMON, time),
-        *((link, b"") for link in links),
-    ]
+    return [*((member, b"") for member in members), *_files(_COMMON, time), *links]
 
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
@@ -255,10 +245,8 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
         if member.kind is Kind.FILE and member.size < _LARGEST_SCRIPT:
             total += member.size
             if total > _MOST_SCRIPTS:
-                raise ImageError(
-                    f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}",
-                    DO_NOT_USE,
-                )
+                what = f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}"
+                raise ImageError(what, DO_NOT_USE)
             found[member.path] = b"".join(content).decode(errors="replace")
     return found
 
@@ -305,14 +293,15 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
         default = match[1]
         text = default if default.startswith(('"', "'")) else f'"{default}"'
     value = _word(text)
-    if not value:
-        return value
-    if "'" not in text:
-        pattern = _REFERENCE
-    elif '"$PATH"' in text:  # as environment_script() writes it
-        pattern = _PATH
-    else:
-        return value
+    if value and "'" not in text:
+        return _substituted(_REFERENCE, value, env)
+    if value and '"$PATH"' in text:  # as environment_script() writes it
+        return _substituted(_PATH, value, env)
+    return value
+
+
+def _substituted(pattern: re.Pattern[str], value: str, env: Mapping[str, str]) -> str | None:
+    """Return a value with the variables that a pattern finds; None if it becomes too long."""
     names = [match[1] or match[2] for match in pattern.finditer(value)]
     if len(value) + sum(len(env.get(name, "")) for name in names) > _LONGEST_VARIABLE:
         return None
