@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from builder.store.leftovers import temporary_folder
 from builder.store.records import read_record, write_record
 from builder.text import visible
 
+log = logging.getLogger(__name__)
+
 #: Bytes of sources from which on a file of the job is complete.
 _SOURCE = 1 << 20
 #: Bytes of a module's source. No larger module is compiled.
@@ -56,15 +59,15 @@ _TAG = re.compile(r"[a-z0-9][A-Za-z0-9._-]{0,40}")
 HINT = "write in the recipe: bytecode: none"
 
 
-#: The compiled modules of a package, in the order of paths: the image path of the module, and the entry of
-#: what Python reads in its place, ``.../site-packages/__pycache__/six.cpython-311.pyc``.
+#: The compiled modules of a package, in the order of paths: the image path of the module, and the
+#: entry of what Python reads in its place, ``.../site-packages/__pycache__/six.cpython-311.pyc``.
 Bytecode = Sequence[tuple[str, Entry]]
 
 
 def compile_packages(
     request: BytecodeRequest, chosen: Sequence[LockedPackage]
 ) -> dict[str, Bytecode]:
-    """Return the compiled modules by package key; compile those that the cache lacks.
+    """Return the compiled modules by package key; compile those that are not in the cache.
 
     Like pip, it leaves out those that do not compile.
 
@@ -76,6 +79,7 @@ def compile_packages(
     """
     found = {package.key: _known(request, package) for package in chosen}
     missing = [package for package in chosen if found[package.key] is None]
+    log.info("modules of %d packages: compiling those of %d", len(chosen), len(missing))
     if missing:
         _compile(request, missing)
         found |= {package.key: _known(request, package) for package in missing}
@@ -118,7 +122,7 @@ def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple
         yield entry.path, source
 
 
-# the cache ------------------------------------------------------------------------------------------------
+# the cache ----------------------------------------------------------------------------------------
 
 
 def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
@@ -162,7 +166,7 @@ def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     return found
 
 
-# one run of the compiler in a container, and the folder that it shares with builder -----------------------
+# one run of the compiler in a container, and the folder that it shares with builder ---------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +180,7 @@ class Share:
 
 
 class CompileJob:
-    """A folder of modules to compile: write the modules of each package, run the job, read the
-    results.
-    """
+    """A folder of modules to compile: write them, run the job, read the results."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -264,9 +266,7 @@ class CompileJob:
 
 
 def _pycs(data: bytes, count: int) -> Iterator[bytes]:
-    """Yield the compiled modules of a file. Raises ValueError or struct.error if it holds something
-    else.
-    """
+    """Yield the compiled modules of a file. Raises ValueError or struct.error for others."""
     at = 0
     for _ in range(count):
         (size,) = worker.LENGTH.unpack_from(data, at)

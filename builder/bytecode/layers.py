@@ -20,6 +20,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,11 +39,13 @@ from builder.store.records import read_record, write_record
 if TYPE_CHECKING:
     from builder.bytecode.compile import Bytecode
 
-#: Layers that a plan of packages leaves free for compiled modules, also if there are none: three for each
-#: group, see :data:`_GROUPS`.
+log = logging.getLogger(__name__)
+
+#: Layers that a plan of packages leaves free for compiled modules, also if there are none: three
+#: for each group, see :data:`_GROUPS`.
 SHARE = 18
-#: The largest number of groups per package manager. Compiled modules are a tenth of the packages' bytes, so
-#: they need fewer than these.
+#: The largest number of groups per package manager. Compiled modules are a tenth of the packages'
+#: bytes, so they need fewer than these.
 _GROUPS = 6
 #: A package gets its own layer of compiled modules when its modules have at least this many bytes.
 _OWN_LAYER_FROM = 8 << 20
@@ -52,7 +55,7 @@ _TASK = "making layers of compiled modules"
 
 
 def layers_for_packages(total: int) -> int:
-    """Return how many of the layers above the base the packages may have.
+    """Return the number of layers above the base that packages may have.
 
     It depends on neither the recipe's ``bytecode`` nor the packages, so that the packages' layers
     are the same with and without compiled modules. A base with many layers leaves less for both.
@@ -65,8 +68,7 @@ def _share(total: int) -> int:
 
 
 def in_order(packages: Sequence[Layer], bytecode: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return the layers of packages and of their compiled modules in the order of an image, from
-    below.
+    """Return the layers of packages and compiled modules in an image's order, from below.
 
     What is large and seldom changes is at the bottom, see :mod:`builder.layers.grouping`: packages
     with a layer of their own, then their compiled modules, then groups of packages, then the
@@ -90,7 +92,9 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
         ImageError, RegistryError: the base is damaged or not available.
         SpaceError: the disk is full.
     """
-    if request.recipe.bytecode == "none" or not can_compile(request.packages):
+    bytecode, python = request.recipe.bytecode, request.packages.context.python
+    if bytecode == "none" or not can_compile(request.packages):
+        log.info("no modules are compiled: bytecode: %s, Python: %s", bytecode, python or "none")
         return ()
     common = {
         "bytecode": _FORMAT,
@@ -107,7 +111,9 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     record = request.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
     known = read_record(record)
     layers = None if known is None else recorded_layers(known["layers"], request.store)
-    if layers is None:
+    if layers is not None:
+        log.info("all %d layers of compiled modules are in the cache", len(layers))
+    else:
         layers = _make(request, common, budget, groups, frozenset(alone))
         write_record(record, {"layers": [layer_record(layer) for layer in layers]})
     return layers
@@ -175,9 +181,7 @@ def _make(
 
 
 def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> Iterator[Entry]:
-    """Yield the compiled modules of a package, and its record unless another package's is in the
-    image.
-    """
+    """Yield a package's compiled modules, and its record if the image has that one."""
     moved = packages.resolution.moved.get(package.key, {})
     for source, entry in bytecode:
         if source in moved:  # the .pyc is beside its module
@@ -196,8 +200,7 @@ def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> 
 def with_bytecode(
     manager: Manager, record: bytes, pycs: Sequence[str], context: LinkContext
 ) -> bytes:
-    """Return a package's record with its compiled modules: rows in RECORD as pip writes them, with
-    neither hash nor size, or paths in conda-meta as conda does.
+    """Return a package's record with its compiled modules, as pip and conda write them.
 
     Args:
         manager: ``pip`` for a RECORD, ``conda`` for a record in conda-meta.

@@ -1,5 +1,4 @@
-"""Compiles modules. This program runs in a container, with the Python that the modules are compiled
-for.
+"""Compiles modules, in a container, with the Python that they are for.
 
     python worker.py FOLDER PROCESSES
 

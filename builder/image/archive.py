@@ -6,6 +6,7 @@ The same image results in the same bytes.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from builder.trees.inflate import inflate
 if TYPE_CHECKING:
     import docker
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
@@ -41,7 +44,7 @@ class ArchiveFile:
     """Whether the content is a zstd layer that is written uncompressed."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Return the content in pieces."""
+        """Yield the content in pieces."""
         if isinstance(self.content, bytes):
             yield self.content
         elif self.inflate:
@@ -75,12 +78,8 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     for layer in image.layers:
         digest, path = layer.descriptor.digest, layer_file(layer)
         blobs[digest] = ArchiveFile(_blob_path(digest), path, layer.descriptor.size, digest)
-    files = [
-        inline("oci-layout", OCI_LAYOUT),
-        inline("index.json", canonical_json(index)),
-        *(blobs[digest] for digest in sorted(blobs)),
-    ]
-    _write(files, file)
+    files = [inline("oci-layout", OCI_LAYOUT), inline("index.json", canonical_json(index))]
+    _write([*files, *(blobs[digest] for digest in sorted(blobs))], file)
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
@@ -120,6 +119,7 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
     import requests
 
     require_layers(image, f"load {repo_tag}")
+    log.info("loading %s into the Docker engine: %d layers", repo_tag, len(image.layers))
     try:
         stream = tar_stream(_docker_files(image, repo_tag))
         answers = client.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
@@ -136,8 +136,7 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
 
 
 def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
-    """Return the files of an archive for Docker, in the form that ``docker save`` wrote until
-    version 25.
+    """Return the files of an archive as ``docker save`` wrote it until version 25.
 
     A layer's name is a folder named by the blob's digest. The engine recognizes the compression by
     magic number.
@@ -183,7 +182,7 @@ def layer_file(layer: Layer) -> Path:
 
 
 def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
-    """Return the archive, a tar with the time 1970-01-01."""
+    """Yield the archive, a tar with the time 1970-01-01."""
     for file in files:
         yield header(Entry(file.name, "file", 0o644, file.size), 0)
         left, digest = file.size, hashlib.sha256()
@@ -203,9 +202,10 @@ def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
 
 
 def _write(files: list[ArchiveFile], target: Path) -> None:
-    """Write the archive under a temporary name and renames it."""
+    """Write the archive under a temporary name, and rename it."""
     if target.is_dir():
         raise ImageError(f"{target} is a folder", "name a file for the archive")
+    log.info("writing the archive %s: %d files", target, len(files))
     with (
         space_errors(target.parent, OUTPUT_HINT),
         durable_file(target) as temporary,

@@ -1,6 +1,4 @@
-"""The files that builder adds to an image: entry point, smoke test, lock file, the recipe's
-``files:``.
-"""
+"""The files that builder adds to images: entry point, smoke test, lock, ``files:``."""
 
 from __future__ import annotations
 
@@ -16,11 +14,12 @@ from builder.redact import redact
 #: Folder of builder's own files in an image.
 HOME = "/opt/builder"
 ENTRYPOINT = f"{HOME}/entrypoint"
-#: Name of a whiteout that hides everything that lower layers have in its folder (image-spec, layer.md).
+#: Name of a whiteout that hides everything that lower layers have in its folder (image-spec,
+#: layer.md).
 _OPAQUE = ".wh..wh..opq"
 
-# The scripts are part of every image: a change of one character, even in a comment, changes the digests of
-# all images.
+# The scripts are part of every image: a change of one character, even in a comment, changes the
+# digests of all images.
 
 _SCRIPT = """\
 #!/bin/sh

@@ -19,8 +19,8 @@ from builder.layers.entry import Entry, Range
 if TYPE_CHECKING:
     from builder.image.ignore import FilesIgnore
 
-#: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
-#: a folder.
+#: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace
+#: the link by a folder.
 _MERGED = re.compile(r"(bin|sbin|lib|lib32|lib64|libx32|var/run|var/lock)(/|$)")
 #: Folders whose mode is not 0755.
 _SPECIAL_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
@@ -128,9 +128,7 @@ def _check_target(target: str, where: str) -> None:
 
 
 def _special_parents(target: str) -> Iterator[Entry]:
-    """Return the parents that are not 0755, so that a file below them does not change their
-    mode.
-    """
+    """Yield the parents that are not 0755, so that a file below them does not change them."""
     for parent in reversed(PurePosixPath(target).parents):
         mode = _SPECIAL_MODES.get(str(parent))
         if mode is not None:
@@ -140,8 +138,7 @@ def _special_parents(target: str) -> Iterator[Entry]:
 def _walk(
     source: Path, target: str, mode: int | None, ignore: FilesIgnore, where: str
 ) -> Iterator[Entry]:
-    """Return the members for a file, a symlink, or a folder with its content, sorted by the bytes
-    of names.
+    """Yield the members for a file, a symlink, or a folder and its content, sorted by name.
 
     Args:
         source: what is copied.

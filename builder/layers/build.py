@@ -6,6 +6,7 @@ Each layer is written once, in parallel with others, and found in the cache afte
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +28,7 @@ from builder.layers.compress import MEDIA_TYPES, LayerWriter, codec_name
 from builder.layers.conda_activation import Activation, activation_environment
 from builder.layers.conflicts import Conflict
 from builder.layers.entry import Entry, PackageIndex
-from builder.layers.grouping import LayerPlan, plan_lock, split_index
+from builder.layers.grouping import LayerPlan, listed, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
 from builder.model import Descriptor, Layer, LayerContent, LockedPackage
@@ -37,14 +38,17 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import require_space
 from builder.store.records import read_record, write_record
+from builder.text import human_bytes
+
+log = logging.getLogger(__name__)
 
 _TASK = "making layers"
 #: Annotation of a layer's descriptor with the packages in it.
 PACKAGES = "org.builder.packages"
 #: Packages that the annotation names.
 _ANNOTATION_NAMES = 20
-#: The version of the rules for conflicting files and the order of layers: part of the key of a set of layers,
-#: not of a layer's.
+#: The version of the rules for conflicting files and the order of layers: part of the key of a set
+#: of layers, not of a layer's.
 _RULES = 5
 
 
@@ -80,7 +84,7 @@ def make_layer(
     return Layer(descriptor, tar.diff_id, store.path(digest), title=title, unpacked=tar.size)
 
 
-# layers of packages, in the cache or written ---------------------------------------------------------------
+# layers of packages, in the cache or written ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +102,13 @@ class PlannedLayer:
     """Returns the members that are one package's."""
 
     def record(self, store: Store) -> Path:
-        """Return where the layer is recorded once it is written."""
+        """Return the path of the layer's record."""
         return store.folders.layers / f"{self.key}.json"
 
 
 @dataclass(frozen=True)
 class LayerMaker:
-    """Finds layers of packages in the cache, and writes the others in parallel, the largest
-    first.
-    """
+    """Finds layers in the cache, and writes the others in parallel, the largest first."""
 
     compression: Compression
     settings: Settings
@@ -133,6 +135,8 @@ class LayerMaker:
         """
         found = {plan.key: read_layer(plan.record(self.store), self.store) for plan in plans}
         missing = [plan for plan in plans if found[plan.key] is None]
+        cached = len(plans) - len(missing)
+        log.info("%s: %d are needed, %d of them are in the cache", self.task, len(plans), cached)
         if missing:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
@@ -175,6 +179,8 @@ class LayerMaker:
             if current in e.message:
                 raise
             raise LayerError(f"{current}: {e.message}", e.hint) from e
+        size, digest = layer.descriptor.size, layer.descriptor.digest
+        log.info("not in the cache: %s; made %s (%s)", plan.title, digest, human_bytes(size))
         annotations = {PACKAGES: _packages_annotation(plan.packages)}
         descriptor = replace(layer.descriptor, annotations=annotations)
         return replace(layer, descriptor=descriptor, packages=tuple(p.name for p in plan.packages))
@@ -237,6 +243,7 @@ def build_layers(
     record = store.folders.layers / f"set-{cache_key(inputs)}.json"
     known = _read_result(record, store)
     if known is not None:
+        log.info("all %d layers of packages are in the cache", len(known.layers))
         return known
     notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
     maker = LayerMaker(options.compression, settings, store, reporter, _TASK)
@@ -269,9 +276,7 @@ def _plans(
 
 
 def packages_key(packages: Packages) -> dict[str, Any]:
-    """Return the part of a set's cache key that says which files the packages bring into the
-    image.
-    """
+    """Return the part of a set's key for the files that the packages bring into the image."""
     return {
         "packages": [(p.manager, p.name, p.key, p.url) for p in packages.locked],
         "context": context_key(packages.context, packages.locked),
@@ -281,9 +286,7 @@ def packages_key(packages: Packages) -> dict[str, Any]:
 
 
 def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[str, Any]:
-    """Return the part of a layer's cache key that says which files of some packages are in the
-    image.
-    """
+    """Return the part of a layer's key for the files that some packages have in the image."""
     resolution = packages.resolution
     return {
         "packages": [(p.manager, p.key, p.url) for p in chosen],
@@ -294,8 +297,7 @@ def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[st
 
 
 def _entries(packages: Packages, package: LockedPackage, others: frozenset[str]) -> Iterator[Entry]:
-    """Yield a package's entries as the image has them: without lost paths, and moved ones at their
-    place.
+    """Yield a package's entries as the image has them: without lost paths, moved ones moved.
 
     Args:
         packages: all packages of the image.
@@ -303,7 +305,8 @@ def _entries(packages: Packages, package: LockedPackage, others: frozenset[str])
         others: paths that belong to other parts of the package.
     """
     moved = packages.resolution.moved.get(package.key, {})
-    # A reader turns a hard link into a file if its first name is left out, for example into another part.
+    # A reader turns a hard link into a file if its first name is left out, for example into another
+    # part.
     leave_out = packages.resolution.leave_out.get(package.key, frozenset()) | others
     for entry in packages.entries(package, leave_out):
         if "/.wh." in entry.path:
@@ -324,9 +327,7 @@ def _check_scripts(
     indexes: Mapping[str, PackageIndex],
     post_link: Mapping[str, str],
 ) -> list[str]:
-    """Return the packages' notes. Raises LayerError for a link script that the recipe does not
-    skip.
-    """
+    """Return the packages' notes. Raises LayerError for a link script without a decision."""
     notes = []
     for p in packages:
         scripts = ", ".join("/" + path for path in indexes[p.key].post_link)
@@ -352,9 +353,7 @@ def _write_result(path: Path, result: LayersResult) -> None:
 
 
 def _read_result(path: Path, store: Store) -> LayersResult | None:
-    """Return the result of an earlier build, or None if there is none, or a layer's blob is
-    missing.
-    """
+    """Return the result of an earlier build; None if the cache does not have all of it."""
     data = read_record(path)
     layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
@@ -367,6 +366,4 @@ def _read_result(path: Path, store: Store) -> LayersResult | None:
 
 def _packages_annotation(packages: Sequence[LockedPackage]) -> str:
     """Return ``name=version`` of a layer's packages, of the first 20 in a large group."""
-    names = sorted(f"{p.name}={p.version}" for p in packages)
-    more = len(names) - _ANNOTATION_NAMES
-    return " ".join(names[:_ANNOTATION_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted(f"{p.name}={p.version}" for p in packages), _ANNOTATION_NAMES, " ")

@@ -26,8 +26,8 @@ from builder.layers.zips import fault
 from builder.model import Fetched
 from builder.store.files import CHUNK, require_space
 
-#: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed, and most of
-#: ``info/`` in a ``.tar.bz2``.
+#: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed,
+#: and most of ``info/`` in a ``.tar.bz2``.
 _UNDECLARED = 64 << 20
 #: Bytes of tar headers and padding for each file.
 _HEADERS = 4 << 10
@@ -87,7 +87,7 @@ def conda_entries(
 
 
 def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo]) -> int:
-    """Return how many bytes a package's tar may have; ``paths`` are those that it declares."""
+    """Return the most bytes of a package's tar; ``paths`` are those that it declares."""
     most = most_unpacked(fetched.path.stat().st_size)
     sizes = [p.size for p in paths if p.size is not None]
     if len(sizes) < sum(p.kind == "file" for p in paths):
@@ -128,7 +128,7 @@ class _Linker:
         self._firsts: dict[tuple[str, str], Entry] = {}
 
     def _content_key(self, path: str) -> tuple[str, str]:
-        """Return what paths with the same content have in common: member and placeholder."""
+        """Return the key of a path's content: its member and its placeholder."""
         return self._members[path].path, self._layout.paths[path].placeholder
 
     def entry(self, path: str, leave_out: frozenset[str]) -> Entry:

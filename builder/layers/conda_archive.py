@@ -60,9 +60,7 @@ class CondaMember:
 
 @contextmanager
 def damage(fetched: Fetched) -> Iterator[None]:
-    """Raise a :class:`LayerError` that names the package in place of exceptions of decoders and
-    parsers.
-    """
+    """Raise a :class:`LayerError` that names the package in place of errors of decoders."""
     try:
         yield
     except _DAMAGE as e:
@@ -114,7 +112,7 @@ class PartReader:
         self._data = self._data[size:]
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """Return the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
+        """Yield the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
         while size and (chunk := self.read_exactly(min(size, CHUNK))):
             size -= len(chunk)
             yield chunk
@@ -176,7 +174,7 @@ def open_part(
 
 
 def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
-    """Return the members of a part. The caller may read a member's content before the next member.
+    """Yield the members of a part. The caller may read a member's content before the next one.
 
     Raises:
         LayerError: the package is damaged or unsafe.
@@ -233,8 +231,7 @@ class Spool:
 
 @contextmanager
 def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
-    """Decompress the package's files into a temporary file, which is removed at the end of the
-    block.
+    """Decompress a package's files into a temporary file, which is removed after the block.
 
     :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is
     removed later.

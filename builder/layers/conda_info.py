@@ -1,5 +1,4 @@
-"""Reads the metadata in ``info/`` of a conda package that linking needs: files, prefixes, entry
-points.
+"""Reads ``info/`` of a conda package: its files, their prefixes, and entry points.
 
 The part is read only as far as needed. Packages without ``info/paths.json`` are refused:
 conda-build before
@@ -125,9 +124,7 @@ def _index(package: LockedPackage, files: Mapping[str, bytes]) -> dict[str, Any]
 
 
 def _paths(data: bytes) -> tuple[PathInfo, ...]:
-    """Return the paths of a ``paths.json``. Raises ValueError or TypeError if it has another
-    form.
-    """
+    """Return the paths of a ``paths.json``. Raises ValueError or TypeError for another form."""
     return tuple(_path(item) for item in json.loads(data)["paths"])
 
 

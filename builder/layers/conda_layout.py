@@ -51,7 +51,7 @@ def python_of(python: Fetched) -> tuple[str, str]:
 
 
 class CondaLayout:
-    """Where a package's files go, and which files linking generates.
+    """The image paths of a package's files, and the files that linking generates.
 
     Raises:
         LayerError: the package is unsafe, or needs a Python that the environment does not have.
@@ -119,7 +119,7 @@ class CondaLayout:
         return is_ours and self.relative(path).startswith("bin/python")
 
     def _leaves(self, path: str, links: Mapping[str, str]) -> bool:
-        """Return whether a path leaves the prefix, if all symlinks on its way are followed.
+        """Return whether a path leaves the prefix when all symlinks on it are followed.
 
         On the way from the image's root it may be above the prefix.
         """

@@ -1,6 +1,4 @@
-"""The files in ``conda-meta``: a record of each package, which conda and rattler read, and the
-history.
-"""
+"""The files in ``conda-meta``, which conda and rattler read: package records, history."""
 
 from __future__ import annotations
 
@@ -17,10 +15,11 @@ from builder.layers.entry import Content, Entry, Inline, LinkContext
 from builder.model import Fetched, LockedPackage
 from builder.redact import redact
 
-#: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler defines it.
+#: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler
+#: defines it.
 _RECORD_FIELDS = """
-arch build build_number constrains depends features license license_family name noarch platform purls
-python_site_packages_path run_exports subdir timestamp track_features version
+arch build build_number constrains depends features license license_family name noarch platform
+purls python_site_packages_path run_exports subdir timestamp track_features version
 """
 _PATH_TYPES = {"file": "hardlink", "symlink": "softlink", "dir": "directory"}
 
@@ -57,8 +56,8 @@ def package_record(
     paths += [_entry_point_record(layout, e) for e in layout.entry_points]
     url = recorded_url(package.url)
 
-    fields = [name for name in _RECORD_FIELDS.split() if index.get(name) is not None]
-    record: dict[str, Any] = {name: index[name] for name in fields}
+    fields = _RECORD_FIELDS.split()
+    record: dict[str, Any] = {k: index[k] for k in fields if index.get(k) is not None}
     record |= {
         "channel": url.rsplit("/", 2)[0] + "/",
         "files": [p["_path"] for p in paths],
@@ -111,8 +110,7 @@ def _entry_point_record(layout: CondaLayout, script: Entry) -> dict[str, Any]:
 
 
 def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> Entry:
-    """Return ``conda-meta/history``. Without it conda does not recognize the prefix as an
-    environment.
+    """Return ``conda-meta/history``: without it, conda does not take the prefix for its own.
 
     Args:
         packages: the conda packages.
@@ -130,9 +128,7 @@ def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> En
 
 
 def recorded_url(url: str) -> str:
-    """Return a package's URL for ``conda-meta``: like conda, without credentials and
-    ``/t/<token>``.
-    """
+    """Return a package's URL as conda records it, without credentials and ``/t/<token>``."""
     parts = urlsplit(redact(url))
     path = re.sub(r"^/t/[^/]+/", "/", parts.path)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))

@@ -63,8 +63,7 @@ def _visit(roots: Sequence[str], needs: _Needs, visited: set[str]) -> list[str]:
 
 
 def _cuts(needs: _Needs, by_name: Mapping[str, LockedPackage]) -> list[tuple[str, str]]:
-    """Return the dependencies (name, dependency) to ignore, chosen like rattler's
-    ``sort_topologically``.
+    """Return dependencies (name, dependency) to ignore, as ``sort_topologically`` of rattler.
 
     In each cycle this is the first edge from a package for one platform to a noarch package. At an
     edge in the other direction, and at the last edge of the cycle, rattler ignores the opposite

@@ -59,9 +59,7 @@ _COMPILED = re.compile(
 
 
 def module_of(path: str) -> str:
-    """Return the path of the module that a file in ``__pycache__`` was compiled from; empty for
-    others.
-    """
+    """Return the module that a file in ``__pycache__`` was compiled from; empty for others."""
     match = _COMPILED.fullmatch(path) if path.endswith(".pyc") else None
     return f"{match['folder']}{match['name']}.py" if match else ""
 
@@ -89,9 +87,7 @@ class Resolution:
 
 
 class _Claim(NamedTuple):
-    """A package that contains a path. A named tuple, because every file of an environment needs
-    one.
-    """
+    """A package that contains a path. A named tuple: each file of an environment needs one."""
 
     number: int
     """The package's place in link order."""
@@ -144,8 +140,7 @@ def _claims(
     indexes: Mapping[str, PackageIndex],
     moved: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, _Claim], dict[str, list[_Claim]], list[tuple[str, _Claim]]]:
-    """Return by path of the image the last claim, and all claims of contested paths; and compiled
-    modules.
+    """Return the last claim of each image path, all claims of contested paths, and modules.
 
     Each compiled module comes with the path of its source.
     """
@@ -167,7 +162,7 @@ def _claims(
     return last, contested, compiled
 
 
-# files below symlinks ---------------------------------------------------------------------------------------
+# files below symlinks -----------------------------------------------------------------------------
 
 
 def _moved(

@@ -14,8 +14,8 @@ from builder.layers.entry import Deflated, Entry, Inline, Range
 from builder.store.files import CHUNK
 from builder.text import one_line
 
-#: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread holds at most
-#: 64 MiB.
+#: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread
+#: holds at most 64 MiB.
 STEP: Final = 64 << 10
 #: Is called with bytes as they pass.
 Consumer = Callable[[bytes], object]

@@ -38,9 +38,7 @@ Needed = tuple[str, ...]
 
 
 class ElfReader:
-    """Reads an ELF file whose content passes from its beginning to its end, a second time if
-    necessary.
-    """
+    """Reads an ELF file whose content passes once, or a second time if necessary."""
 
     def __init__(self) -> None:
         self.needed: Needed | None = None
@@ -111,7 +109,7 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
 
 
 def _offset(segments: list[tuple[int, ...]], address: int) -> int:
-    """Return where the file has what is loaded to an address."""
+    """Return the place in the file of what is loaded to an address."""
     for kind, offset, start, size in segments:
         if kind == _LOAD and start <= address < start + size:
             return offset + address - start

@@ -29,8 +29,8 @@ from builder.errors import LayerError
 from builder.layers.entry import PackageIndex
 from builder.model import LayerContent, LockedPackage, Manager
 
-#: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have limits,
-#: and a retry costs less.
+#: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have
+#: limits, and a retry costs less.
 MAX_UNPACKED = 1 << 30
 #: Names in the title of a group.
 _TITLE_NAMES = 6
@@ -47,21 +47,16 @@ class LayerPlan:
 
     content: LayerContent
     title: str
-    """Name of the layer in the image's history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna,
-    six``.
-    """
+    """Name in the history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna, six``."""
     packages: tuple[LockedPackage, ...]
     """In link order."""
     part: int = 0
-    """Which part of its one package the layer holds, from 0."""
+    """The part of its one package that the layer holds, from 0."""
     parts: int = 1
-    """How many layers the package is split into; 1 unless a single package is too large for one
-    layer.
-    """
+    """How many layers the package is split into; more than 1 if it is too large for one."""
 
     def archive_bytes(self, sizes: Mapping[str, int | None]) -> tuple[int, int]:
-        """Return the bytes of the layer's archives, and the number of archives whose size is
-        unknown.
+        """Return the bytes of the layer's archives, and how many archives have an unknown size.
 
         Args:
             sizes: archive bytes by :attr:`LockedPackage.key`; None if unknown.
@@ -97,7 +92,8 @@ def plan_lock(
     threshold = options.own_layer_from
     while True:
         large = {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold or p.key in parts}
-        # Empty groups count too, so that the threshold rarely moves when a package is added or removed.
+        # Empty groups count too, so that the threshold rarely moves when a package is added or
+        # removed.
         needed = sum(parts.get(key, 1) for key in large) + 2 * groups
         if needed <= budget:
             break
@@ -124,16 +120,15 @@ def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
     plans = []
     for (manager, number), found in sorted(members.items()):
         content = LayerContent("packages", _MANAGERS[manager], group=number + 1)
-        plans.append(LayerPlan(content, f"{content.name}: {_names(found)}", tuple(found)))
+        names = listed([p.name for p in found], _TITLE_NAMES)
+        plans.append(LayerPlan(content, f"{content.name}: {names}", tuple(found)))
     return plans
 
 
 def _from_the_bottom(
     package: LockedPackage, sizes: Mapping[str, int | None]
 ) -> tuple[int, int, str]:
-    """Sort large packages: the largest first. Sizes count as powers of two, so that an update
-    rarely moves a package.
-    """
+    """Sort large packages from the bottom up. Powers of two, so that updates seldom move one."""
     size = sizes.get(package.key) or 0
     return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
@@ -146,10 +141,10 @@ def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
     return [LayerPlan(content, text, (package,), n, parts) for n, text in enumerate(titles)]
 
 
-def _names(packages: Sequence[LockedPackage]) -> str:
-    names = [p.name for p in packages]
-    more = len(names) - _TITLE_NAMES
-    return ", ".join(names[:_TITLE_NAMES]) + (f" and {more} more" if more > 0 else "")
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return names as text: of more than ``most``, the first ones and how many more there are."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def content_of(title: str) -> LayerContent | None:
@@ -171,7 +166,7 @@ def content_of(title: str) -> LayerContent | None:
 
 
 def name_bucket(name: str, count: int, *, digest_bytes: int = 8) -> int:
-    """Return which of ``count`` buckets a name belongs to, from 0.
+    """Return the bucket of a name, from 0 to ``count - 1``.
 
     Args:
         name: the text to hash (sha256).

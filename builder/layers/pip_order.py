@@ -24,7 +24,8 @@ from packaging.utils import canonicalize_name
 from builder.layers.entry import LinkContext
 from builder.model import LockedPackage
 
-#: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package too.
+#: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package
+#: too.
 _Graph = dict[str, set[str]]
 _MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
@@ -48,9 +49,7 @@ def pip_order(
 
 
 def _requirements(texts: Sequence[str]) -> list[Requirement]:
-    """Return the valid ones of ``Requires-Dist`` texts; pip does not install a wheel that has
-    others.
-    """
+    """Return the valid ``Requires-Dist`` texts; pip installs no wheel that has others."""
     found = []
     for text in texts:
         with contextlib.suppress(InvalidRequirement):
@@ -112,9 +111,7 @@ def _node(name: str, extras: Collection[str]) -> str:
 
 
 def _rounds(graph: _Graph) -> Iterator[list[str]]:
-    """Remove the nodes without needs from a graph, again and again, and yields those of each
-    round.
-    """
+    """Remove the nodes without needs from a graph, again and again; yield those of each round."""
     needed_by: dict[str, list[str]] = {}
     for node, needs in graph.items():
         for need in needs:

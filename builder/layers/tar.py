@@ -23,8 +23,8 @@ END = bytes(2 * BLOCK)
 _TYPES = {"file": b"0", "hardlink": b"1", "symlink": b"2", "dir": b"5"}
 #: Sizes from here on do not fit ustar's field of 11 octal digits.
 _MAX_OCTAL = 8**11
-#: Characters that no pax record can hold: NUL, and bytes that are not UTF-8 (lone surrogates in a Python
-#: string).
+#: Characters that no pax record can hold: NUL, and bytes that are not UTF-8 (lone surrogates in a
+#: Python string).
 _TEXT = re.compile("[\0\ud800-\udfff]")
 #: An empty part (so also a leading or trailing slash), ``.`` or ``..``.
 _UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|" + _TEXT.pattern)
@@ -65,9 +65,7 @@ def header(entry: Entry, mtime: int) -> bytes:
 
 
 def _name_fields(path: str, pax: dict[str, str]) -> tuple[bytes, bytes]:
-    """Return ustar's prefix and name fields; adds the path to the pax records if they cannot hold
-    it.
-    """
+    """Return ustar's prefix and name fields; a path that does not fit them goes to ``pax``."""
     short = _ascii(path)
     if short is not None and len(short) <= 100:
         return b"", short
@@ -177,9 +175,7 @@ def _missing(folder: str, known: set[str]) -> list[str]:
 
 
 def _check_target(entry: Entry, others: set[str]) -> None:
-    """Raise LayerError if a link cannot be written; ``others`` are the files and links before
-    it.
-    """
+    """Raise LayerError if a link cannot be written; ``others`` are earlier files and links."""
     if entry.kind == "hardlink" and entry.target not in others:
         raise LayerError(
             f"the hard link /{entry.path} repeats /{entry.target}, which does not precede it in the layer",
@@ -199,9 +195,7 @@ def _duplicate(path: str) -> LayerError:
 
 
 def check_path(path: str) -> None:
-    """Raise LayerError unless ``path`` is relative, normalized, UTF-8, short enough and without
-    ``..``.
-    """
+    """Raise LayerError unless a path is relative, normalized, UTF-8, short, without ``..``."""
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
     if len(path) <= _SHORT:

@@ -43,9 +43,7 @@ _ANY_SHEBANG = b"#!python"
 
 @dataclass(frozen=True, slots=True)
 class _WheelFile:
-    """A file that is installed: a member of the wheel, a script whose shebang is rewritten, or a
-    new one.
-    """
+    """A file that is installed: a member of the wheel, a rewritten script, or a new file."""
 
     path: str
     """Relative to the environment's prefix."""
@@ -115,7 +113,7 @@ def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
 
 
 class _Layout:
-    """Where the files of a wheel are installed, and which files are generated.
+    """The installed paths of a wheel's files, and the files that are generated.
 
     Raises:
         LayerError: two files have the same path, or a member has no place in an environment.

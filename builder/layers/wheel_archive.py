@@ -132,7 +132,7 @@ class WheelArchive:
         return Range(self._path, offset, crc32=member.CRC), member.file_size
 
     def _offset(self, member: zipfile.ZipInfo) -> int:
-        """Return where a member's bytes begin.
+        """Return the offset of a member's bytes.
 
         Its local header must be that of the same member, and must come with its content before the
         next

@@ -12,19 +12,11 @@ from builder.layers import bounds
 from builder.model import LockedPackage
 from builder.text import one_line
 
+_ERRORS = (EOFError, OSError, ValueError, IndexError, OverflowError, RuntimeError)
 #: What zipfile raises for damaged archives.
-ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    IndexError,
-    OverflowError,
-    RuntimeError,  # with NotImplementedError
-)
-#: Compression methods that packages may use. uv takes no others either, nor does the format of ``.conda``.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, *_ERRORS)
+#: Compression methods that packages may use. uv takes no others either, nor does the format of
+#: ``.conda``.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 

@@ -35,7 +35,8 @@ from dataclasses import dataclass
 from builder.layers.grouping import content_of, name_bucket
 from builder.model import Image, Layer, LayerContent
 
-#: From this size of the compressed layer, in bytes, a package shares its partition with large ones only.
+#: From this size of the compressed layer, in bytes, a package shares its partition with large ones
+#: only.
 LARGE = 32 << 20
 _BUILDER = "builder: "
 #: The kinds of partitions of packages, and of their compiled modules.
@@ -51,8 +52,7 @@ class LayerGroup:
     name: str
     layers: tuple[Layer, ...]
     packages: bool
-    """Whether the layers hold packages, or compiled modules, only. Such layers remove nothing, and
-    list all their directories."""
+    """The layers hold only packages or compiled modules: they remove nothing, list all folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Assignment:
 
 
 def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
-    """Return which layers become which partition.
+    """Return the layers of each partition.
 
     Args:
         image: the image. With a base SIF, the layers are those above it.
@@ -101,9 +101,7 @@ def _partitions(layers: Sequence[tuple[LayerContent, Layer]], count: int) -> lis
 
 
 def _kind(content: LayerContent, layer: Layer) -> str:
-    """Return the kind of a layer's partition. Versions do not matter; a package that grows may
-    move.
-    """
+    """Return the kind of a layer's partition. Versions do not matter."""
     if content.kind == "packages" and layer.descriptor.size >= LARGE:
         return "packages-large"
     return f"{content.kind}-{'own' if content.package else 'groups'}"
@@ -120,9 +118,7 @@ def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
 
 
 def _builder_titles(image: Image) -> list[str]:
-    """Return the titles of builder's layers, from the config's history; empty texts for the base's
-    layers.
-    """
+    """Return the titles of builder's layers in the history; empty texts for the base's layers."""
     history = json.loads(image.config).get("history") or ()
     texts = [entry.get("created_by") or "" for entry in history if not entry.get("empty_layer")]
     if len(texts) != len(image.layers):

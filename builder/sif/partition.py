@@ -37,7 +37,7 @@ class SquashfsPart:
         return "#" in self.digest
 
     def source(self, below: str = "") -> Source:
-        """Its members, or those of one directory."""
+        """Return its members, or those of one directory."""
         return squashfs_source(self.path, self.offset, self.name, below, self.size)
 
     def write(self, out: BinaryIO) -> int:

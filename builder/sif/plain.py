@@ -8,6 +8,7 @@ Here they have the form that ``enroot import`` gives them (enroot 4.1.2: doc/ima
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import re
 import shlex
@@ -28,6 +29,8 @@ from builder.store.durable import durable_file
 from builder.store.files import require_space, sha256_file, space_errors
 from builder.text import one_line
 from builder.trees.member import Kind, Member
+
+log = logging.getLogger(__name__)
 
 _RC = """\
 # builder: {digest}
@@ -63,7 +66,7 @@ def write_plain(
     compression: Compression = "gzip",
     reporter: Reporter = QUIET,
 ) -> tuple[str, int]:
-    """Write an image as a plain squashfs, and returns its digest and size.
+    """Write an image as a plain squashfs. Returns its digest and size.
 
     The same image, compression and epoch produce the same bytes.
 
@@ -88,6 +91,7 @@ def write_plain(
     maker = PartitionMaker(
         image, Metadata(config, image.digest), None, compression, settings, store, reporter
     )
+    log.info("writing %s: a squashfs of %d layers", path, len(image.layers))
     folders = _folders(inner, settings.epoch)
     files = _files(inner, image.digest, settings.epoch)
     with space_errors(path.parent):

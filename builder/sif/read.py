@@ -231,9 +231,7 @@ def _object(one: SifDescriptor) -> SifObject:
 
 
 def _partitions(path: Path, objects: Sequence[SifObject]) -> list[SifObject]:
-    """Return the partitions that runtimes mount. Raises ImageError if builder cannot read one of
-    them.
-    """
+    """Return the partitions that runtimes mount. Raises ImageError if one is not squashfs."""
     _check_kinds(path, objects)
     _check_overlaps(path, objects)
     primary = next((o for o in objects if o.role == PartitionRole.PRIMARY), None)

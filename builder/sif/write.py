@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
 from builder.store.durable import durable_file
 from builder.store.files import fingerprint, require_space, sha256_file, space_errors
+
+log = logging.getLogger(__name__)
 
 Layout = Literal["flat", "layered"]
 
@@ -94,7 +97,7 @@ def write_sif(
 
 
 def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str) -> str:
-    """Make the partitions and writes the file, unless it is there. Returns its digest.
+    """Make the partitions and write the file, unless it exists. Returns its digest.
 
     Raises:
         _CorruptPartition: a partition was damaged in the cache; it is made again the next time.
@@ -104,16 +107,16 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
     contents = _Contents.of(partitions, maker.metadata, maker.image.config, architecture, created)
     known = _written_before(path, contents, maker.store)
     if known is not None:
+        log.info("%s has this content: it is not written again", path)
         return known
     require_space(path.parent, sum(o.content.size for o in contents.objects), f"writing {path}")
+    log.info("writing %s: %s, %d partitions", path, layout, len(partitions))
     with working(maker.reporter, f"writing {path}"):
         return _write_file(path, contents, maker.store, maker.settings.jobs)
 
 
 def _created(config: bytes, epoch: int) -> int:
-    """Return the time of the SIF, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else that
-    of the image.
-    """
+    """Return the time of the SIF in seconds: SOURCE_DATE_EPOCH, or that of the image."""
     if epoch != DEFAULT_EPOCH:
         return epoch
     try:
@@ -135,9 +138,7 @@ def _prepare_place(path: Path) -> None:
 
 
 def _written_before(path: Path, contents: _Contents, store: Store) -> str | None:
-    """Return the digest of the file at the path, if it has this content and has not changed
-    since.
-    """
+    """Return the digest of the file at the path, if it is unchanged and has this content."""
     try:
         uuid = read_sif(path).uuid
     except ImageError:
@@ -146,11 +147,12 @@ def _written_before(path: Path, contents: _Contents, store: Store) -> str | None
 
 
 def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str:
-    """Write the file, and returns its digest. Raises _CorruptPartition."""
+    """Write the file, and return its digest. Raises _CorruptPartition."""
     with durable_file(path) as temporary:
         with temporary.open("w+b") as out:
             places = contents.write(out)
-        # In a thread for each core: the hash of the file, and the hashes of the partitions as they are in it.
+        # In a thread for each core: the hash of the file, and the hashes of the partitions as they
+        # are in it.
         with ThreadPoolExecutor(jobs) as pool:
             whole = pool.submit(sha256_file, temporary)
             checks = [(p, pool.submit(p.is_intact, temporary, start, store)) for p, start in places]
