@@ -136,7 +136,7 @@ class LayerMaker:
         found = {plan.key: read_layer(plan.record(self.store), self.store) for plan in plans}
         missing = [plan for plan in plans if found[plan.key] is None]
         cached = len(plans) - len(missing)
-        log.info("%s: %d are needed, %d of them are in the cache", self.task, len(plans), cached)
+        log.info("%s: %d are needed, %d of them in the cache", self.task, len(plans), cached)
         if missing:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
@@ -343,7 +343,7 @@ def _check_scripts(
 
 
 def _write_result(path: Path, result: LayersResult) -> None:
-    data: dict[str, Any] = {
+    data = {
         "layers": [layer_record(x) for x in result.layers],
         "conflicts": [asdict(c) for c in result.conflicts],
         "notes": result.notes,

@@ -128,9 +128,8 @@ class PartReader:
         self._data = memoryview(chunk)
         self._read += len(chunk)
         if self._read > self._most:
-            raise TarError(
-                f"it unpacks to more than {self._most} bytes, which is more than it declares"
-            )
+            what = f"it unpacks to more than {self._most} bytes, which is more than it declares"
+            raise TarError(what)
         self._copy(chunk)
         return bool(chunk)
 

@@ -117,9 +117,8 @@ def _index(package: LockedPackage, files: Mapping[str, bytes]) -> dict[str, Any]
             raise fault(package, f"{key} in its info/index.json is not text")
     wanted = package.name
     if str(name).lower() != wanted.lower():
-        raise fault(
-            package, f"its info/index.json is that of {name!r}, but the lock names {wanted!r}"
-        )
+        what = f"its info/index.json is that of {name!r}, but the lock names {wanted!r}"
+        raise fault(package, what)
     return index
 
 

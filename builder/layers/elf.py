@@ -91,9 +91,7 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         return None
     content = yield offset, count * _SEGMENT.size
     segments = list(_SEGMENT.iter_unpack(content))
-    places = [
-        (start, min(size, MAX_DYNAMIC)) for kind, start, _, size in segments if kind == _DYNAMIC
-    ]
+    places = [(at, min(size, MAX_DYNAMIC)) for kind, at, _, size in segments if kind == _DYNAMIC]
     content = (yield places[0]) if places else b""  # nothing: linked statically
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]

@@ -23,6 +23,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from builder.config.recipe import Layers
 from builder.errors import LayerError
@@ -71,7 +72,7 @@ def plan_lock(
     options: Layers,
     *,
     budget: int,
-    parts: Mapping[str, int] | None = None,
+    parts: Mapping[str, int] = MappingProxyType({}),
 ) -> list[LayerPlan]:
     """Return the layers that the packages are distributed over, from the bottom up.
 
@@ -87,26 +88,29 @@ def plan_lock(
     Raises:
         LayerError: no plan fits the budget.
     """
-    parts = parts or {}
     groups = max(1, min(options.groups, budget // 3))
     threshold = options.own_layer_from
     while True:
-        large = {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold or p.key in parts}
+        large = parts.keys() | {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold}
         # Empty groups count too, so that the threshold rarely moves when a package is added or
         # removed.
         needed = sum(parts.get(key, 1) for key in large) + 2 * groups
         if needed <= budget:
             break
-        if not large - set(parts):
+        if not large - parts.keys():
             raise LayerError(
                 f"the packages need up to {needed} layers, and {budget} are left above the base image",
                 "choose a base image with fewer layers",
             )
         threshold *= 2
+
+    def from_the_bottom(package: LockedPackage) -> tuple[int, int, str]:
+        # Sizes count as powers of two, so that an update rarely moves a package.
+        size = sizes.get(package.key) or 0
+        return -size.bit_length(), _MANAGERS.index(package.manager), package.name
+
     plans: list[LayerPlan] = []
-    for p in sorted(
-        (p for p in packages if p.key in large), key=lambda p: _from_the_bottom(p, sizes)
-    ):
+    for p in sorted((p for p in packages if p.key in large), key=from_the_bottom):
         plans += _own_layers(p, parts.get(p.key, 1))
     return plans + _groups([p for p in packages if p.key not in large], groups)
 
@@ -123,14 +127,6 @@ def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
         names = listed([p.name for p in found], _TITLE_NAMES)
         plans.append(LayerPlan(content, f"{content.name}: {names}", tuple(found)))
     return plans
-
-
-def _from_the_bottom(
-    package: LockedPackage, sizes: Mapping[str, int | None]
-) -> tuple[int, int, str]:
-    """Sort large packages from the bottom up. Powers of two, so that updates seldom move one."""
-    size = sizes.get(package.key) or 0
-    return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
 
 def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:

@@ -182,9 +182,8 @@ def _check_target(entry: Entry, others: set[str]) -> None:
             _BUG,
         )
     if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
-        raise LayerError(
-            f"the symlink /{entry.path} has an impossible target {entry.target!r}", _HOSTILE
-        )
+        what = f"the symlink /{entry.path} has an impossible target {entry.target!r}"
+        raise LayerError(what, _HOSTILE)
 
 
 def _duplicate(path: str) -> LayerError:

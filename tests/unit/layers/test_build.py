@@ -125,6 +125,19 @@ def test_new_version_changes_one_layer(tmp_path: Path, wheels: list[Fetched], wr
     assert "p5" in second.layers[changed].packages and "big" not in second.layers[changed].packages
 
 
+def test_log(tmp_path: Path, wheels: list[Fetched], caplog: pytest.LogCaptureFixture) -> None:
+    """The log names each layer that is made, or reports that all are in the cache."""
+    caplog.set_level("INFO", "builder.layers")
+    result = build(wheels, tmp_path)
+    count = len(result.layers)
+    assert caplog.messages[0] == f"making layers: {count} are needed, 0 of them in the cache"
+    made = [f"not in the cache: {x.title}; made {x.descriptor.digest}" for x in result.layers]
+    assert sorted(x.rpartition(" (")[0] for x in caplog.messages[1:]) == sorted(made)
+    caplog.clear()
+    build(wheels, tmp_path)
+    assert caplog.messages == [f"all {count} layers of packages are in the cache"]
+
+
 def test_titles_do_not_depend_on_the_cache(tmp_path: Path, wheels: list[Fetched]) -> None:
     """A layer of one package has the title that its plan names, and not that of an earlier build, in which
     the package was the only one of a group.
