@@ -1,4 +1,4 @@
-"""The values that one stage passes to the next: locks, packages, layers, images."""
+"""Values that one stage passes to the next: locks, packages, layers, images. Imports no stage."""
 
 from __future__ import annotations
 

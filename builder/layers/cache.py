@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,8 @@ def read_index(path: Path) -> PackageIndex | None:
 
 def layer_record(layer: Layer) -> dict[str, Any]:
     """Return a layer of the store as JSON."""
-    names = ("diff_id", "origin", "title", "packages", "unpacked")
-    values = {name: getattr(layer, name) for name in names}
+    others = ("descriptor", "path", "content")
+    values = {f.name: getattr(layer, f.name) for f in fields(layer) if f.name not in others}
     if layer.content is not None:
         values["content"] = asdict(layer.content)
     return {**values, "descriptor": layer.descriptor.to_json()}
