@@ -40,6 +40,8 @@ LENGTH = struct.Struct("<I")
 UNCHECKED = (1).to_bytes(4, "little")
 #: Python 3.11 and later write the elements of a set in a fixed order.
 HAS_SORTED_SETS = sys.version_info >= (3, 11)
+#: The types of constants that a set orders by their value.
+PLAIN = (str, bytes, int, float, complex)
 #: What compile() raises for text that is no module of this Python; pip leaves these out, too.
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, OverflowError)
 
@@ -71,13 +73,9 @@ def has_unsorted_set(code: types.CodeType) -> bool:
             found.extend(value.co_consts)
         elif isinstance(value, tuple):
             found.extend(value)
-        elif isinstance(value, frozenset) and not all(map(is_plain, value)):
+        elif isinstance(value, frozenset) and not all(isinstance(item, PLAIN) for item in value):
             return True
     return False
-
-
-def is_plain(value: Any) -> bool:
-    return isinstance(value, (str, bytes, int, float, complex))
 
 
 def strings_of(code: types.CodeType) -> list[str]:

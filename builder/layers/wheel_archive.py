@@ -181,7 +181,7 @@ class WheelArchive:
         mode = info.external_attr >> 16
         if name != info.orig_filename:
             raise self.fault(f"{info.orig_filename!r} has a NUL")
-        if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             kind = "symlink" if stat.S_ISLNK(mode) else "special file"
             raise self.fault(f"{name!r} is a {kind}, which a wheel must not contain")
         if info.flag_bits & _ENCRYPTED:
