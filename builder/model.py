@@ -1,6 +1,4 @@
-"""The plain values that one stage passes to the next: locks, packages, layers, images. Imports no
-stage.
-"""
+"""Values that one stage passes to the next: locks, packages, layers, images. Imports no stage."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ Manager = Literal["conda", "pip", "apt"]
 #: The category, or group, of the packages that belong to no other one.
 MAIN = "main"
 
-#: The URL prefix in a lock of wheels in find-links folders. :mod:`builder.fetch` finds the files on each
-#: machine; a lock never names a folder of one machine.
+#: The URL prefix in a lock of wheels in find-links folders. :mod:`builder.fetch` finds the files on
+#: each machine; a lock never names a folder of one machine.
 FIND_LINKS = "builder://find-links/"
 #: The URL prefix of wheels that builder built from a source; each has a :class:`LockedSource`.
 WHEELS = "builder://wheels/"
@@ -42,7 +40,7 @@ SourceKind = Literal["sdist", "git", "archive", "local"]
 
 @dataclass(frozen=True, slots=True)
 class LockedSource:
-    """What a wheel was built from, pinned. A field that has no meaning for the kind is empty."""
+    """The pinned source of a wheel. A field that has no meaning for the kind is empty."""
 
     kind: SourceKind
     """``sdist``: an archive of a package index; ``archive``: one of any other URL."""
@@ -52,9 +50,7 @@ class LockedSource:
     sha256: str = ""
     """Of the archive: 64 lower-case hex digits."""
     commit: str = ""
-    """The git commit: 40 or 64 lower-case hex digits. Those of submodules are a part of the
-    tree.
-    """
+    """The git commit, 40 or 64 lower-case hex digits. The tree includes its submodules."""
     tree: str = ""
     """The tree of the git commit, or the hash of the files of a local folder (64 hex digits)."""
     subdirectory: str = ""
@@ -63,16 +59,12 @@ class LockedSource:
     """What ``git describe`` printed for the commit when the lock was made, for build backends that
     make the version from it. Empty: this one does not."""
     build: str = ""
-    """A hash of what the wheel was built with: requirements, settings, environment. Empty: not yet
-    built.
-    """
+    """A hash of requirements, settings and environment of the build; empty: not yet built."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockedPackage:
-    """One package of a lock file: exactly one archive, identified by its hash. Fields as in
-    conda-lock v1.
-    """
+    """One package of a lock file: one archive and its hash. Fields as in conda-lock v1."""
 
     name: str
     version: str
@@ -80,31 +72,23 @@ class LockedPackage:
     platform: str
     """The platform that it is locked for, such as ``linux-64`` (also for ``noarch`` packages)."""
     url: str
-    """Where the archive was when the lock was made; may contain ``$VARIABLES``, never
-    credentials.
-    """
+    """The archive's URL at lock time; may contain ``$VARIABLES``, never credentials."""
     sha256: str | None
     """64 lower-case hex digits; None in old locks, which then have ``md5``."""
     md5: str | None = None
     """32 lower-case hex digits, or None. At least one of the two hashes is set, but for git
     packages in locks of conda-lock, whose URL begins with ``git+``."""
     dependencies: Mapping[str, str] = field(default_factory=dict)
-    """Names of the packages that it needs, each with a version spec (an empty one accepts any
-    version).
-    """
+    """Names of the packages that it needs, each with a version spec; an empty one accepts any."""
     category: str = MAIN
     """``main``, or another category of conda-lock (``dev``); only ``main`` goes into an image."""
     optional: bool = False
     source: LockedSource | None = None
-    """What builder built the wheel from (its ``url`` begins with :data:`WHEELS`); None: not
-    built.
-    """
+    """The source of a wheel that builder built (``url`` begins with :data:`WHEELS`), or None."""
 
     @property
     def filename(self) -> str:
-        """The archive's file name, from the URL: ``numpy-2.0-cp311-...whl``,
-        ``zlib-1.3-h1_0.conda``.
-        """
+        """The archive's file name: ``numpy-2.0-cp311-...whl``, ``zlib-1.3-h1_0.conda``."""
         return unquote(urlsplit(self.url).path).rsplit("/", 1)[-1]
 
     @property
@@ -132,9 +116,7 @@ class LockedBase:
     """The base image that a lock pins."""
 
     reference: str
-    """As the recipe names it: ``docker://HOST/REPOSITORY:TAG``, ``debian:SUITE``, ``oci:DIR`` and
-    so on.
-    """
+    """As in the recipe: ``docker://HOST/REPOSITORY:TAG``, ``debian:SUITE``, ``oci:DIR``, ..."""
     digest: str
     """``sha256:...`` of the manifest for the platform (not of an index of several platforms)."""
     python: LockedPackage | None = field(default=None, compare=False)
@@ -220,14 +202,10 @@ class Lock:
     base: LockedBase | None = None
     """None in locks of other tools, which pin no base image."""
     digest: str = ""
-    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty until it is
-    written.
-    """
+    """``sha256:...`` of the lock file's bytes, an annotation of images; empty: not written."""
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
-        """Return the packages of a platform that go into an image (category ``main``), in the order
-        of the file.
-        """
+        """Return a platform's packages of category ``main``, in the order of the file."""
         return tuple(p for p in self.packages if p.platform == platform and p.category == MAIN)
 
 
@@ -244,7 +222,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A content descriptor of the OCI image-spec: what a blob is, its digest and its size."""
+    """A content descriptor of the OCI image-spec: media type, digest and size of a blob."""
 
     media_type: str
     digest: str
@@ -291,6 +269,24 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerContent:
+    """The package of a layer, or the group of small packages, without versions."""
+
+    kind: Literal["packages", "bytecode"]
+    """``bytecode``: the layer holds the compiled modules of the packages."""
+    manager: Manager
+    package: str = ""
+    """The name of its one package; empty for a group."""
+    group: int = 0
+    """The number of the group, from 1; 0 for a layer of one package."""
+
+    @property
+    def name(self) -> str:
+        """``pip torch``, ``conda group 3``: the title of the layer begins with it."""
+        return f"{self.manager} {self.package or f'group {self.group}'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer of an image."""
 
@@ -299,9 +295,7 @@ class Layer:
     diff_id: str
     """``sha256:...`` of the uncompressed tar."""
     path: Path | None = None
-    """The compressed layer on this machine; None for a layer of a base image that was not
-    downloaded.
-    """
+    """The compressed layer on this machine; None for a layer of a base not downloaded."""
     origin: str = ""
     """``host/repository`` of the registry that has the layer; empty for layers built here."""
     title: str = ""
@@ -310,6 +304,9 @@ class Layer:
     """The names of the packages in the layer."""
     unpacked: int = 0
     """The size of the uncompressed tar in bytes."""
+    content: LayerContent | None = None
+    """Of a layer of packages that this build made or found in the cache. No image holds it: a layer
+    that is read from one has None here, see :func:`builder.layers.grouping.content_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,12 +348,12 @@ class SifImage:
 
 @dataclass(frozen=True, slots=True)
 class MissingLibrary:
-    """A shared library that an image lacks."""
+    """A shared library that is missing in an image."""
 
     name: str
     """``libGL.so.1``."""
     packages: tuple[str, ...]
-    """Who needs it: names of packages, or titles of layers."""
+    """Names of the packages that need it, or titles of layers."""
     optional: bool
     """Only files need it that may never be loaded."""
     os_package: str = ""
@@ -364,7 +361,5 @@ class MissingLibrary:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and without spaces: the same bytes for the same value on every
-    machine.
-    """
+    """Return JSON with sorted keys and no spaces: the same bytes for a value everywhere."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

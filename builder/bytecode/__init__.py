@@ -1,3 +1,1 @@
-"""Compiled modules (``.pyc``) of packages: the same bytes on every machine, in layers of their
-own.
-"""
+"""Compiled modules (``.pyc``) of packages in separate layers, the same bytes everywhere."""

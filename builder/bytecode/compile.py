@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from builder.store.leftovers import temporary_folder
 from builder.store.records import read_record, write_record
 from builder.text import visible
 
+log = logging.getLogger(__name__)
+
 #: Bytes of sources from which on a file of the job is complete.
 _SOURCE = 1 << 20
 #: Bytes of a module's source. No larger module is compiled.
@@ -56,15 +59,15 @@ _TAG = re.compile(r"[a-z0-9][A-Za-z0-9._-]{0,40}")
 HINT = "write in the recipe: bytecode: none"
 
 
-#: The compiled modules of a package, in the order of paths: the image path of the module, and the entry of
-#: what Python reads in its place, ``.../site-packages/__pycache__/six.cpython-311.pyc``.
+#: The compiled modules of a package, in the order of paths: the image path of the module, and the
+#: entry of what Python reads in its place, ``.../site-packages/__pycache__/six.cpython-311.pyc``.
 Bytecode = Sequence[tuple[str, Entry]]
 
 
 def compile_packages(
     request: BytecodeRequest, chosen: Sequence[LockedPackage]
 ) -> dict[str, Bytecode]:
-    """Return the compiled modules by package key; compile those that the cache lacks.
+    """Return the compiled modules by package key; compile those that are not in the cache.
 
     Like pip, it leaves out those that do not compile.
 
@@ -76,6 +79,7 @@ def compile_packages(
     """
     found = {package.key: _known(request, package) for package in chosen}
     missing = [package for package in chosen if found[package.key] is None]
+    log.info("modules of %d packages: compiling those of %d", len(chosen), len(missing))
     if missing:
         _compile(request, missing)
         found |= {package.key: _known(request, package) for package in missing}
@@ -118,19 +122,14 @@ def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple
         yield entry.path, source
 
 
-# the cache ------------------------------------------------------------------------------------------------
+# the cache ----------------------------------------------------------------------------------------
 
 
 def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
-    packages = request.packages
-    context = packages.context
-    key = cache_key(
-        [
-            *compiler_key(packages, request.base),
-            [package.key, package.url, context.prefix, context.site_packages],
-            sorted(modules_of(packages, package)),
-        ]
-    )
+    packages, context = request.packages, request.packages.context
+    own = [package.key, package.url, context.prefix, context.site_packages]
+    modules = sorted(modules_of(packages, package))
+    key = cache_key([*compiler_key(packages, request.base), own, modules])
     return request.store.folders.bytecode / f"{key}.json"
 
 
@@ -146,9 +145,8 @@ def _record(
                 blob.write(pyc)
                 files.append([path, len(pyc), hashlib.sha256(pyc).hexdigest()])
         digest, size = blob.commit()
-    write_record(
-        _record_path(request, package), {"tag": tag, "digest": digest, "size": size, "files": files}
-    )
+    record = {"tag": tag, "digest": digest, "size": size, "files": files}
+    write_record(_record_path(request, package), record)
 
 
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
@@ -168,7 +166,7 @@ def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     return found
 
 
-# one run of the compiler in a container, and the folder that it shares with builder -----------------------
+# one run of the compiler in a container, and the folder that it shares with builder ---------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +180,7 @@ class Share:
 
 
 class CompileJob:
-    """A folder of modules to compile: write the modules of each package, run the job, read the
-    results.
-    """
+    """A folder of modules to compile: write them, run the job, read the results."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -231,9 +227,8 @@ class CompileJob:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT
             raise RunnerError(f"modules are compiled in a container: {e.message}", hint) from None
         if done.returncode:
-            raise self._failure(
-                tail(visible(done.stderr).splitlines(), _SHOWN_LINES), done.timed_out
-            )
+            lines = tail(visible(done.stderr).splitlines(), _SHOWN_LINES)
+            raise self._failure(lines, done.timed_out)
         return self._tag()
 
     def result(self, share: Share) -> dict[str, bytes]:
@@ -246,22 +241,19 @@ class CompileJob:
         try:
             return dict(zip(share.paths, _pycs(data, len(share.paths)), strict=True))
         except (ValueError, struct.error):
-            raise LayerError(
-                f"{share.package.filename}: compiling its modules left a damaged file", HINT
-            ) from None
+            what = f"{share.package.filename}: compiling its modules left a damaged file"
+            raise LayerError(what, HINT) from None
 
     def _failure(self, lines: str, timed_out: bool) -> LayerError:
         left = [share for share in self._shares if share.file.with_suffix(".taken").exists()]
         names = ", ".join(sorted({share.package.filename for share in left}))
         if timed_out:
-            return LayerError(
-                f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours", HINT
-            )
-        if names:
-            return LayerError(
-                f"{names}: Python ended while it compiled the modules:\n{lines}", HINT
-            )
-        return LayerError(f"the image's Python does not start, to compile modules:\n{lines}", HINT)
+            what = f"{names}: its modules were not compiled after {_LIMIT_S // 3600} hours"
+        elif names:
+            what = f"{names}: Python ended while it compiled the modules:\n{lines}"
+        else:
+            what = f"the image's Python does not start, to compile modules:\n{lines}"
+        return LayerError(what, HINT)
 
     def _tag(self) -> str:
         try:
@@ -274,9 +266,7 @@ class CompileJob:
 
 
 def _pycs(data: bytes, count: int) -> Iterator[bytes]:
-    """Yield the compiled modules of a file. Raises ValueError or struct.error if it holds something
-    else.
-    """
+    """Yield the compiled modules of a file. Raises ValueError or struct.error for others."""
     at = 0
     for _ in range(count):
         (size,) = worker.LENGTH.unpack_from(data, at)

@@ -1,6 +1,4 @@
-"""What the compiled modules of a package depend on. A build with nothing changed imports this
-module.
-"""
+"""The inputs of compiled modules. A build with nothing changed imports this module."""
 
 from __future__ import annotations
 
@@ -19,17 +17,19 @@ from builder.store.blobs import Store
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
 FORMAT = 1
-#: Folders below lib/pythonX.Y whose modules are not compiled: programs do not import a package's tests.
+#: Folders below lib/pythonX.Y whose modules are not compiled: programs do not import a package's
+#: tests.
 _TESTS = re.compile(r"(.*/)?tests?/")
 #: The first Python whose modules may carry a hash in place of a time (PEP 552).
 _FIRST = (3, 7)
-#: Builds of conda's package python that bring another implementation: ``0_73_pypy``, ``3_graalpy310_native``.
+#: Builds of conda's package python that bring another implementation: ``0_73_pypy``,
+#: ``3_graalpy310_native``.
 _NOT_CPYTHON = re.compile(r"_(pypy|graalpy)")
 
 
 @dataclass(frozen=True, slots=True)
 class BytecodeRequest:
-    """What is compiled, with what, and for which image."""
+    """The modules to compile: of which packages, for which image, and with which tools."""
 
     packages: Packages
     """All packages of the image; one of them is Python."""
@@ -52,23 +52,25 @@ def python_package(packages: Packages) -> LockedPackage | None:
 
 
 def python_packages(packages: Packages) -> list[LockedPackage]:
-    """Return the package of Python and the conda packages that it needs, directly or not, in link
-    order.
+    """Return Python's package and the conda packages that it needs, in link order.
 
     A list of packages with ``@EXPLICIT`` names no dependencies: then it may need any of them.
     """
     python = python_package(packages)
-    by_name = {p.name: p for p in packages.locked if p.manager == "conda"}
-    if python and not any(p.dependencies for p in by_name.values()):
-        return [p for p in packages.locked if p.manager == "conda"]
+    if python is None:
+        return []
+    conda = [p for p in packages.locked if p.manager == "conda"]
+    if not any(p.dependencies for p in conda):
+        return conda
+    by_name = {p.name: p for p in conda}
     names: set[str] = set()
-    todo = [python.name] if python else []
+    todo = [python.name]
     while todo:
         name = todo.pop().lower()
         if name in by_name and name not in names:
             names.add(name)
             todo += by_name[name].dependencies
-    return [p for p in packages.locked if p.manager == "conda" and p.name in names]
+    return [p for p in conda if p.name in names]
 
 
 def can_compile(packages: Packages) -> bool:
@@ -80,12 +82,12 @@ def can_compile(packages: Packages) -> bool:
 
 
 def base_key(base: BaseImage) -> list[str]:
-    """Return what identifies the files of a base, OS packages included."""
+    """Return the digests of a base's files, OS packages included."""
     return [base.digest, *(layer.diff_id for layer in base.added)]
 
 
 def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
-    """Return what identifies the Python that compiles, and what it reads, for keys of the cache.
+    """Return the identity of the Python that compiles, and of its libraries, for cache keys.
 
     Its libraries and the base's C library belong to it: of two targets with the same Python, one
     may have a hostile library, and must not compile the modules of the other.

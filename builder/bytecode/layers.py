@@ -20,6 +20,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,8 +30,8 @@ from builder.bytecode.inputs import BytecodeRequest, can_compile, compiler_key, 
 from builder.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
-from builder.layers.entry import Entry, Inline, LinkContext
-from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, is_group, parse_title, plan_lock
+from builder.layers.entry import Entry, LinkContext
+from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
 from builder.layers.packages import Packages
 from builder.model import Layer, LockedPackage, Manager
 from builder.store.records import read_record, write_record
@@ -38,11 +39,13 @@ from builder.store.records import read_record, write_record
 if TYPE_CHECKING:
     from builder.bytecode.compile import Bytecode
 
-#: Layers that a plan of packages leaves free for compiled modules, also if there are none: three for each
-#: group, see :data:`_GROUPS`.
+log = logging.getLogger(__name__)
+
+#: Layers that a plan of packages leaves free for compiled modules, also if there are none: three
+#: for each group, see :data:`_GROUPS`.
 SHARE = 18
-#: The largest number of groups per package manager. Compiled modules are a tenth of the packages' bytes, so
-#: they need fewer than these.
+#: The largest number of groups per package manager. Compiled modules are a tenth of the packages'
+#: bytes, so they need fewer than these.
 _GROUPS = 6
 #: A package gets its own layer of compiled modules when its modules have at least this many bytes.
 _OWN_LAYER_FROM = 8 << 20
@@ -52,7 +55,7 @@ _TASK = "making layers of compiled modules"
 
 
 def layers_for_packages(total: int) -> int:
-    """Return how many of the layers above the base the packages may have.
+    """Return the number of layers above the base that packages may have.
 
     It depends on neither the recipe's ``bytecode`` nor the packages, so that the packages' layers
     are the same with and without compiled modules. A base with many layers leaves less for both.
@@ -65,13 +68,16 @@ def _share(total: int) -> int:
 
 
 def in_order(packages: Sequence[Layer], bytecode: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return the layers of packages and of their compiled modules in the order of an image, from
-    below.
+    """Return the layers of packages and compiled modules in an image's order, from below.
 
     What is large and seldom changes is at the bottom, see :mod:`builder.layers.grouping`: packages
     with a layer of their own, then their compiled modules, then groups of packages, then the
     compiled modules of groups.
     """
+
+    def is_group(layer: Layer) -> bool:
+        return layer.content is not None and not layer.content.package
+
     return tuple(sorted([*packages, *bytecode], key=is_group))
 
 
@@ -86,7 +92,9 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
         ImageError, RegistryError: the base is damaged or not available.
         SpaceError: the disk is full.
     """
-    if request.recipe.bytecode == "none" or not can_compile(request.packages):
+    bytecode, python = request.recipe.bytecode, request.packages.context.python
+    if bytecode == "none" or not can_compile(request.packages):
+        log.info("no modules are compiled: bytecode: %s, Python: %s", bytecode, python or "none")
         return ()
     common = {
         "bytecode": _FORMAT,
@@ -96,19 +104,16 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     }
     # two layers at least: a group for each manager
     budget, groups = max(2, request.total - len(request.below)), _groups(request)
-    titles = [parse_title(layer.title) for layer in request.below]
-    alone = sorted({title.stable for title in titles if title is not None and not title.is_group})
-    inputs = {
-        **packages_key(request.packages),
-        **common,
-        "budget": budget,
-        "groups": groups,
-        "alone": alone,
-    }
+    contents = [layer.content for layer in request.below if layer.content is not None]
+    alone = sorted({content.name for content in contents if content.package})
+    limits = {"budget": budget, "groups": groups, "alone": alone}
+    inputs = {**packages_key(request.packages), **common, **limits}
     record = request.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
     known = read_record(record)
     layers = None if known is None else recorded_layers(known["layers"], request.store)
-    if layers is None:
+    if layers is not None:
+        log.info("all %d layers of compiled modules are in the cache", len(layers))
+    else:
         layers = _make(request, common, budget, groups, frozenset(alone))
         write_record(record, {"layers": [layer_record(layer) for layer in layers]})
     return layers
@@ -159,8 +164,8 @@ def _make(
     def planned(plan: LayerPlan) -> PlannedLayer:
         key = cache_key({**common, **contents_key(packages, plan.packages)})
         size = sum(sum(modules[package.key].values()) for package in plan.packages)
-        title = f"{BYTECODE_TITLE}{plan.title}"
-        return PlannedLayer(title, plan.packages, f"bytecode-{key}", size, entries)
+        content, title = replace(plan.content, kind="bytecode"), f"{BYTECODE_TITLE}{plan.title}"
+        return PlannedLayer(content, title, plan.packages, f"bytecode-{key}", size, entries)
 
     def compile_missing(missing: Sequence[PlannedLayer]) -> None:
         from builder.bytecode.compile import compile_packages  # with runners of containers
@@ -176,9 +181,7 @@ def _make(
 
 
 def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> Iterator[Entry]:
-    """Yield the compiled modules of a package, and its record unless another package's is in the
-    image.
-    """
+    """Yield a package's compiled modules, and its record if the image has that one."""
     moved = packages.resolution.moved.get(package.key, {})
     for source, entry in bytecode:
         if source in moved:  # the .pyc is beside its module
@@ -191,14 +194,13 @@ def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> 
     if path not in packages.resolution.leave_out.get(package.key, frozenset()):
         pycs = [entry.path for _, entry in bytecode]
         data = with_bytecode(package.manager, record, pycs, packages.context)
-        yield Entry(moved.get(path, path), "file", 0o644, len(data), content=Inline(data))
+        yield Entry.of(moved.get(path, path), data)
 
 
 def with_bytecode(
     manager: Manager, record: bytes, pycs: Sequence[str], context: LinkContext
 ) -> bytes:
-    """Return a package's record with its compiled modules: rows in RECORD as pip writes them, with
-    neither hash nor size, or paths in conda-meta as conda does.
+    """Return a package's record with its compiled modules, as pip and conda write them.
 
     Args:
         manager: ``pip`` for a RECORD, ``conda`` for a record in conda-meta.

@@ -1,5 +1,4 @@
-"""The image that modules are compiled in: the Python of the target, and a C library. It has a few
-MB.
+"""The image that modules are compiled in: the target's Python and a C library, a few MB.
 
 The standard library of a Python decides nothing of what it compiles to, so the image holds the
 least that the Python starts with, and not the environment. The C library comes from the base: its
@@ -19,7 +18,7 @@ from builder.errors import LayerError
 from builder.fetch.venv import BasePython, base_python_of
 from builder.layers.build import make_layer
 from builder.layers.cache import cache_key, cached_layer
-from builder.layers.entry import Entry, Inline
+from builder.layers.entry import Entry
 from builder.model import Image, Layer, LockedPackage
 from builder.oci.image import image_of
 from builder.sif.read import read_sif
@@ -39,28 +38,16 @@ _LIBRARIES = re.compile(
 _C_LIBRARY = re.compile(r".*/(libc\.so\.6|libc-2[^/]*\.so|ld-musl-[^/]*)")
 #: Folders of the standard library that are not needed to compile.
 _NOT_NEEDED = (
-    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|site-packages|dist-packages|config-[^/]*)/"
+    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|(site|dist)-packages|config-[^/]*)/"
 )
 #: Bytes of a file of the base.
 _MAX_SIZE = 256 << 20
 #: Where runtimes mount things; Apptainer makes no folders.
-_FOLDERS = (
-    "dev",
-    "etc",
-    "home",
-    "proc",
-    "root",
-    "run",
-    "sys",
-    "tmp",
-    "var/tmp",
-    JOB_FOLDER.strip("/"),
-)
+_MOUNT_POINTS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var/tmp")
 
 
 def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
-    """Return the image that modules are compiled in, and the path of its Python. Its layers are
-    made once.
+    """Return the image that modules are compiled in, made once, and its Python's path.
 
     Raises:
         LayerError: the environment or its base has no Python.
@@ -79,16 +66,12 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
     else:
         layers = (_base_libraries(source), _conda_python(source, package))
         python = source.packages.context.interpreter
-    image = image_of(
-        layers, {}, architecture=source.recipe.architecture, target=f"python-{package.version}"
-    )
-    return image, python
+    target = f"python-{package.version}"
+    return image_of(layers, {}, architecture=source.recipe.architecture, target=target), python
 
 
 def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
-    """Yield the layer of a conda package's Python, with the libraries of the packages that it
-    needs.
-    """
+    """Return the layer of a conda package's Python, with the libraries that it needs."""
     needed = python_packages(source.packages)
     context = source.packages.context
     key = cache_key([_FORMAT, context.prefix, context.python, [(p.key, p.url) for p in needed]])
@@ -115,7 +98,7 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
 
 
 def _base_libraries(source: BytecodeRequest) -> Layer:
-    """Yield the layer of the base's C library."""
+    """Return the layer of the base's C library."""
 
     def entries() -> Iterator[Entry]:
         for sources in _from_below(source):
@@ -133,7 +116,7 @@ def _base_libraries(source: BytecodeRequest) -> Layer:
 
 
 def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
-    """Yield the layer of a base's own Python."""
+    """Return the layer of a base's own Python."""
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
         rf"{_LIBRARIES.pattern}|{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*"
@@ -149,9 +132,7 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
 
 
 def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
-    """Yield the lowest layer of the base, then the two lowest, and so on; they are downloaded if
-    necessary.
-    """
+    """Yield the base's lowest layer, its two lowest ones, and so on; download them if needed."""
     if source.base.sif is not None:
         yield list(read_sif(source.base.sif.path).sources())
         return
@@ -163,10 +144,11 @@ def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
 
 
 def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry]:
-    """Empty folders, and the files and links of a tree whose paths match; hard links are last."""
+    """Yield empty folders, and the files and links of a tree whose paths match; hard links last."""
     links = []
     files = set()
-    yield from (Entry(folder, "dir", 0o755) for folder in _FOLDERS)
+    for folder in (*_MOUNT_POINTS, JOB_FOLDER.strip("/")):
+        yield Entry(folder, "dir", 0o755)
     for member, content in Merge(sources):
         if not wanted.fullmatch(member.path):
             continue
@@ -177,12 +159,12 @@ def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry
         elif member.kind is Kind.FILE and member.size <= _MAX_SIZE:
             data = b"".join(bytes(part) for part in content)
             files.add(member.path)
-            yield Entry(member.path, "file", member.mode & 0o755, len(data), content=Inline(data))
+            yield Entry.of(member.path, data, member.mode & 0o755)
     yield from (link for link in links if link.target in files)
 
 
 def _recorded(source: BytecodeRequest, key: str, entries: Iterable[Entry], title: str) -> Layer:
-    """Return a layer of the cache; it is made if the cache lacks it."""
+    """Return a layer of the cache, or make it."""
     record = source.store.folders.bytecode / f"python-{key}.json"
     return cached_layer(
         record, source.store, lambda: make_layer(entries, title, source.settings, source.store)

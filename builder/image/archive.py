@@ -6,6 +6,7 @@ The same image results in the same bytes.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from builder.trees.inflate import inflate
 if TYPE_CHECKING:
     import docker
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
@@ -41,7 +44,7 @@ class ArchiveFile:
     """Whether the content is a zstd layer that is written uncompressed."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Return the content in pieces."""
+        """Yield the content in pieces."""
         if isinstance(self.content, bytes):
             yield self.content
         elif self.inflate:
@@ -65,26 +68,18 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {file}")
-    index = index_with(
-        {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []},
-        image.manifest_descriptor,
-        tag,
-    )
+    manifest, config = image.manifest_descriptor, image.config_descriptor
+    empty = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+    index = index_with(empty, manifest, tag)
     blobs = {
-        image.manifest_descriptor.digest: _blob(image.manifest_descriptor.digest, image.manifest),
-        image.config_descriptor.digest: _blob(image.config_descriptor.digest, image.config),
+        manifest.digest: inline(_blob_path(manifest.digest), image.manifest),
+        config.digest: inline(_blob_path(config.digest), image.config),
     }
     for layer in image.layers:
-        digest = layer.descriptor.digest
-        blobs[digest] = ArchiveFile(
-            _blob_path(digest), layer_file(layer), layer.descriptor.size, digest
-        )
-    files = [
-        inline("oci-layout", OCI_LAYOUT),
-        inline("index.json", canonical_json(index)),
-        *(blobs[digest] for digest in sorted(blobs)),
-    ]
-    _write(files, file)
+        digest, path = layer.descriptor.digest, layer_file(layer)
+        blobs[digest] = ArchiveFile(_blob_path(digest), path, layer.descriptor.size, digest)
+    files = [inline("oci-layout", OCI_LAYOUT), inline("index.json", canonical_json(index))]
+    _write([*files, *(blobs[digest] for digest in sorted(blobs))], file)
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
@@ -124,15 +119,14 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
     import requests
 
     require_layers(image, f"load {repo_tag}")
+    log.info("loading %s into the Docker engine: %d layers", repo_tag, len(image.layers))
     try:
         stream = tar_stream(_docker_files(image, repo_tag))
         answers = client.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
         for answer in answers:
             if isinstance(answer, dict) and "error" in answer:
-                raise ImageError(
-                    f"the Docker engine refused {repo_tag}: {answer['error']}",
-                    "read the engine's log",
-                )
+                what = f"the Docker engine refused {repo_tag}: {answer['error']}"
+                raise ImageError(what, "read the engine's log")
         return str(client.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
         raise ImageError(
@@ -142,15 +136,14 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
 
 
 def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
-    """Return the files of an archive for Docker, in the form that ``docker save`` wrote until
-    version 25.
+    """Return the files of an archive as ``docker save`` wrote it until version 25.
 
     A layer's name is a folder named by the blob's digest. The engine recognizes the compression by
     magic number.
     """
     config = f"{_hex(image.config_descriptor.digest)}.json"
     names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
-    listing = [{"Config": config, "RepoTags": [repo_tag], "Layers": names}]
+    listing = canonical_json([{"Config": config, "RepoTags": [repo_tag], "Layers": names}])
     layers: dict[str, ArchiveFile] = {}  # a layer that the image has twice is written once
     for name, layer in zip(names, image.layers, strict=True):
         blob = layer_file(layer)
@@ -159,20 +152,12 @@ def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
             layers[name] = ArchiveFile(name, blob, size, layer.diff_id, inflate=True)
         else:
             layers[name] = ArchiveFile(name, blob, layer.descriptor.size, layer.descriptor.digest)
-    return [
-        inline("manifest.json", canonical_json(listing)),
-        inline(config, image.config),
-        *layers.values(),
-    ]
+    return [inline("manifest.json", listing), inline(config, image.config), *layers.values()]
 
 
 def inline(name: str, data: bytes) -> ArchiveFile:
     """Return a file whose content is in memory."""
     return ArchiveFile(name, data, len(data))
-
-
-def _blob(digest: str, data: bytes) -> ArchiveFile:
-    return inline(_blob_path(digest), data)
 
 
 def _blob_path(digest: str) -> str:
@@ -191,14 +176,13 @@ def layer_file(layer: Layer) -> Path:
     """
     path, descriptor = layer.path, layer.descriptor
     if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
-        raise ImageError(
-            f"the layer {descriptor.digest} is missing in the cache, or damaged", "build again"
-        )
+        what = f"the layer {descriptor.digest} is missing in the cache, or damaged"
+        raise ImageError(what, "build again")
     return path
 
 
 def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
-    """Return the archive, a tar with the time 1970-01-01."""
+    """Yield the archive, a tar with the time 1970-01-01."""
     for file in files:
         yield header(Entry(file.name, "file", 0o644, file.size), 0)
         left, digest = file.size, hashlib.sha256()
@@ -218,13 +202,13 @@ def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
 
 
 def _write(files: list[ArchiveFile], target: Path) -> None:
-    """Write the archive under a temporary name and renames it."""
+    """Write the archive under a temporary name, and rename it."""
     if target.is_dir():
         raise ImageError(f"{target} is a folder", "name a file for the archive")
+    log.info("writing the archive %s: %d files", target, len(files))
     with (
         space_errors(target.parent, OUTPUT_HINT),
         durable_file(target) as temporary,
         temporary.open("wb") as out,
     ):
-        for data in tar_stream(files):
-            out.write(data)
+        out.writelines(tar_stream(files))

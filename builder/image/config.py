@@ -6,6 +6,7 @@ Pure functions of base, layers, recipe and lock.
 from __future__ import annotations
 
 import datetime
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ from builder.oci.config import DEFAULT_PATH, config_environment
 from builder.oci.reference import Reference
 from builder.redact import redact
 
+log = logging.getLogger(__name__)
+
 #: Docker 20.10 cannot mount more.
 MAX_LAYERS = 127
 #: Annotation and label: how many build steps ran. It is absent where no command ran.
@@ -43,27 +46,17 @@ OCI_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar": OCI_LAYER,
     "application/vnd.docker.image.rootfs.diff.tar.zstd": OCI_LAYER_ZSTD,
 }
-#: Variables that an activated conda environment of the base sets. They are removed, because they refer to
-#: another prefix.
+#: Variables that an activated conda environment of the base sets. They are removed, because they
+#: refer to another prefix.
 _ACTIVATED = re.compile(
     r"CONDA_(PREFIX(_\d+)?|DEFAULT_ENV|SHLVL|PROMPT_MODIFIER|EXE|PYTHON_EXE)|_CE_(CONDA|M)"
 )
-#: Fields of the base's config that the image inherits: those of image-spec that do not describe the base's
-#: own program.
+#: Fields of the base's config that the image inherits: those of image-spec that do not describe the
+#: base's own program.
 _INHERITED = ("User", "ExposedPorts", "Volumes", "StopSignal")
-#: Packages whose version is that of torch or CUDA; the first match counts.
-_TORCH: tuple[tuple[Manager, str], ...] = (
-    ("pip", "torch"),
-    ("conda", "pytorch"),
-    ("conda", "pytorch-gpu"),
-    ("conda", "pytorch-cpu"),
-)
-_CUDA: tuple[tuple[Manager, str], ...] = (
-    ("conda", "cuda-version"),
-    ("conda", "pytorch-cuda"),
-    ("conda", "cudatoolkit"),
-    ("conda", "cuda-cudart"),
-)
+#: Conda packages whose version is that of torch or CUDA; the first one counts.
+_TORCH = ("pytorch", "pytorch-gpu", "pytorch-cpu")
+_CUDA = ("cuda-version", "pytorch-cuda", "cudatoolkit", "cuda-cudart")
 
 
 def make_image(
@@ -119,9 +112,9 @@ def make_image(
     config = canonical_json(config_value)
     config_descriptor = Descriptor.of(OCI_CONFIG, config)
     manifest = _manifest(everything, config_descriptor, notes)
-    return Image(
-        everything, config, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest)
-    )
+    descriptor = Descriptor.of(OCI_MANIFEST, manifest)
+    log.info("image %s: %d layers above %s", descriptor.digest, len(layers), base.reference)
+    return Image(everything, config, config_descriptor, manifest, descriptor)
 
 
 def _manifest(layers: Sequence[Layer], config: Descriptor, annotations: Mapping[str, str]) -> bytes:
@@ -195,9 +188,8 @@ def environment(
         env: variables that activating the environment sets.
     """
     prefix = recipe.conda.prefix
-    found = {
-        k: v for k, v in config_environment(base.config).items() if not _ACTIVATED.fullmatch(k)
-    }
+    inherited = config_environment(base.config).items()
+    found = {k: v for k, v in inherited if not _ACTIVATED.fullmatch(k)}
     path = [p for p in found.get("PATH", DEFAULT_PATH).split(":") if p != f"{prefix}/bin"]
     found["PATH"] = ":".join([f"{prefix}/bin", *path])
     found.setdefault("LANG", "C.UTF-8")
@@ -212,10 +204,8 @@ def environment(
         found["SSL_CERT_FILE"] = f"{prefix}/ssl/cacert.pem"
         found.pop("SSL_CERT_DIR", None)
     elif base.reference.startswith("debian:"):
-        found |= {
-            "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
-            "SSL_CERT_DIR": "/etc/ssl/certs",
-        }
+        folder = "/etc/ssl/certs"
+        found |= {"SSL_CERT_FILE": f"{folder}/ca-certificates.crt", "SSL_CERT_DIR": folder}
     return {**found, **env, **recipe.env}
 
 
@@ -234,20 +224,16 @@ def base_name(reference: str) -> str:
 
 
 def versions(lock: Lock, platform: str) -> dict[str, str]:
-    """Return the annotations ``org.builder.python``, ``.torch`` and ``.cuda``, as far as they are
-    locked.
-    """
-    packages = {
-        (p.manager, p.name.lower().replace("_", "-")): p.version
-        for p in lock.for_platform(platform)
-    }
+    """Return the annotations with the locked versions of Python, torch and CUDA."""
+    locked = lock.for_platform(platform)
+    packages = {(p.manager, p.name.lower().replace("_", "-")): p.version for p in locked}
 
-    def first(*names: tuple[Manager, str]) -> str:
-        return next((packages[n] for n in names if n in packages), "")
+    def conda(*names: str) -> str:
+        return next((packages["conda", n] for n in names if ("conda", n) in packages), "")
 
-    torch = first(*_TORCH)
-    cuda = first(*_CUDA) or _cuda_of_torch(torch) or _cuda_of_pip(packages)
-    found = {"python": first(("conda", "python")), "torch": torch, "cuda": cuda}
+    torch = packages.get(("pip", "torch")) or conda(*_TORCH)
+    cuda = conda(*_CUDA) or _cuda_of_torch(torch) or _cuda_of_pip(packages)
+    found = {"python": conda("python"), "torch": torch, "cuda": cuda}
     return {f"org.builder.{name}": version for name, version in found.items() if version}
 
 

@@ -1,6 +1,4 @@
-"""Opens images of any kind by name, and converts OCI images to SIFs and to plain squashfs
-images.
-"""
+"""Opens images by name, and converts OCI images to SIFs and to plain squashfs images."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ _NAMES = "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FI
 
 
 def split_image(reference: str) -> tuple[str, str]:
-    """Return the kind of an image's name, and the rest of it. ``.sif`` and ``.sqsh`` files need no
-    kind.
+    """Return the kind of an image's name, and the rest; ``.sif`` and ``.sqsh`` need no kind.
 
     Raises:
         UsageError: the name is of none of the kinds.
@@ -84,7 +81,7 @@ def open_image(
     return Image(base.layers, store.path(config.digest).read_bytes(), config, manifest, descriptor)
 
 
-# conversion -------------------------------------------------------------------------------------------------
+# conversion ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,5 @@ def convert_image(
         )
         return Converted(image.digest, digest, size)
     used = compression or "zstd"
-    sif = write_sif(
-        image, Path(rest), settings, store, layout="flat", compression=used, reporter=reporter
-    )
+    sif = write_sif(image, Path(rest), settings, store, compression=used, reporter=reporter)
     return Converted(image.digest, sif.digest, sif.size)

@@ -1,6 +1,4 @@
-"""The files that builder adds to an image: entry point, smoke test, lock file, the recipe's
-``files:``.
-"""
+"""The files that builder adds to images: entry point, smoke test, lock, ``files:``."""
 
 from __future__ import annotations
 
@@ -10,17 +8,18 @@ from collections.abc import Sequence
 from builder.config.recipe import Recipe
 from builder.image.recipe_files import recipe_entries
 from builder.image.smoke_program import smoke_program
-from builder.layers.entry import Entry, Inline, LinkContext
+from builder.layers.entry import Entry, LinkContext
 from builder.redact import redact
 
 #: Folder of builder's own files in an image.
 HOME = "/opt/builder"
 ENTRYPOINT = f"{HOME}/entrypoint"
-#: Name of a whiteout that hides everything that lower layers have in its folder (image-spec, layer.md).
+#: Name of a whiteout that hides everything that lower layers have in its folder (image-spec,
+#: layer.md).
 _OPAQUE = ".wh..wh..opq"
 
-# The scripts are part of every image: a change of one character, even in a comment, changes the digests of
-# all images.
+# The scripts are part of every image: a change of one character, even in a comment, changes the
+# digests of all images.
 
 _SCRIPT = """\
 #!/bin/sh
@@ -73,9 +72,8 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
         activation_scripts: image paths of the ``activate.d`` scripts that do more than the image's
             config can express.
     """
-    text = _SCRIPT.format(
-        prefix=shlex.quote(context.prefix), command=shlex.join(recipe.cmd or ("sh",))
-    )
+    command = shlex.join(recipe.cmd or ("sh",))
+    text = _SCRIPT.format(prefix=shlex.quote(context.prefix), command=command)
     if activation_scripts:
         # The recipe's variables (or their values from `docker run -e`) override what a script sets.
         text += _SOURCE.format(
@@ -101,14 +99,12 @@ def system_entries(
     Raises:
         ConfigError: a file of the recipe does not exist, or its target would break the base.
     """
-    home = HOME.lstrip("/")
+    home, script = HOME.lstrip("/"), entrypoint(recipe, context, activation_scripts)
     entries = [
         Entry(home, "dir", 0o755),
-        _inline(f"{home}/conda-lock.yml", lock_in_image(lock_text), 0o644),
-        _inline(
-            f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755
-        ),
-        _inline(f"{home}/smoke.py", smoke_program(), 0o644),
+        Entry.of(f"{home}/conda-lock.yml", lock_in_image(lock_text)),
+        Entry.of(f"{home}/entrypoint", script.encode(), 0o755),
+        Entry.of(f"{home}/smoke.py", smoke_program()),
     ]
     entries += recipe_entries(recipe)
     # A later file replaces an earlier one with the same path; folders are merged.
@@ -127,11 +123,4 @@ def whiteout_entries(prefix: str) -> list[Entry]:
     The layer is harmless if the base has nothing there.
     """
     folder = prefix.strip("/")
-    return [
-        Entry(folder, "dir", 0o755),
-        Entry(f"{folder}/{_OPAQUE}", "file", 0o644, 0, content=Inline(b"")),
-    ]
-
-
-def _inline(path: str, data: bytes, mode: int) -> Entry:
-    return Entry(path, "file", mode, len(data), content=Inline(data))
+    return [Entry(folder, "dir", 0o755), Entry.of(f"{folder}/{_OPAQUE}", b"")]

@@ -13,36 +13,12 @@ from builder.trees.ignore import IGNORE_FILE, Ignore, plain_path
 
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """
-.env
-.env.*
-!.env.example
-!.env.sample
-!.env.template
-.netrc
-_netrc
-.pypirc
-.git-credentials
-.dockercfg
-.htpasswd
-.pgpass
-.docker/config.json
-.aws/credentials
-id_rsa
-id_dsa
-id_ecdsa
-id_ed25519
-*.p12
-*.pfx
-*.jks
-*.kdbx
-credentials
-credentials.json
-application_default_credentials.json
-registry.profile
-secrets.yml
-secrets.yaml
-secrets.json
-secrets.toml
+.env .env.* !.env.example !.env.sample !.env.template
+.netrc _netrc .pypirc .git-credentials .dockercfg .htpasswd .pgpass
+.docker/config.json .aws/credentials registry.profile
+id_rsa id_dsa id_ecdsa id_ed25519 *.p12 *.pfx *.jks *.kdbx
+credentials credentials.json application_default_credentials.json
+secrets.yml secrets.yaml secrets.json secrets.toml
 """
 #: Files that hold certificates or private keys; only the content tells.
 _KEYS = (".pem", ".key")
@@ -54,7 +30,7 @@ _SHOWN = 5
 
 
 class FilesIgnore(Ignore):
-    """What is left out of ``files:``: also files that look like secrets.
+    """Also omits files that look like secrets from ``files:``.
 
     A line ``!NAME`` in ``.builderignore`` declares that a file is no secret.
 
@@ -76,9 +52,7 @@ class FilesIgnore(Ignore):
         return True
 
     def is_secret(self, path: Path) -> bool:
-        """Return whether a file looks like a secret, and no line of ``.builderignore`` allows
-        it.
-        """
+        """Return whether a file looks like a secret that ``.builderignore`` does not allow."""
         return path.is_file() and _is_secret(path) and not self.allows(path)
 
 
@@ -91,9 +65,8 @@ def secret_note(recipe: Recipe, secrets: Sequence[Path]) -> str:
     """
     root = plain_path(recipe.root)
     names = [path.relative_to(root).as_posix() for path in dict.fromkeys(secrets)]
-    shown = ", ".join(names[:_SHOWN]) + (
-        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    )
+    more = len(names) - _SHOWN
+    shown = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     looks = "looks like a secret and is" if len(names) == 1 else "look like secrets and are"
     return (
         f"files: {shown} {looks} left out of the image; to copy a file that is none, write a line such as "

@@ -1,4 +1,4 @@
-"""Shared libraries that the packages of an image need, and the image lacks.
+"""Shared libraries that the packages of an image need and that are missing in it.
 
 Nothing is run. A library is missing if no file or link of its name is anywhere in the image. The
 folders that the loader searches do not matter: torch's wheels find libraries of other wheels by
@@ -16,6 +16,7 @@ not count
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import re
 from collections import defaultdict
@@ -32,6 +33,8 @@ from builder.model import Layer, MissingLibrary
 from builder.progress import Reporter, working
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
+
+log = logging.getLogger(__name__)
 
 #: Part of the key of records. Increase it when other libraries of the same image are missing.
 _FORMAT = 1
@@ -57,7 +60,7 @@ def missing_libraries(
     store: Store,
     reporter: Reporter,
 ) -> tuple[MissingLibrary, ...]:
-    """Return what an image lacks, sorted by name; nothing if its base is not on this machine.
+    """Return the missing libraries of an image, sorted; none if its base is not downloaded.
 
     Args:
         recipe: the target.
@@ -80,20 +83,18 @@ def missing_libraries(
             return ()
         with working(reporter, "looking for missing libraries"):
             hidden = recipe.conda.prefix.strip("/") + "/"
-            below = _names(
-                path for path in _base_libraries(base, store) if not path.startswith(hidden)
-            )
+            paths = _base_libraries(base, store)
+            below = _names(path for path in paths if not path.startswith(hidden))
             files, owners = _files(layers, packages, store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
         known = [asdict(one) for one in _missing(files, owners, below, brought)]
         write_record(record, known)
+    log.info("libraries that the image does not have: %d", len(known))
     return tuple(MissingLibrary(**{**one, "packages": tuple(one["packages"])}) for one in known)
 
 
 def _base_libraries(base: BaseImage, store: Store) -> Sequence[str]:
-    """Return the paths in a base that have the name of a library. A base is read once: it may be
-    large.
-    """
+    """Return the paths in a base that name a library. A base is read once: it may be large."""
     key = cache_key([_FORMAT, base.digest, [layer.diff_id for layer in base.layers]])
     record = store.folders.index / f"base-libraries-{key}.json"
     known: Sequence[str] | None = read_record(record)
@@ -130,7 +131,7 @@ def _names(paths: Iterable[str]) -> set[str]:
 def _missing(
     files: Libraries, owners: Mapping[str, str], below: set[str], brought: str
 ) -> list[MissingLibrary]:
-    """Return what is missing, sorted by name.
+    """Return the missing libraries, sorted by name.
 
     Args:
         files: those of the layers above the base.

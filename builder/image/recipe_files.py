@@ -19,8 +19,8 @@ from builder.layers.entry import Entry, Range
 if TYPE_CHECKING:
     from builder.image.ignore import FilesIgnore
 
-#: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
-#: a folder.
+#: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace
+#: the link by a folder.
 _MERGED = re.compile(r"(bin|sbin|lib|lib32|lib64|libx32|var/run|var/lock)(/|$)")
 #: Folders whose mode is not 0755.
 _SPECIAL_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
@@ -56,9 +56,8 @@ def _copy(recipe: Recipe, item: Files, ignore: FilesIgnore, where: str) -> list[
     _require_inside(source, recipe.root, where)
     source = Path(os.path.normpath(source.absolute()))
     if rule := ignore.rule_for(source, is_folder=source.is_dir()):
-        raise ConfigError(
-            f"{where}: source {item.source!r} is left out by {rule}", "remove one of the two lines"
-        )
+        what = f"{where}: source {item.source!r} is left out by {rule}"
+        raise ConfigError(what, "remove one of the two lines")
     if ignore.is_secret(source):
         line = f"!/{source.relative_to(ignore.file.parent).as_posix()}"
         raise ConfigError(
@@ -70,11 +69,8 @@ def _copy(recipe: Recipe, item: Files, ignore: FilesIgnore, where: str) -> list[
     try:
         entries = list(_walk(source, target, mode, ignore, where))
     except OSError as e:
-        problem = (
-            "does not exist"
-            if isinstance(e, FileNotFoundError)
-            else f"cannot be read: {e.strerror}"
-        )
+        is_missing = isinstance(e, FileNotFoundError)
+        problem = "does not exist" if is_missing else f"cannot be read: {e.strerror}"
         hint = f"correct 'source'; it is relative to {recipe.root}"
         raise ConfigError(f"{where}: {e.filename} {problem}", hint) from None
     return [*_special_parents(target), *entries]
@@ -86,13 +82,10 @@ def _require_inside(source: Path, root: Path, where: str) -> None:
     A symlink itself is copied as a symlink, so it may lead anywhere.
     """
     plain, project = (Path(os.path.normpath(path.absolute())) for path in (source, root))
-    if plain != project and not (
-        plain.is_relative_to(project) and is_inside(plain.parent, project)
-    ):
-        raise ConfigError(
-            f"{where}: {source} is outside of the project folder",
-            f"copy it into a folder of {root}",
-        )
+    is_below = plain.is_relative_to(project) and is_inside(plain.parent, project)
+    if plain != project and not is_below:
+        hint = f"copy it into a folder of {root}"
+        raise ConfigError(f"{where}: {source} is outside of the project folder", hint)
 
 
 def _mode(item: Files, where: str) -> int | None:
@@ -116,29 +109,26 @@ def _target(item: Files, source: Path, where: str) -> str:
     target = "/".join(parts[1:])
     if not target:
         if source.is_dir():
-            raise ConfigError(
-                f"{where}: target is the image's root", "copy into a folder below it: /app"
-            )
+            hint = "copy into a folder below it: /app"
+            raise ConfigError(f"{where}: target is the image's root", hint)
         target = source.name
-
-    link = _MERGED.match(target)
-    if link:
-        better = "run" if link[1].startswith("var/") else f"usr/{link[1]}"
-        raise ConfigError(
-            f"{where}: /{link[1]} is a symlink in most bases", f"use a target in /{better}"
-        )
-    if any(part.startswith(_WHITEOUT) for part in parts):
-        raise ConfigError(
-            f"{where}: a name that starts with {_WHITEOUT} deletes files of other layers",
-            "rename it",
-        )
+    _check_target(target, where)
     return target
 
 
+def _check_target(target: str, where: str) -> None:
+    """Raise ConfigError if a file at an image path would break the base."""
+    if link := _MERGED.match(target):
+        better = "run" if link[1].startswith("var/") else f"usr/{link[1]}"
+        hint = f"use a target in /{better}"
+        raise ConfigError(f"{where}: /{link[1]} is a symlink in most bases", hint)
+    if any(part.startswith(_WHITEOUT) for part in target.split("/")):
+        what = f"{where}: a name that starts with {_WHITEOUT} deletes files of other layers"
+        raise ConfigError(what, "rename it")
+
+
 def _special_parents(target: str) -> Iterator[Entry]:
-    """Return the parents that are not 0755, so that a file below them does not change their
-    mode.
-    """
+    """Yield the parents that are not 0755, so that a file below them does not change them."""
     for parent in reversed(PurePosixPath(target).parents):
         mode = _SPECIAL_MODES.get(str(parent))
         if mode is not None:
@@ -148,8 +138,7 @@ def _special_parents(target: str) -> Iterator[Entry]:
 def _walk(
     source: Path, target: str, mode: int | None, ignore: FilesIgnore, where: str
 ) -> Iterator[Entry]:
-    """Return the members for a file, a symlink, or a folder with its content, sorted by the bytes
-    of names.
+    """Yield the members for a file, a symlink, or a folder and its content, sorted by name.
 
     Args:
         source: what is copied.
@@ -169,15 +158,18 @@ def _walk(
             if ignore.leaves_out(child, is_folder=child.is_dir() and not child.is_symlink()):
                 continue
             if name.startswith(_WHITEOUT):
-                raise ConfigError(
-                    f"{where}: {child} would delete files of other layers", "rename it"
-                )
+                what = f"{where}: {child} would delete files of other layers"
+                raise ConfigError(what, "rename it")
             yield from _walk(child, f"{target}/{name}", mode, ignore, where)
     elif stat.S_ISREG(info.st_mode):
-        if not os.access(source, os.R_OK):
-            raise PermissionError(errno.EACCES, "permission denied", str(source))
-        if mode is None:
-            mode = 0o755 if info.st_mode & stat.S_IXUSR else 0o644
-        yield Entry(target, "file", mode, info.st_size, content=Range(source.absolute()))
+        yield _file(source, target, mode, info)
     else:
         raise ConfigError(f"{where}: {source} is not a file, folder or symlink", "remove it")
+
+
+def _file(source: Path, target: str, mode: int | None, info: os.stat_result) -> Entry:
+    if not os.access(source, os.R_OK):
+        raise PermissionError(errno.EACCES, "permission denied", str(source))
+    if mode is None:
+        mode = 0o755 if info.st_mode & stat.S_IXUSR else 0o644
+    return Entry(target, "file", mode, info.st_size, content=Range(source.absolute()))

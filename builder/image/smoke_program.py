@@ -1,5 +1,4 @@
-"""The smoke test that every image carries: builder/bench as one file, which Python runs like a
-script.
+"""The smoke test in every image: builder/bench as one file, which Python runs.
 
 The file is a zip. Python runs any zip that has a ``__main__.py`` at its top, under any file name,
 so that ``python /opt/builder/smoke.py`` works. The package's modules stay separate files in it:

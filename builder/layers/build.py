@@ -6,6 +6,7 @@ Each layer is written once, in parallel with others, and found in the cache afte
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,25 +28,28 @@ from builder.layers.compress import MEDIA_TYPES, LayerWriter, codec_name
 from builder.layers.conda_activation import Activation, activation_environment
 from builder.layers.conflicts import Conflict
 from builder.layers.entry import Entry, PackageIndex
-from builder.layers.grouping import LayerPlan, plan_lock, split_index
+from builder.layers.grouping import LayerPlan, listed, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.model import Descriptor, Layer, LockedPackage
+from builder.model import Descriptor, Layer, LayerContent, LockedPackage
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import require_space
 from builder.store.records import read_record, write_record
+from builder.text import human_bytes
+
+log = logging.getLogger(__name__)
 
 _TASK = "making layers"
 #: Annotation of a layer's descriptor with the packages in it.
 PACKAGES = "org.builder.packages"
 #: Packages that the annotation names.
 _ANNOTATION_NAMES = 20
-#: The version of the rules for conflicting files and the order of layers: part of the key of a set of layers,
-#: not of a layer's.
-_RULES = 4
+#: The version of the rules for conflicting files and the order of layers: part of the key of a set
+#: of layers, not of a layer's.
+_RULES = 5
 
 
 def make_layer(
@@ -76,19 +80,18 @@ def make_layer(
         writer.write(entries)
         digest, size = out.commit()
     write_record(library_record(digest, store), {"digest": digest, "files": writer.libraries.found})
-    descriptor = Descriptor(MEDIA_TYPES[compression], digest, size)
-    return Layer(
-        descriptor, writer.blob.diff_id, store.path(digest), title=title, unpacked=writer.blob.size
-    )
+    descriptor, tar = Descriptor(MEDIA_TYPES[compression], digest, size), writer.blob
+    return Layer(descriptor, tar.diff_id, store.path(digest), title=title, unpacked=tar.size)
 
 
-# layers of packages, in the cache or written ---------------------------------------------------------------
+# layers of packages, in the cache or written ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLayer:
     """A layer, before it is known whether the cache has it."""
 
+    content: LayerContent
     title: str
     packages: tuple[LockedPackage, ...]
     key: str
@@ -99,15 +102,13 @@ class PlannedLayer:
     """Returns the members that are one package's."""
 
     def record(self, store: Store) -> Path:
-        """Return where the layer is recorded once it is written."""
+        """Return the path of the layer's record."""
         return store.folders.layers / f"{self.key}.json"
 
 
 @dataclass(frozen=True)
 class LayerMaker:
-    """Finds layers of packages in the cache, and writes the others in parallel, the largest
-    first.
-    """
+    """Finds layers in the cache, and writes the others in parallel, the largest first."""
 
     compression: Compression
     settings: Settings
@@ -134,6 +135,8 @@ class LayerMaker:
         """
         found = {plan.key: read_layer(plan.record(self.store), self.store) for plan in plans}
         missing = [plan for plan in plans if found[plan.key] is None]
+        cached = len(plans) - len(missing)
+        log.info("%s: %d are needed, %d of them in the cache", self.task, len(plans), cached)
         if missing:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
@@ -142,7 +145,12 @@ class LayerMaker:
             with working(self.reporter, self.task, total):
                 written = in_parallel(self._write, largest_first, self.settings.jobs, self._stop)
             found |= {plan.key: layer for plan, layer in written}
-        return tuple(layer for plan in plans if (layer := found[plan.key]) is not None)
+        # another build may have made the same layer under another title
+        return tuple(
+            replace(layer, title=plan.title, content=plan.content)
+            for plan in plans
+            if (layer := found[plan.key]) is not None
+        )
 
     def _write(self, plan: PlannedLayer) -> Layer:
         """Return a layer that is written and recorded here, or by another build in the meantime."""
@@ -171,6 +179,8 @@ class LayerMaker:
             if current in e.message:
                 raise
             raise LayerError(f"{current}: {e.message}", e.hint) from e
+        size, digest = layer.descriptor.size, layer.descriptor.digest
+        log.info("not in the cache: %s; made %s (%s)", plan.title, digest, human_bytes(size))
         annotations = {PACKAGES: _packages_annotation(plan.packages)}
         descriptor = replace(layer.descriptor, annotations=annotations)
         return replace(layer, descriptor=descriptor, packages=tuple(p.name for p in plan.packages))
@@ -233,6 +243,7 @@ def build_layers(
     record = store.folders.layers / f"set-{cache_key(inputs)}.json"
     known = _read_result(record, store)
     if known is not None:
+        log.info("all %d layers of packages are in the cache", len(known.layers))
         return known
     notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
     maker = LayerMaker(options.compression, settings, store, reporter, _TASK)
@@ -253,23 +264,19 @@ def _plans(
 
     def planned(plan: LayerPlan) -> PlannedLayer:
         parts = splits[plan.packages[0].key]
-        others = (
-            frozenset[str]() if plan.parts == 1 else frozenset().union(*parts) - parts[plan.part]
-        )
+        others = frozenset[str]().union(*parts) - parts[plan.part]
         contents = contents_key(packages, plan.packages)
         key = cache_key({**contents, **common, "part": [plan.part, plan.parts], "format": FORMAT})
         unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
-        entries = functools.partial(_entries, packages, other_parts=others)
-        return PlannedLayer(plan.title, plan.packages, key, unpacked, entries)
+        entries = functools.partial(_entries, packages, others=others)
+        return PlannedLayer(plan.content, plan.title, plan.packages, key, unpacked, entries)
 
     plans = plan_lock(packages.locked, packages.sizes, options, budget=budget, parts=counts)
     return [planned(plan) for plan in plans]
 
 
 def packages_key(packages: Packages) -> dict[str, Any]:
-    """Return the part of a set's cache key that says which files the packages bring into the
-    image.
-    """
+    """Return the part of a set's key for the files that the packages bring into the image."""
     return {
         "packages": [(p.manager, p.name, p.key, p.url) for p in packages.locked],
         "context": context_key(packages.context, packages.locked),
@@ -279,9 +286,7 @@ def packages_key(packages: Packages) -> dict[str, Any]:
 
 
 def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[str, Any]:
-    """Return the part of a layer's cache key that says which files of some packages are in the
-    image.
-    """
+    """Return the part of a layer's key for the files that some packages have in the image."""
     resolution = packages.resolution
     return {
         "packages": [(p.manager, p.key, p.url) for p in chosen],
@@ -291,20 +296,18 @@ def contents_key(packages: Packages, chosen: Sequence[LockedPackage]) -> dict[st
     }
 
 
-def _entries(
-    packages: Packages, package: LockedPackage, other_parts: frozenset[str]
-) -> Iterator[Entry]:
-    """Yield a package's entries as the image has them: without lost paths, and moved ones at their
-    place.
+def _entries(packages: Packages, package: LockedPackage, others: frozenset[str]) -> Iterator[Entry]:
+    """Yield a package's entries as the image has them: without lost paths, moved ones moved.
 
     Args:
         packages: all packages of the image.
         package: the one that is written.
-        other_parts: paths that belong to other parts of the package.
+        others: paths that belong to other parts of the package.
     """
     moved = packages.resolution.moved.get(package.key, {})
-    # A reader turns a hard link into a file if its first name is left out, for example into another part.
-    leave_out = packages.resolution.leave_out.get(package.key, frozenset()) | other_parts
+    # A reader turns a hard link into a file if its first name is left out, for example into another
+    # part.
+    leave_out = packages.resolution.leave_out.get(package.key, frozenset()) | others
     for entry in packages.entries(package, leave_out):
         if "/.wh." in entry.path:
             raise LayerError(
@@ -324,9 +327,7 @@ def _check_scripts(
     indexes: Mapping[str, PackageIndex],
     post_link: Mapping[str, str],
 ) -> list[str]:
-    """Return the packages' notes. Raises LayerError for a link script that the recipe does not
-    skip.
-    """
+    """Return the packages' notes. Raises LayerError for a link script without a decision."""
     notes = []
     for p in packages:
         scripts = ", ".join("/" + path for path in indexes[p.key].post_link)
@@ -342,7 +343,7 @@ def _check_scripts(
 
 
 def _write_result(path: Path, result: LayersResult) -> None:
-    data: dict[str, Any] = {
+    data = {
         "layers": [layer_record(x) for x in result.layers],
         "conflicts": [asdict(c) for c in result.conflicts],
         "notes": result.notes,
@@ -352,22 +353,17 @@ def _write_result(path: Path, result: LayersResult) -> None:
 
 
 def _read_result(path: Path, store: Store) -> LayersResult | None:
-    """Return the result of an earlier build, or None if there is none, or a layer's blob is
-    missing.
-    """
+    """Return the result of an earlier build; None if the cache does not have all of it."""
     data = read_record(path)
     layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
         return None
-    conflicts = tuple(
-        Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"]
-    )
+    conflicts = [Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"]]
     env, scripts = data["activation"]
-    return LayersResult(layers, conflicts, tuple(data["notes"]), Activation(env, tuple(scripts)))
+    activation = Activation(env, tuple(scripts))
+    return LayersResult(layers, tuple(conflicts), tuple(data["notes"]), activation)
 
 
 def _packages_annotation(packages: Sequence[LockedPackage]) -> str:
     """Return ``name=version`` of a layer's packages, of the first 20 in a large group."""
-    names = sorted(f"{p.name}={p.version}" for p in packages)
-    more = len(names) - _ANNOTATION_NAMES
-    return " ".join(names[:_ANNOTATION_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted(f"{p.name}={p.version}" for p in packages), _ANNOTATION_NAMES, " ")

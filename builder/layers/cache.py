@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
 from builder.layers.libraries import library_record
-from builder.model import Descriptor, Layer, LockedPackage, canonical_json
+from builder.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 
@@ -58,24 +58,17 @@ def read_index(path: Path) -> PackageIndex | None:
     return PackageIndex(tuple(IndexEntry(*e) for e in entries), tuple(post_link), tuple(requires))
 
 
-def write_index(path: Path, index: PackageIndex) -> None:
-    """Cache an index."""
-    write_record(path, [index.entries, index.post_link, index.requires])
-
-
 def layer_record(layer: Layer) -> dict[str, Any]:
     """Return a layer of the store as JSON."""
-    values = {
-        f.name: getattr(layer, f.name)
-        for f in fields(layer)
-        if f.name not in ("descriptor", "path")
-    }
+    others = ("descriptor", "path", "content")
+    values = {f.name: getattr(layer, f.name) for f in fields(layer) if f.name not in others}
+    if layer.content is not None:
+        values["content"] = asdict(layer.content)
     return {**values, "descriptor": layer.descriptor.to_json()}
 
 
 def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
-    """Return the layer that :func:`layer_record` described, or None if the store does not have its
-    blob.
+    """Return the layer that :func:`layer_record` described; None if its blob is not stored.
 
     None also for a layer of packages whose libraries are not recorded.
     """
@@ -83,28 +76,27 @@ def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     path = store.get(descriptor.digest, descriptor.size)
     if path is None or (data["packages"] and not library_record(descriptor.digest, store).exists()):
         return None
-    return Layer(
-        **{**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])}
-    )
+    values = {**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])}
+    if "content" in data:
+        values["content"] = LayerContent(**data["content"])
+    return Layer(**values)
 
 
 def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:
-    """Return the layers that :func:`layer_record` described, or None if the store lacks a blob."""
+    """Return the layers that :func:`layer_record` described; None if a blob is not stored."""
     layers = [recorded_layer(x, store) for x in data]
     found = tuple(layer for layer in layers if layer is not None)
     return found if len(found) == len(layers) else None
 
 
 def read_layer(path: Path, store: Store) -> Layer | None:
-    """Return the layer of a record, or None if there is no record, or the store does not have the
-    blob.
-    """
+    """Return the layer of a record; None if there is no record, or no blob."""
     data = read_record(path)
     return None if data is None else recorded_layer(data, store)
 
 
 def cached_layer(path: Path, store: Store, make: Callable[[], Layer]) -> Layer:
-    """Return the layer of a record; makes and records it if the cache lacks it.
+    """Return the layer of a record; make and record it if the cache does not have it.
 
     Two builds do not make the same layer at the same time.
     """

@@ -36,7 +36,7 @@ from isal import isal_zlib
 from builder.config.recipe import Compression
 from builder.errors import LayerError
 from builder.layers.content import STEP, read_steps
-from builder.layers.entry import Deflated, Entry, Inline
+from builder.layers.entry import Deflated, Entry, Range
 from builder.layers.libraries import LayerLibraries
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
@@ -45,8 +45,8 @@ from builder.store.blobs import BlobWriter
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 #: Bytes of tar in a gzip member or zstd frame.
 BLOCK: Final = 1 << 20
-#: Deflated files of at least this size (bytes, inflated) are spliced. Smaller ones are smaller if compressed
-#: with their headers.
+#: Deflated files of at least this size (bytes, inflated) are spliced. Smaller ones are smaller if
+#: compressed with their headers.
 SPLICE_FROM: Final = 32 << 10
 GZIP_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
@@ -56,7 +56,7 @@ _GZIP_HEADER: Final = (
 
 
 def codec_name(compression: Compression) -> str:
-    """Return what a layer's bytes depend on besides its content; it is part of every cache key."""
+    """Return the name of the compressor and its options, a part of every cache key."""
     if compression == "gzip":
         return f"gzip-libdeflate-{deflate.__version__}-{GZIP_LEVEL}-{BLOCK}-splice-{SPLICE_FROM}-v1"
     version = ".".join(map(str, zstandard.ZSTD_VERSION))
@@ -128,17 +128,12 @@ class LayerWriter:
 
     def _content(self, entry: Entry) -> None:
         content = entry.content
-        fd = (
-            -1
-            if content is None or isinstance(content, Inline)
-            else self._sources.fd(str(content.source))
-        )
+        fd = self._sources.fd(str(content.source)) if isinstance(content, Deflated | Range) else -1
         if self._splice and isinstance(content, Deflated) and entry.size >= SPLICE_FROM:
             self.blob.flush()
             self.blob.put(_GZIP_HEADER)
-            for data in self.libraries.passing(
-                entry, fd, read_steps(entry, fd, copy=self.blob.put)
-            ):
+            steps = read_steps(entry, fd, copy=self.blob.put)
+            for data in self.libraries.passing(entry, fd, steps):
                 self.blob.account(data)
             self.blob.put(_gzip_trailer(content.crc32, entry.size))
         else:
@@ -149,9 +144,7 @@ class LayerWriter:
 
 
 class _CompressedTar:
-    """The blob of a layer: takes tar bytes, hashes them and writes them compressed, in blocks of 1
-    MiB.
-    """
+    """The blob of a layer: hashes tar bytes, and compresses them in blocks of 1 MiB."""
 
     def __init__(
         self, out: BlobWriter, compression: Compression, advance: Callable[[int], None]
@@ -193,9 +186,7 @@ class _CompressedTar:
         self.put(b"", at_once=True)
 
     def account(self, data: bytes | bytearray) -> None:
-        """Hash and counts tar bytes. Only for bytes whose compressed form is written with
-        :meth:`put`.
-        """
+        """Hash and count tar bytes whose compressed form is written with :meth:`put`."""
         self._hash.update(data)
         self.size += len(data)
         self._advance(len(data))
@@ -217,9 +208,7 @@ class _CompressedTar:
 
 
 class _OpenFile:
-    """The file that content is read from: the archive or the unpacked tar of the current
-    package.
-    """
+    """The file that content is read from: an archive, or the tar of the current package."""
 
     def __init__(self) -> None:
         self._path, self._fd = "", -1

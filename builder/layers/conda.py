@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,22 +20,14 @@ from builder.layers.conda_info import PathInfo, read_info
 from builder.layers.conda_layout import CondaLayout
 from builder.layers.conda_meta import InstalledFile, package_record
 from builder.layers.conda_prefix import replaced
-from builder.layers.content import read_steps
-from builder.layers.entry import (
-    Content,
-    Entry,
-    IndexEntry,
-    Inline,
-    LinkContext,
-    PackageIndex,
-    Range,
-)
+from builder.layers.content import Consumer, read_steps
+from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
 from builder.layers.zips import fault
 from builder.model import Fetched
 from builder.store.files import CHUNK, require_space
 
-#: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed, and most of
-#: ``info/`` in a ``.tar.bz2``.
+#: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed,
+#: and most of ``info/`` in a ``.tar.bz2``.
 _UNDECLARED = 64 << 20
 #: Bytes of tar headers and padding for each file.
 _HEADERS = 4 << 10
@@ -95,7 +87,7 @@ def conda_entries(
 
 
 def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo]) -> int:
-    """Return how many bytes a package's tar may have; ``paths`` are those that it declares."""
+    """Return the most bytes of a package's tar; ``paths`` are those that it declares."""
     most = most_unpacked(fetched.path.stat().st_size)
     sizes = [p.size for p in paths if p.size is not None]
     if len(sizes) < sum(p.kind == "file" for p in paths):
@@ -126,19 +118,17 @@ class _Linker:
         """Hash and size of the files so far, by image path; also of those that are left out."""
         for item in layout.paths.values():
             if item.path not in spool.members:
-                raise fault(
-                    self._package, f"{item.path!r} is listed in its info/ but not in the archive"
-                )
+                what = f"{item.path!r} is listed in its info/ but not in the archive"
+                raise fault(self._package, what)
         self._members = {path: spool.members[item.path] for path, item in layout.paths.items()}
-        layout.check_links(
-            {path: m.target for path, m in self._members.items() if m.kind == "symlink"}
-        )
+        links = {path: m.target for path, m in self._members.items() if m.kind == "symlink"}
+        layout.check_links(links)
         self._uses = collections.Counter(map(self._content_key, layout.paths))
         self._shared: dict[tuple[str, str], InstalledFile] = {}
         self._firsts: dict[tuple[str, str], Entry] = {}
 
     def _content_key(self, path: str) -> tuple[str, str]:
-        """Return what paths with the same content have in common: member and placeholder."""
+        """Return the key of a path's content: its member and its placeholder."""
         return self._members[path].path, self._layout.paths[path].placeholder
 
     def entry(self, path: str, leave_out: frozenset[str]) -> Entry:
@@ -156,10 +146,8 @@ class _Linker:
         item = self._layout.paths[path]
         file = self._shared.get(key) or self._file(item, member)
         if item.sha256 and item.sha256.lower() != file.packed:
-            raise fault(
-                self._package,
-                f"{item.path} has the sha256 {file.packed}, paths.json lists {item.sha256}",
-            )
+            what = f"{item.path} has the sha256 {file.packed}, paths.json lists {item.sha256}"
+            raise fault(self._package, what)
         self.installed[path] = file
         entry = Entry(path, "file", member.mode & 0o777, file.size, content=file.content)
         if self._uses[key] > 1:
@@ -181,20 +169,17 @@ class _Linker:
             if not digest:
                 collections.deque(chunks, maxlen=0)
                 digest = packed.hexdigest()
-            return InstalledFile(
-                item.sha256 or digest, member.size, digest, replace(whole, sha256=digest)
-            )
+            checked = replace(whole, sha256=digest)
+            return InstalledFile(item.sha256 or digest, member.size, digest, checked)
         try:
-            chunks = _hashed(
-                replaced(chunks, item.placeholder, self._prefix, binary=item.binary),
-                installed.update,
-            )
+            linked = replaced(chunks, item.placeholder, self._prefix, binary=item.binary)
         except ValueError as e:
             raise LayerError(
                 f"{self._package.filename}: {item.path}: {e}",
                 "choose a shorter conda.prefix in the recipe",
             ) from None
-        content: Content
+        chunks = _hashed(linked, installed.update)
+        content: Inline | Range
         if member.size > CHUNK:
             start, size = self._spool.append(chunks)
             content = Range(self._spool.path, start)
@@ -204,7 +189,7 @@ class _Linker:
         return InstalledFile(installed.hexdigest(), size, packed.hexdigest(), content)
 
 
-def _hashed(chunks: Iterable[bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:
+def _hashed(chunks: Iterable[bytes], update: Consumer) -> Iterator[bytes]:
     """Yield the chunks; each is passed to ``update`` before."""
     for chunk in chunks:
         update(chunk)

@@ -16,7 +16,7 @@ from builder.layers.bounds import MAX_METADATA
 from builder.layers.content import read_whole
 from builder.layers.entry import Entry
 from builder.layers.packages import Packages
-from builder.layers.zips import fault
+from builder.layers.zips import check_size, fault
 from builder.model import LockedPackage
 
 _SCRIPTS = "etc/conda/activate.d/*.sh"
@@ -63,16 +63,12 @@ def activation_environment(packages: Packages) -> Activation:
 
 def _variables(package: LockedPackage, entry: Entry) -> dict[str, str]:
     """Return the variables of a JSON file in ``env_vars.d``."""
-    if entry.size > MAX_METADATA:
-        raise fault(
-            package, f"{entry.path} has {entry.size} bytes; at most {MAX_METADATA} are allowed"
-        )
+    check_size(package, entry.path, entry.size, MAX_METADATA)
     env = {}
     try:
         for name, value in json.loads(read_whole(entry)).items():
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not isinstance(
-                value, str | int | float
-            ):
+            is_name = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+            if not is_name or not isinstance(value, str | int | float):
                 raise ValueError(f"{name!r} is not a variable with a value")
             text = str(value)
             if "\0" in text or _SURROGATE.search(text):

@@ -8,10 +8,11 @@ content is a reference into that file, so the memory needed does not depend on t
 from __future__ import annotations
 
 import bz2
+import fnmatch
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,11 @@ from typing import IO, Literal, cast
 
 import zstandard
 
-from builder.errors import LayerError
 from builder.layers import bounds
 from builder.layers.bounds import most_unpacked
+from builder.layers.content import Consumer
 from builder.layers.entry import Kind
-from builder.layers.tar import check_path
+from builder.layers.tar import is_safe
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
 from builder.model import Fetched
 from builder.store.files import CHUNK, space_errors
@@ -59,24 +60,11 @@ class CondaMember:
 
 @contextmanager
 def damage(fetched: Fetched) -> Iterator[None]:
-    """Raise a :class:`LayerError` that names the package in place of exceptions of decoders and
-    parsers.
-    """
+    """Raise a :class:`LayerError` that names the package in place of errors of decoders."""
     try:
         yield
     except _DAMAGE as e:
         raise fault(fetched.package, f"cannot be read: {str(e) or type(e).__name__}") from e
-
-
-def is_safe(path: str) -> bool:
-    """Return whether a path is relative, normalized, valid UTF-8, not too long, and without
-    ``..``.
-    """
-    try:
-        check_path(path)
-    except LayerError:
-        return False
-    return True
 
 
 class PartReader:
@@ -88,9 +76,7 @@ class PartReader:
         copy: is called with all its bytes.
     """
 
-    def __init__(
-        self, stream: IO[bytes], most: int, copy: Callable[[bytes], object] = lambda data: None
-    ) -> None:
+    def __init__(self, stream: IO[bytes], most: int, copy: Consumer = lambda data: None) -> None:
         self._stream = stream
         self._most = most
         self._copy = copy
@@ -126,7 +112,7 @@ class PartReader:
         self._data = self._data[size:]
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """Return the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
+        """Yield the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
         while size and (chunk := self.read_exactly(min(size, CHUNK))):
             size -= len(chunk)
             yield chunk
@@ -142,9 +128,8 @@ class PartReader:
         self._data = memoryview(chunk)
         self._read += len(chunk)
         if self._read > self._most:
-            raise TarError(
-                f"it unpacks to more than {self._most} bytes, which is more than it declares"
-            )
+            what = f"it unpacks to more than {self._most} bytes, which is more than it declares"
+            raise TarError(what)
         self._copy(chunk)
         return bool(chunk)
 
@@ -154,7 +139,7 @@ def open_part(
     fetched: Fetched,
     part: Literal["info", "pkg"],
     most: int | None = None,
-    copy: Callable[[bytes], object] = lambda data: None,
+    copy: Consumer = lambda data: None,
 ) -> Iterator[PartReader]:
     """Open one part of a package. A ``.tar.bz2`` holds both parts in one tar.
 
@@ -177,15 +162,10 @@ def open_part(
         if not fetched.package.filename.endswith(".conda"):
             raise ValueError("conda packages end in .conda or .tar.bz2")
         with ZipSource(fetched.path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
-            infos = archive.infolist()
-            found = [
-                i
-                for i in infos
-                if i.filename.startswith(f"{part}-") and i.filename.endswith(".tar.zst")
-            ]
+            found = fnmatch.filter(archive.namelist(), f"{part}-*.tar.zst")
             if len(found) != 1:
                 raise ValueError(f"{len(found)} {part}-*.tar.zst members, not 1")
-            check_method(found[0])
+            check_method(archive.getinfo(found[0]))
             decompressor = zstandard.ZstdDecompressor(max_window_size=bounds.MAX_ZSTD_WINDOW)
             with archive.open(found[0]) as raw:
                 stream = decompressor.stream_reader(raw, read_across_frames=True)
@@ -193,11 +173,12 @@ def open_part(
 
 
 def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
-    """Return the members of a part. The caller may read a member's content before the next member.
+    """Yield the members of a part. The caller may read a member's content before the next one.
 
     Raises:
         LayerError: the package is damaged or unsafe.
     """
+    package = fetched.package
     with damage(fetched):
         for number, header in enumerate(read_headers(reader), 1):
             if number > bounds.MAX_MEMBERS:
@@ -209,11 +190,9 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
                 path = path.rstrip("/")
             if path not in ("", "."):
                 if not is_safe(path):
-                    raise fault(fetched.package, f"unsafe member {header.path!r}")
+                    raise fault(package, f"unsafe member {header.path!r}")
                 if kind is None:
-                    raise fault(
-                        fetched.package, f"member {path!r} is not a file, a link or a folder"
-                    )
+                    raise fault(package, f"member {path!r} is not a file, a link or a folder")
                 target = header.target.removeprefix("./") if kind == "hardlink" else header.target
                 yield CondaMember(path, kind, header.mode, header.size, target, start)
             reader.skip(start + header.size + -header.size % BLOCK - reader.position)
@@ -251,8 +230,7 @@ class Spool:
 
 @contextmanager
 def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
-    """Decompress the package's files into a temporary file, which is removed at the end of the
-    block.
+    """Decompress a package's files into a temporary file, which is removed after the block.
 
     :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is
     removed later.
@@ -278,15 +256,14 @@ def spooled(fetched: Fetched, tmpdir: Path, most: int) -> Iterator[Spool]:
         with open_part(fetched, "pkg", most, write) as reader:
             members: dict[str, CondaMember] = {}
             for member in read_part(fetched, reader):
-                if member.kind == "hardlink" and member.target not in members:
+                is_link = member.kind == "hardlink"
+                if is_link and member.target not in members:
                     raise fault(
                         fetched.package,
                         f"member {member.path!r} is a hard link to {member.target!r}, "
                         "which is not a file of the package before it",
                     )
-                members[member.path] = (
-                    members[member.target] if member.kind == "hardlink" else member
-                )
+                members[member.path] = members[member.target] if is_link else member
             reader.finish()
         with space_errors(tmpdir):
             spool.flush()

@@ -1,5 +1,4 @@
-"""Reads the metadata in ``info/`` of a conda package that linking needs: files, prefixes, entry
-points.
+"""Reads ``info/`` of a conda package: its files, their prefixes, and entry points.
 
 The part is read only as far as needed. Packages without ``info/paths.json`` are refused:
 conda-build before
@@ -15,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from builder.layers import bounds
-from builder.layers.conda_archive import damage, is_safe, open_part, read_part
+from builder.layers.conda_archive import damage, open_part, read_part
 from builder.layers.entry import Kind
-from builder.layers.zips import fault
-from builder.model import Fetched
+from builder.layers.tar import is_safe
+from builder.layers.zips import check_size, fault
+from builder.model import Fetched, LockedPackage
 
 #: Files that are read, and the most bytes of each.
 _WANTED = {
@@ -26,6 +26,7 @@ _WANTED = {
     "info/paths.json": bounds.MAX_LISTING,
     "info/link.json": bounds.MAX_METADATA,
 }
+_REQUIRED = {"info/index.json", "info/paths.json"}
 #: Bytes of a placeholder: Linux takes no longer paths.
 _MAX_PLACEHOLDER = 4096
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -70,24 +71,22 @@ def read_info(fetched: Fetched) -> PackageInfo:
     Raises:
         LayerError: the package is damaged, unsafe, or not the one that the lock names.
     """
-    files = _info_files(fetched)
+    files, package = _info_files(fetched), fetched.package
     with damage(fetched):
-        index = _index(fetched, files)
+        index = _index(package, files)
         if "info/paths.json" not in files:
-            raise fault(fetched.package, "no info/paths.json: it was made before 2017")
+            raise fault(package, "no info/paths.json: it was made before 2017")
         paths = _paths(files["info/paths.json"])
         noarch, points = _noarch(index, files)
     if len(paths) > bounds.MAX_MEMBERS:
-        raise fault(
-            fetched.package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed"
-        )
+        raise fault(package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed")
     for p in paths:
         if not is_safe(p.path):
-            raise fault(fetched.package, f"unsafe path {p.path!r}")
+            raise fault(package, f"unsafe path {p.path!r}")
     try:
         return PackageInfo(index, paths, noarch, tuple(_entry_point(p) for p in points))
     except ValueError as e:
-        raise fault(fetched.package, f"entry point {e}") from None
+        raise fault(package, f"entry point {e}") from None
 
 
 def _info_files(fetched: Fetched) -> dict[str, bytes]:
@@ -98,44 +97,33 @@ def _info_files(fetched: Fetched) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     with open_part(fetched, "info") as reader:
         for member in read_part(fetched, reader):
-            if {
-                "info/index.json",
-                "info/paths.json",
-            } <= found.keys() and not member.path.startswith("info/"):
+            if found.keys() >= _REQUIRED and not member.path.startswith("info/"):
                 break
             most = _WANTED.get(member.path)
             if most is None or member.kind != "file":
                 continue
-            if member.size > most:
-                raise fault(
-                    fetched.package,
-                    f"{member.path} has {member.size} bytes; at most {most} are allowed",
-                )
+            check_size(fetched.package, member.path, member.size, most)
             found[member.path] = reader.read_exactly(member.size)
     return found
 
 
-def _index(fetched: Fetched, files: Mapping[str, bytes]) -> dict[str, Any]:
+def _index(package: LockedPackage, files: Mapping[str, bytes]) -> dict[str, Any]:
     index = json.loads(files["info/index.json"]) if "info/index.json" in files else None
     if not isinstance(index, dict):
-        raise fault(fetched.package, "no info/index.json")
+        raise fault(package, "no info/index.json")
     name = index.get("name")
     for key in ("name", "version", "build"):
         if not isinstance(index.get(key, ""), str | int | float):
-            raise fault(fetched.package, f"{key} in its info/index.json is not text")
-    wanted = fetched.package.name
+            raise fault(package, f"{key} in its info/index.json is not text")
+    wanted = package.name
     if str(name).lower() != wanted.lower():
-        raise fault(
-            fetched.package,
-            f"its info/index.json is that of {name!r}, but the lock names {wanted!r}",
-        )
+        what = f"its info/index.json is that of {name!r}, but the lock names {wanted!r}"
+        raise fault(package, what)
     return index
 
 
 def _paths(data: bytes) -> tuple[PathInfo, ...]:
-    """Return the paths of a ``paths.json``. Raises ValueError or TypeError if it has another
-    form.
-    """
+    """Return the paths of a ``paths.json``. Raises ValueError or TypeError for another form."""
     return tuple(_path(item) for item in json.loads(data)["paths"])
 
 
@@ -144,23 +132,25 @@ def _path(item: Any) -> PathInfo:
         raise ValueError("a path in paths.json has no name")
     kind = _KINDS.get(str(item.get("path_type") or "hardlink").lower())
     size = item.get("size_in_bytes")
-    sha256 = item.get("sha256") or ""
-    placeholder = item.get("prefix_placeholder") or ""
     if kind is None:
         raise ValueError(f"{path!r} in paths.json has the unknown type {item['path_type']!r}")
     if size is not None and (type(size) is not int or size < 0):
         raise ValueError(f"{path!r} in paths.json has the size {size!r}")
-    if not isinstance(sha256, str) or (kind == "file" and sha256 and not _SHA256.fullmatch(sha256)):
-        raise ValueError(f"{path!r} in paths.json has the sha256 {sha256!r}")
     return PathInfo(
         path=path,
         kind=kind,
         size=size,
-        sha256=sha256,
+        sha256=_sha256(path, kind, item.get("sha256") or ""),
         no_link=bool(item.get("no_link")),
-        placeholder=_placeholder(placeholder),
+        placeholder=_placeholder(item.get("prefix_placeholder") or ""),
         binary=item.get("file_mode") == "binary",
     )
+
+
+def _sha256(path: str, kind: Kind, text: Any) -> str:
+    if not isinstance(text, str) or (kind == "file" and text and not _SHA256.fullmatch(text)):
+        raise ValueError(f"{path!r} in paths.json has the sha256 {text!r}")
+    return text
 
 
 def _placeholder(text: Any) -> str:
@@ -182,12 +172,11 @@ def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Noarc
 
 def _entry_point(text: str) -> tuple[str, str, str]:
     """Parse ``command = module:function``. Strict, because the words become part of a program."""
-    command, equals, rest = (part.strip() for part in str(text).partition("="))
-    module, colon, function = (part.strip() for part in rest.partition(":"))
+    command, equals, rest = map(str.strip, str(text).partition("="))
+    module, colon, function = map(str.strip, rest.partition(":"))
     words = [*module.split("."), *function.split(".")]
     dotted = all(word.isidentifier() and word.isascii() for word in words)
-    plain = is_safe(command) and command.isprintable() and not command.startswith(".")
-    plain = plain and "/" not in command and "\\" not in command
+    plain = is_safe(command) and command.isprintable() and not re.search(r"^\.|[/\\]", command)
     if not (equals and colon and dotted and plain):
         raise ValueError(f"{text!r} is not COMMAND = MODULE:FUNCTION")
     return command, module, function

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from builder.errors import LayerError
-from builder.layers.conda_archive import is_safe
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
 from builder.layers.conda_prefix import entry_point_shebang
 from builder.layers.conflicts import module_of, walk
-from builder.layers.entry import Entry, Inline, LinkContext
+from builder.layers.entry import Entry, LinkContext
+from builder.layers.tar import is_safe
 from builder.layers.zips import fault
-from builder.model import BASE_PYTHON, Fetched
+from builder.model import BASE_PYTHON, Fetched, LockedPackage
 
 _ENTRY_POINT = """\
 {shebang}
@@ -51,7 +51,7 @@ def python_of(python: Fetched) -> tuple[str, str]:
 
 
 class CondaLayout:
-    """Where a package's files go, and which files linking generates.
+    """The image paths of a package's files, and the files that linking generates.
 
     Raises:
         LayerError: the package is unsafe, or needs a Python that the environment does not have.
@@ -69,7 +69,7 @@ class CondaLayout:
         self._root = context.prefix.strip("/") + "/"
         self.is_requested = fetched.package.name in context.requested
         """Whether the environment file lists the package."""
-        self.record_path = self.image_path(f"conda-meta/{_stem(fetched, info)}.json")
+        self.record_path = self.image_path(f"conda-meta/{_stem(fetched.package, info)}.json")
         """Image path of the package's record in conda-meta."""
         self.entry_points = [self._entry_point(*point) for point in info.entry_points]
         """The generated scripts."""
@@ -110,9 +110,8 @@ class CondaLayout:
             if not is_safe(f"link-{target}".replace("/", "|")):  # NUL, or not UTF-8
                 raise fault(self._package, f"{name!r} is a link to {target!r}, which is not a path")
             if self._leaves(path, links) and not self._is_base_python(path):
-                raise fault(
-                    self._package, f"{name!r} is a link that leaves the environment: {target!r}"
-                )
+                what = f"{name!r} is a link that leaves the environment: {target!r}"
+                raise fault(self._package, what)
 
     def _is_base_python(self, path: str) -> bool:
         """Return whether a path is the link to the base image's interpreter, which builder made."""
@@ -120,7 +119,7 @@ class CondaLayout:
         return is_ours and self.relative(path).startswith("bin/python")
 
     def _leaves(self, path: str, links: Mapping[str, str]) -> bool:
-        """Return whether a path leaves the prefix, if all symlinks on its way are followed.
+        """Return whether a path leaves the prefix when all symlinks on it are followed.
 
         On the way from the image's root it may be above the prefix.
         """
@@ -141,9 +140,8 @@ class CondaLayout:
             for folder in _parents(path):
                 info = self.paths.get(folder)
                 if info is not None and info.kind != "dir":
-                    raise fault(
-                        self._package, f"{info.path!r} is a {info.kind} and has files below it"
-                    )
+                    what = f"{info.path!r} is a {info.kind} and has files below it"
+                    raise fault(self._package, what)
 
     def _entry_point(self, command: str, module: str, function: str) -> Entry:
         text = _ENTRY_POINT.format(
@@ -152,17 +150,14 @@ class CondaLayout:
             function=function,
             head=function.split(".")[0],
         )
-        data = text.encode()
-        return Entry(f"{self._root}bin/{command}", "file", 0o775, len(data), content=Inline(data))
+        return Entry.of(f"{self._root}bin/{command}", text.encode(), 0o775)
 
 
-def _stem(fetched: Fetched, info: PackageInfo) -> str:
+def _stem(package: LockedPackage, info: PackageInfo) -> str:
     """Return ``name-version-build``, the name of the package's record."""
     stem = "-".join(str(info.index.get(key, "")) for key in ("name", "version", "build"))
     if "/" in stem or not is_safe(stem):
-        raise fault(
-            fetched.package, f"its info/index.json has an unsafe name, version or build: {stem!r}"
-        )
+        raise fault(package, f"its info/index.json has an unsafe name, version or build: {stem!r}")
     return stem
 
 

@@ -1,6 +1,4 @@
-"""The files in ``conda-meta``: a record of each package, which conda and rattler read, and the
-history.
-"""
+"""The files in ``conda-meta``, which conda and rattler read: package records, history."""
 
 from __future__ import annotations
 
@@ -17,27 +15,12 @@ from builder.layers.entry import Content, Entry, Inline, LinkContext
 from builder.model import Fetched, LockedPackage
 from builder.redact import redact
 
-#: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler defines it.
-_RECORD_FIELDS = (
-    "arch",
-    "build",
-    "build_number",
-    "constrains",
-    "depends",
-    "features",
-    "license",
-    "license_family",
-    "name",
-    "noarch",
-    "platform",
-    "purls",
-    "python_site_packages_path",
-    "run_exports",
-    "subdir",
-    "timestamp",
-    "track_features",
-    "version",
-)
+#: Fields of ``info/index.json`` that the record repeats: those of a package record, as rattler
+#: defines it.
+_RECORD_FIELDS = """
+arch build build_number constrains depends features license license_family name noarch platform
+purls python_site_packages_path run_exports subdir timestamp track_features version
+"""
 _PATH_TYPES = {"file": "hardlink", "symlink": "softlink", "dir": "directory"}
 
 
@@ -67,42 +50,37 @@ def package_record(
         layout: where its files go.
         installed: its regular files, by image path.
     """
-    package = fetched.package
-    requested = layout.is_requested
-    paths = [
-        _path_record(layout, path, item, installed.get(path)) for path, item in layout.paths.items()
-    ]
+    package, index = fetched.package, info.index
+    items = layout.paths.items()
+    paths = [_path_record(layout.relative(p), item, installed.get(p)) for p, item in items]
     paths += [_entry_point_record(layout, e) for e in layout.entry_points]
     url = recorded_url(package.url)
 
-    record: dict[str, Any] = {
-        k: info.index[k] for k in _RECORD_FIELDS if info.index.get(k) is not None
-    }
+    fields = _RECORD_FIELDS.split()
+    record: dict[str, Any] = {k: index[k] for k in fields if index.get(k) is not None}
     record |= {
         "channel": url.rsplit("/", 2)[0] + "/",
         "files": [p["_path"] for p in paths],
         "fn": package.filename,
         "link": {"source": "", "type": 3},
         "paths_data": {"paths": paths, "paths_version": 1},
-        "requested_specs": [package.name] if requested else [],
+        "requested_specs": [package.name] if layout.is_requested else [],
         "size": fetched.size,
-        "subdir": package.subdir or info.index.get("subdir", ""),
+        "subdir": package.subdir or index.get("subdir", ""),
         "url": url,
     }
-    if requested:
+    if layout.is_requested:
         record["requested_spec"] = package.name
     if package.sha256:
         record["sha256"] = package.sha256
     if package.md5:
         record["md5"] = package.md5
     data = json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-    return Entry(layout.record_path, "file", 0o644, len(data), content=Inline(data))
+    return Entry.of(layout.record_path, data)
 
 
-def _path_record(
-    layout: CondaLayout, path: str, item: PathInfo, installed: InstalledFile | None
-) -> dict[str, Any]:
-    record: dict[str, Any] = {"_path": layout.relative(path), "path_type": _PATH_TYPES[item.kind]}
+def _path_record(path: str, item: PathInfo, installed: InstalledFile | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"_path": path, "path_type": _PATH_TYPES[item.kind]}
     if item.no_link:
         record["no_link"] = True
     if item.sha256:
@@ -132,8 +110,7 @@ def _entry_point_record(layout: CondaLayout, script: Entry) -> dict[str, Any]:
 
 
 def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> Entry:
-    """Return ``conda-meta/history``. Without it conda does not recognize the prefix as an
-    environment.
+    """Return ``conda-meta/history``: without it, conda does not take the prefix for its own.
 
     Args:
         packages: the conda packages.
@@ -147,13 +124,11 @@ def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> En
         lines.append(f"# update specs: {json.dumps(sorted(context.requested))}")
     data = ("\n".join(lines) + "\n").encode()
     path = f"{context.prefix.strip('/')}/conda-meta/history"
-    return Entry(path, "file", 0o644, len(data), content=Inline(data))
+    return Entry.of(path, data)
 
 
 def recorded_url(url: str) -> str:
-    """Return a package's URL for ``conda-meta``: like conda, without credentials and
-    ``/t/<token>``.
-    """
+    """Return a package's URL as conda records it, without credentials and ``/t/<token>``."""
     parts = urlsplit(redact(url))
     path = re.sub(r"^/t/[^/]+/", "/", parts.path)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))

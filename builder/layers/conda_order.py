@@ -25,17 +25,15 @@ def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     by_name: dict[str, LockedPackage] = {}
     for p in packages:
         if p.name in by_name:
-            raise LayerError(
-                f"the lock has {p.name} twice: {by_name[p.name].filename} and {p.filename}",
-                "lock again",
-            )
+            files = f"{by_name[p.name].filename} and {p.filename}"
+            raise LayerError(f"the lock has {p.name} twice: {files}", "lock again")
         by_name[p.name] = p
 
     needs = {name: sorted({d.lower() for d in p.dependencies}) for name, p in by_name.items()}
     for name, dependency in _cuts(needs, by_name):
         needs[name] = [n for n in needs[name] if n != dependency]
 
-    required = {d for names in needs.values() for d in names}
+    required = set[str]().union(*needs.values())
     visited: set[str] = set()
     order = _visit(sorted(by_name.keys() - required), needs, visited)
     while left := by_name.keys() - visited:  # what is only reachable from a cycle
@@ -65,8 +63,7 @@ def _visit(roots: Sequence[str], needs: _Needs, visited: set[str]) -> list[str]:
 
 
 def _cuts(needs: _Needs, by_name: Mapping[str, LockedPackage]) -> list[tuple[str, str]]:
-    """Return the dependencies (name, dependency) to ignore, chosen like rattler's
-    ``sort_topologically``.
+    """Return dependencies (name, dependency) to ignore, as ``sort_topologically`` of rattler.
 
     In each cycle this is the first edge from a package for one platform to a noarch package. At an
     edge in the other direction, and at the last edge of the cycle, rattler ignores the opposite

@@ -1,6 +1,4 @@
-"""Replaces the placeholder in conda packages by the prefix, like rattler and conda, in constant
-memory.
-"""
+"""Replaces the placeholder in conda packages by the prefix, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from builder.errors import LayerError
 
-#: Linux before 5.1 reads no more bytes of a ``#!`` line. conda and rattler apply this limit to all kernels.
+#: Linux before 5.1 reads no more bytes of a ``#!`` line. conda and rattler apply this limit to all
+#: kernels.
 MAX_SHEBANG = 127
 #: Bytes of a C string, or of a binary file without any, which is held in memory.
 MAX_STRING = 64 << 20
@@ -88,9 +87,7 @@ def _shebang(line: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def _indirect(line: bytes) -> bytes:
-    """Return a ``#!`` line that starts its program by way of sh (Python) or env (any other
-    program).
-    """
+    """Return a ``#!`` line that starts Python by way of sh, other programs by way of env."""
     match = _SHEBANG.fullmatch(line)
     if match is None:
         return line
@@ -102,9 +99,7 @@ def _indirect(line: bytes) -> bytes:
 
 
 def _binary(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
-    """Replace the occurrences in complete C strings; the last, incomplete string of a chunk is held
-    back.
-    """
+    """Replace the occurrences in complete C strings; hold back a chunk's incomplete last one."""
     pending = b""
     for chunk in chunks:
         pending += chunk
@@ -121,7 +116,7 @@ def _binary(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
 
 
 def _strings(data: bytes, old: bytes, new: bytes) -> bytes:
-    """Replace the occurrences in C strings, and pads each string to the length that it had."""
+    """Replace the occurrences in C strings, and pad each string to its former length."""
     out = []
     at = 0
     while (start := data.find(old, at)) >= 0:

@@ -59,9 +59,7 @@ _COMPILED = re.compile(
 
 
 def module_of(path: str) -> str:
-    """Return the path of the module that a file in ``__pycache__`` was compiled from; empty for
-    others.
-    """
+    """Return the module that a file in ``__pycache__`` was compiled from; empty for others."""
     match = _COMPILED.fullmatch(path) if path.endswith(".pyc") else None
     return f"{match['folder']}{match['name']}.py" if match else ""
 
@@ -89,9 +87,7 @@ class Resolution:
 
 
 class _Claim(NamedTuple):
-    """A package that contains a path. A named tuple, because every file of an environment needs
-    one.
-    """
+    """A package that contains a path. A named tuple: each file of an environment needs one."""
 
     number: int
     """The package's place in link order."""
@@ -118,7 +114,7 @@ def resolve_conflicts(
         LayerError: one package has a file where another needs a folder, or a link points outside
             the prefix.
     """
-    root = f"{prefix.strip('/')}/" if prefix else ""
+    root = f"{prefix.strip('/')}/".lstrip("/")
     moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
     last, contested, compiled = _claims(packages, indexes, moved)
     leave_out: dict[str, set[str]] = {}
@@ -133,13 +129,10 @@ def resolve_conflicts(
             names = tuple(packages[number].name for number in losers)
             conflicts.append(Conflict(path, packages[winner.number].name, names))
     for module, claim in compiled:
-        if module in last and last[module].number != claim.number:
+        if last.get(module, claim).number != claim.number:
             leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
-    return Resolution(
-        tuple(conflicts),
-        {key: frozenset(paths) for key, paths in leave_out.items()},
-        moved,
-    )
+    left_out = {key: frozenset(paths) for key, paths in leave_out.items()}
+    return Resolution(tuple(conflicts), left_out, moved)
 
 
 def _claims(
@@ -147,8 +140,7 @@ def _claims(
     indexes: Mapping[str, PackageIndex],
     moved: Mapping[str, Mapping[str, str]],
 ) -> tuple[dict[str, _Claim], dict[str, list[_Claim]], list[tuple[str, _Claim]]]:
-    """Return by path of the image the last claim, and all claims of contested paths; and compiled
-    modules.
+    """Return the last claim of each image path, all claims of contested paths, and modules.
 
     Each compiled module comes with the path of its source.
     """
@@ -170,7 +162,7 @@ def _claims(
     return last, contested, compiled
 
 
-# files below symlinks ---------------------------------------------------------------------------------------
+# files below symlinks -----------------------------------------------------------------------------
 
 
 def _moved(
@@ -233,10 +225,8 @@ class _Redirects:
                 continue
             new = f"{followed[folder]}/{name}".rstrip("/")
             if e.kind != "dir" and new in self._folders and new not in self._links:
-                raise LayerError(
-                    f"{package.name} has a file at /{new}, where another package has a folder",
-                    _INCOMPATIBLE,
-                )
+                what = f"{package.name} has a file at /{new}, where another package has a folder"
+                raise LayerError(what, _INCOMPATIBLE)
             moved[e.path] = new
         return moved
 

@@ -14,9 +14,11 @@ from builder.layers.entry import Deflated, Entry, Inline, Range
 from builder.store.files import CHUNK
 from builder.text import one_line
 
-#: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread holds at most
-#: 64 MiB.
+#: Bytes of a deflate stream that are read at once. They may inflate a thousandfold, so a thread
+#: holds at most 64 MiB.
 STEP: Final = 64 << 10
+#: Is called with bytes as they pass.
+Consumer = Callable[[bytes], object]
 _ISAL_ERROR = cast("type[Exception]", isal_zlib.error)  # isal's type stub declares an instance
 _BUG = "this is a bug in builder; please report it"
 
@@ -34,9 +36,7 @@ def read_whole(entry: Entry) -> bytes:
         return b"".join(read_steps(entry, file.fileno()))
 
 
-def read_steps(
-    entry: Entry, fd: int, copy: Callable[[bytes], object] = lambda data: None
-) -> Iterator[bytes]:
+def read_steps(entry: Entry, fd: int, copy: Consumer = lambda data: None) -> Iterator[bytes]:
     """Yield the content of a regular file.
 
     Args:
@@ -69,15 +69,11 @@ def _range(entry: Entry, content: Range, fd: int) -> Iterator[bytes]:
         yield data
     if content.crc32 is not None and crc != content.crc32:
         raise _damaged(entry, "checksum")
-    if sha256 is not None and sha256.hexdigest() != content.sha256:
-        raise _damaged(
-            entry, f"its sha256 is {sha256.hexdigest()}, the package lists {content.sha256}"
-        )
+    if sha256 is not None and (found := sha256.hexdigest()) != content.sha256:
+        raise _damaged(entry, f"its sha256 is {found}, the package lists {content.sha256}")
 
 
-def _inflated(
-    entry: Entry, content: Deflated, fd: int, copy: Callable[[bytes], object]
-) -> Iterator[bytes]:
+def _inflated(entry: Entry, content: Deflated, fd: int, copy: Consumer) -> Iterator[bytes]:
     inflate = isal_zlib.decompressobj(-15)
     crc, size = 0, 0
     for raw in _read(entry, fd, content.offset, content.compressed, STEP):

@@ -38,9 +38,7 @@ Needed = tuple[str, ...]
 
 
 class ElfReader:
-    """Reads an ELF file whose content passes from its beginning to its end, a second time if
-    necessary.
-    """
+    """Reads an ELF file whose content passes once, or a second time if necessary."""
 
     def __init__(self) -> None:
         self.needed: Needed | None = None
@@ -93,9 +91,7 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
         return None
     content = yield offset, count * _SEGMENT.size
     segments = list(_SEGMENT.iter_unpack(content))
-    places = [
-        (start, min(size, MAX_DYNAMIC)) for kind, start, _, size in segments if kind == _DYNAMIC
-    ]
+    places = [(at, min(size, MAX_DYNAMIC)) for kind, at, _, size in segments if kind == _DYNAMIC]
     content = (yield places[0]) if places else b""  # nothing: linked statically
     tags = list(_TAG.iter_unpack(content))
     names = [value for tag, value in tags if tag == _NEEDED]
@@ -111,7 +107,7 @@ def _parse() -> Generator[tuple[int, int], bytes, Needed | None]:
 
 
 def _offset(segments: list[tuple[int, ...]], address: int) -> int:
-    """Return where the file has what is loaded to an address."""
+    """Return the place in the file of what is loaded to an address."""
     for kind, offset, start, size in segments:
         if kind == _LOAD and start <= address < start + size:
             return offset + address - start

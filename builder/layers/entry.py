@@ -31,8 +31,7 @@ class Inline:
 
 @dataclass(frozen=True, slots=True)
 class Deflated:
-    """Content that is a raw deflate stream (RFC 1951) inside another file: a member of a zip
-    archive.
+    """A raw deflate stream (RFC 1951) inside another file: a member of a zip archive.
 
     The stream can become a member of a gzip layer without being compressed again, see
     :mod:`builder.layers.compress`.
@@ -59,9 +58,7 @@ class Range:
     crc32: int | None = None
     """CRC-32 of the content, which is checked when it is written; None if the archive has none."""
     sha256: str = ""
-    """The hash of the content in hex, which is checked when it is written; empty if it is not
-    known.
-    """
+    """The hash of the content in hex, checked when it is written; empty if it is not known."""
 
 
 Content = Inline | Deflated | Range
@@ -80,6 +77,11 @@ class Entry:
     """The text of a symlink, or the image path (in the same layer) that a hard link repeats."""
     content: Content | None = None
     """None for everything but a regular file, and for an empty one."""
+
+    @classmethod
+    def of(cls, path: str, data: bytes, mode: int = 0o644) -> Entry:
+        """Return a regular file whose content is in memory."""
+        return cls(path, "file", mode, len(data), content=Inline(data))
 
 
 class IndexEntry(NamedTuple):
@@ -111,9 +113,7 @@ class PackageIndex:
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """What the files of a package depend on besides its archive. It is part of a layer's cache
-    key.
-    """
+    """The inputs of a package's files besides its archive; a part of a layer's cache key."""
 
     prefix: str
     """Folder of the environment in the image: ``/opt/conda``."""
@@ -123,9 +123,7 @@ class LinkContext:
     """Relative to the prefix: ``lib/python3.11/site-packages``."""
     platform: str = "linux-64"
     requested: frozenset[str] = field(default_factory=frozenset)
-    """Names in the environment file (for conda-meta's ``requested_spec`` and pip's
-    ``REQUESTED``).
-    """
+    """Names in the environment file, for ``requested_spec`` of conda and pip's ``REQUESTED``."""
 
     @property
     def interpreter(self) -> str:

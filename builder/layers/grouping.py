@@ -23,22 +23,21 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import PackageIndex
-from builder.model import Layer, LockedPackage, Manager
+from builder.model import LayerContent, LockedPackage, Manager
 
-#: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have limits,
-#: and a retry costs less.
+#: Largest tar of a layer, in bytes, where its files can be distributed. Registries and proxies have
+#: limits, and a retry costs less.
 MAX_UNPACKED = 1 << 30
 #: Names in the title of a group.
 _TITLE_NAMES = 6
 #: How the title of a layer of compiled modules begins; the title of the packages' layer follows.
 BYTECODE_TITLE = "bytecode of "
-_TITLE = re.compile(
-    rf"(?P<bytecode>{BYTECODE_TITLE})?(?P<stable>(conda|pip) ((?P<group>group \d+)(?=: )|\S+))"
-)
+_TITLE = re.compile(rf"({BYTECODE_TITLE})?(conda|pip) (?:group (\d+)(?=: )|(\S+))")
 #: conda's groups are below pip's.
 _MANAGERS: tuple[Manager, ...] = ("conda", "pip")
 
@@ -47,22 +46,18 @@ _MANAGERS: tuple[Manager, ...] = ("conda", "pip")
 class LayerPlan:
     """A layer to build."""
 
+    content: LayerContent
     title: str
-    """Name of the layer in the image's history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna,
-    six``.
-    """
+    """Name in the history: ``pip torch 2.6.0 (1/3)``, ``conda group 2: idna, six``."""
     packages: tuple[LockedPackage, ...]
     """In link order."""
     part: int = 0
-    """Which part of its one package the layer holds, from 0."""
+    """The part of its one package that the layer holds, from 0."""
     parts: int = 1
-    """How many layers the package is split into; 1 unless a single package is too large for one
-    layer.
-    """
+    """How many layers the package is split into; more than 1 if it is too large for one."""
 
     def archive_bytes(self, sizes: Mapping[str, int | None]) -> tuple[int, int]:
-        """Return the bytes of the layer's archives, and the number of archives whose size is
-        unknown.
+        """Return the bytes of the layer's archives, and how many archives have an unknown size.
 
         Args:
             sizes: archive bytes by :attr:`LockedPackage.key`; None if unknown.
@@ -77,7 +72,7 @@ def plan_lock(
     options: Layers,
     *,
     budget: int,
-    parts: Mapping[str, int] | None = None,
+    parts: Mapping[str, int] = MappingProxyType({}),
 ) -> list[LayerPlan]:
     """Return the layers that the packages are distributed over, from the bottom up.
 
@@ -93,25 +88,29 @@ def plan_lock(
     Raises:
         LayerError: no plan fits the budget.
     """
-    parts = parts or {}
     groups = max(1, min(options.groups, budget // 3))
     threshold = options.own_layer_from
     while True:
-        large = {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold or p.key in parts}
-        # Empty groups count too, so that the threshold rarely moves when a package is added or removed.
+        large = parts.keys() | {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold}
+        # Empty groups count too, so that the threshold rarely moves when a package is added or
+        # removed.
         needed = sum(parts.get(key, 1) for key in large) + 2 * groups
         if needed <= budget:
             break
-        if not large - set(parts):
+        if not large - parts.keys():
             raise LayerError(
                 f"the packages need up to {needed} layers, and {budget} are left above the base image",
                 "choose a base image with fewer layers",
             )
         threshold *= 2
+
+    def from_the_bottom(package: LockedPackage) -> tuple[int, int, str]:
+        # Sizes count as powers of two, so that an update rarely moves a package.
+        size = sizes.get(package.key) or 0
+        return -size.bit_length(), _MANAGERS.index(package.manager), package.name
+
     plans: list[LayerPlan] = []
-    for p in sorted(
-        (p for p in packages if p.key in large), key=lambda p: _from_the_bottom(p, sizes)
-    ):
+    for p in sorted((p for p in packages if p.key in large), key=from_the_bottom):
         plans += _own_layers(p, parts.get(p.key, 1))
     return plans + _groups([p for p in packages if p.key not in large], groups)
 
@@ -122,70 +121,48 @@ def _groups(packages: Sequence[LockedPackage], groups: int) -> list[LayerPlan]:
     for p in packages:
         group = _MANAGERS.index(p.manager), name_bucket(f"{p.manager} {p.name}", groups)
         members.setdefault(group, []).append(p)
-    return [
-        LayerPlan(f"{_MANAGERS[manager]} group {number + 1}: {_names(found)}", tuple(found))
-        for (manager, number), found in sorted(members.items())
-    ]
-
-
-def _from_the_bottom(
-    package: LockedPackage, sizes: Mapping[str, int | None]
-) -> tuple[int, int, str]:
-    """Sort large packages: the largest first. Sizes count as powers of two, so that an update
-    rarely moves a package.
-    """
-    size = sizes.get(package.key) or 0
-    return -size.bit_length(), _MANAGERS.index(package.manager), package.name
+    plans = []
+    for (manager, number), found in sorted(members.items()):
+        content = LayerContent("packages", _MANAGERS[manager], group=number + 1)
+        names = listed([p.name for p in found], _TITLE_NAMES)
+        plans.append(LayerPlan(content, f"{content.name}: {names}", tuple(found)))
+    return plans
 
 
 def _own_layers(package: LockedPackage, parts: int) -> list[LayerPlan]:
     """Return the layers of one large package."""
-    title = f"{package.manager} {package.name} {package.version}"
-    if parts == 1:
-        return [LayerPlan(title, (package,))]
-    return [
-        LayerPlan(f"{title} ({part + 1}/{parts})", (package,), part, parts) for part in range(parts)
-    ]
+    content = LayerContent("packages", package.manager, package.name)
+    title = f"{content.name} {package.version}"
+    titles = [f"{title} ({n + 1}/{parts})" for n in range(parts)] if parts > 1 else [title]
+    return [LayerPlan(content, text, (package,), n, parts) for n, text in enumerate(titles)]
 
 
-def _names(packages: Sequence[LockedPackage]) -> str:
-    names = [p.name for p in packages]
-    more = len(names) - _TITLE_NAMES
-    return ", ".join(names[:_TITLE_NAMES]) + (f" and {more} more" if more > 0 else "")
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return names as text: of more than ``most``, the first ones and how many more there are."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTitle:
-    """The title of a layer of packages or of their compiled modules, as the history of an image has
-    it.
+def content_of(title: str) -> LayerContent | None:
+    """Return the content of a layer by its title, which the history of an image holds.
 
-    A field of :class:`Layer` would be empty for an image that is read from a layout or a registry.
+    For layers of an image that is read, from a layout or a registry: :attr:`Layer.content` is not
+    in it. None for a layer that holds no packages.
     """
-
-    is_bytecode: bool
-    is_group: bool
-    stable: str
-    """The package, or the group of small ones, without versions: ``pip torch``, ``conda group
-    3``.
-    """
-
-
-def parse_title(title: str) -> LayerTitle | None:
-    """Return what the title of a layer says; None if it is none of packages."""
     found = _TITLE.match(title)
     if found is None:
         return None
-    return LayerTitle(bool(found["bytecode"]), bool(found["group"]), found["stable"])
-
-
-def is_group(layer: Layer) -> bool:
-    """Return whether a layer holds a group of packages, or their compiled modules."""
-    title = parse_title(layer.title)
-    return title is not None and title.is_group
+    bytecode, manager, group, package = found.groups()
+    return LayerContent(
+        "bytecode" if bytecode else "packages",
+        "conda" if manager == "conda" else "pip",
+        package or "",
+        int(group or 0),
+    )
 
 
 def name_bucket(name: str, count: int, *, digest_bytes: int = 8) -> int:
-    """Return which of ``count`` buckets a name belongs to, from 0.
+    """Return the bucket of a name, from 0 to ``count - 1``.
 
     Args:
         name: the text to hash (sha256).

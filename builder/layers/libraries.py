@@ -20,8 +20,8 @@ from builder.store.records import read_record
 
 #: Part of the names of records. Increase it when the same layer has another record.
 _FORMAT = 1
-#: By image path: ELF files, and what has the name of a library. The values are names of the libraries that
-#: they need; a link needs its target.
+#: By image path: ELF files, and what has the name of a library. The values are names of the
+#: libraries that they need; a link needs its target.
 Libraries = dict[str, Needed]
 
 
@@ -43,7 +43,7 @@ class LayerLibraries:
             self.found[entry.path] = (posixpath.basename(entry.target),) if entry.target else ()
 
     def passing(self, entry: Entry, fd: int, content: Iterable[bytes]) -> Iterable[bytes]:
-        """Return the content of a regular file, which is read on the way.
+        """Return the content of a regular file, and read it for libraries on the way.
 
         Args:
             entry: the file.
@@ -73,7 +73,7 @@ def recorded_libraries(digest: str, store: Store) -> Libraries:
 
 
 def library_record(digest: str, store: Store) -> Path:
-    """Return where the libraries of a layer are recorded, by the digest of its blob.
+    """Return the record of a layer's libraries, by the digest of its blob.
 
     The record names the blob, so that pruning removes both together.
     """

@@ -1,15 +1,14 @@
-"""The fetched packages of one build: their files, and whose file is in the image where several
-contain it.
-"""
+"""The fetched packages of a build: their files, and which package wins a contested path."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from builder.errors import LayerError
-from builder.layers.cache import package_key, read_index, write_index
+from builder.layers.cache import package_key, read_index
 from builder.layers.conflicts import Resolution, resolve_conflicts
 from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
 from builder.model import Fetched, LockedPackage
@@ -18,6 +17,8 @@ from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
+
+log = logging.getLogger(__name__)
 
 _TASK = "reading packages"
 
@@ -94,13 +95,12 @@ class Packages:
                 from builder.layers.wheel import wheel_index
 
                 index = wheel_index(fetched, self.context)
-            write_index(path, index)
+            write_record(path, [index.entries, index.post_link, index.requires])
         return index
 
     @cached_property
     def resolution(self) -> Resolution:
-        """The decided conflicts. pip's order needs the metadata of all wheels, so it is used only
-        where two wheels contain the same file.
+        """The decided conflicts. pip's order is used where two wheels contain the same file.
 
         Raises:
             LayerError: packages cannot share an environment, or one is unsafe or damaged.
@@ -115,6 +115,8 @@ class Packages:
         if not any(len(names & {c.winner, *c.losers}) > 1 for c in resolution.conflicts):
             return resolution
         from builder.layers.pip_order import pip_order  # with packaging, which few builds need
+
+        log.info("wheels contain the same file: the last one in pip's order of installation wins")
 
         conda = [package for package in self.locked if package.manager == "conda"]
         requires = {package.key: self.indexes[package.key].requires for package in pip}
@@ -146,8 +148,7 @@ class Packages:
             yield entry
 
     def record(self, package: LockedPackage) -> tuple[str, bytes]:
-        """Return the image path and the content of a package's RECORD, or of its record in
-        conda-meta.
+        """Return image path and content of a package's RECORD, or its record in conda-meta.
 
         The record of a conda package has the hashes of its installed files. So it is cached when
         the package's layer is written; the package is read again only if the cache has lost it.
@@ -162,13 +163,12 @@ class Packages:
                 pass
             data = read_record(path)
         if data is None:
-            raise LayerError(
-                f"{path} cannot be read", "check the disk of the cache (BUILDER_CACHE)"
-            )
+            hint = "check the disk of the cache (BUILDER_CACHE)"
+            raise LayerError(f"{path} cannot be read", hint)
         return data["path"], data["content"].encode()
 
     def _record_path(self, package: LockedPackage) -> Path:
-        """Return where a package's RECORD, or its record in conda-meta, is cached."""
+        """Return the cache's record of a package's RECORD, or of its record in conda-meta."""
         return self._store.folders.index / f"{package_key(package, self.context)}-record.json"
 
     def link_target(self, package: LockedPackage, path: str) -> str:
@@ -180,6 +180,5 @@ class Packages:
         for entry in self.entries(package):
             if entry.path == path:
                 return entry.target
-        raise LayerError(
-            f"{package.filename}: no link at {path}", "the package is damaged: fetch it again"
-        )
+        hint = "the package is damaged: fetch it again"
+        raise LayerError(f"{package.filename}: no link at {path}", hint)

@@ -15,6 +15,7 @@ differs from version to version.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -23,7 +24,8 @@ from packaging.utils import canonicalize_name
 from builder.layers.entry import LinkContext
 from builder.model import LockedPackage
 
-#: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package too.
+#: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package
+#: too.
 _Graph = dict[str, set[str]]
 _MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
@@ -39,9 +41,7 @@ def pip_order(
         context: the Python and the platform of the markers.
     """
     by_name: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in packages}
-    parsed: dict[str, list[Requirement]] = {
-        name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()
-    }
+    parsed = {name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()}
     graph = _graph(parsed, _marker_environment(context))
     rounds = [[name for name in found if name in by_name] for found in _rounds(graph)]
     rounds.append([name for name in graph if name in by_name])
@@ -49,15 +49,11 @@ def pip_order(
 
 
 def _requirements(texts: Sequence[str]) -> list[Requirement]:
-    """Return the valid ones of ``Requires-Dist`` texts; pip does not install a wheel that has
-    others.
-    """
+    """Return the valid ``Requires-Dist`` texts; pip installs no wheel that has others."""
     found = []
     for text in texts:
-        try:
+        with contextlib.suppress(InvalidRequirement):
             found.append(Requirement(text))
-        except InvalidRequirement:
-            continue
     return found
 
 
@@ -93,15 +89,21 @@ def _graph(parsed: Mapping[str, Sequence[Requirement]], environment: Mapping[str
             continue
         graph[node] = {name} if extras else set()
         for requirement in parsed.get(name, ()):
-            marker = requirement.marker
-            cases = [{**environment, "extra": extra} for extra in sorted(extras) or [""]]
-            if marker is not None and not any(marker.evaluate(case) for case in cases):
-                continue
-            needed = canonicalize_name(requirement.name)
-            needed_extras = frozenset(requirement.extras)
-            graph[node].add(_node(needed, needed_extras))
-            todo.append((needed, needed_extras))
+            if _applies(requirement, extras, environment):
+                needed = canonicalize_name(requirement.name)
+                needed_extras = frozenset(requirement.extras)
+                graph[node].add(_node(needed, needed_extras))
+                todo.append((needed, needed_extras))
     return graph
+
+
+def _applies(
+    requirement: Requirement, extras: Collection[str], environment: Mapping[str, str]
+) -> bool:
+    """Return whether a requirement's marker is true, with one of the extras or without any."""
+    marker = requirement.marker
+    cases = [{**environment, "extra": extra} for extra in sorted(extras) or [""]]
+    return marker is None or any(marker.evaluate(case) for case in cases)
 
 
 def _node(name: str, extras: Collection[str]) -> str:
@@ -109,9 +111,7 @@ def _node(name: str, extras: Collection[str]) -> str:
 
 
 def _rounds(graph: _Graph) -> Iterator[list[str]]:
-    """Remove the nodes without needs from a graph, again and again, and yields those of each
-    round.
-    """
+    """Remove the nodes without needs from a graph, again and again; yield those of each round."""
     needed_by: dict[str, list[str]] = {}
     for node, needs in graph.items():
         for need in needs:

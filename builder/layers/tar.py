@@ -23,8 +23,8 @@ END = bytes(2 * BLOCK)
 _TYPES = {"file": b"0", "hardlink": b"1", "symlink": b"2", "dir": b"5"}
 #: Sizes from here on do not fit ustar's field of 11 octal digits.
 _MAX_OCTAL = 8**11
-#: Characters that no pax record can hold: NUL, and bytes that are not UTF-8 (lone surrogates in a Python
-#: string).
+#: Characters that no pax record can hold: NUL, and bytes that are not UTF-8 (lone surrogates in a
+#: Python string).
 _TEXT = re.compile("[\0\ud800-\udfff]")
 #: An empty part (so also a leading or trailing slash), ``.`` or ``..``.
 _UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|" + _TEXT.pattern)
@@ -48,7 +48,7 @@ def header(entry: Entry, mtime: int) -> bytes:
     """
     pax: dict[str, str] = {}
     path = entry.path + ("/" if entry.kind == "dir" else "")
-    prefix, name = _name_fields(path, pax)
+    fields = _name_fields(path, pax)
 
     target = _ascii(entry.target)
     if target is None or len(target) > 100:
@@ -60,14 +60,12 @@ def header(entry: Entry, mtime: int) -> bytes:
         pax["size"] = str(size)
         size = 0
 
-    block = _block(name, entry.mode, size, mtime, _TYPES[entry.kind], target, prefix)
+    block = _block(fields, entry.mode, size, mtime, _TYPES[entry.kind], target)
     return _pax(pax, mtime) + block if pax else block
 
 
 def _name_fields(path: str, pax: dict[str, str]) -> tuple[bytes, bytes]:
-    """Return ustar's prefix and name fields; adds the path to the pax records if they cannot hold
-    it.
-    """
+    """Return ustar's prefix and name fields; a path that does not fit them goes to ``pax``."""
     short = _ascii(path)
     if short is not None and len(short) <= 100:
         return b"", short
@@ -95,12 +93,17 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _block(
-    name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: bytes, prefix: bytes
+    path: tuple[bytes, bytes], mode: int, size: int, mtime: int, kind: bytes, target: bytes
 ) -> bytes:
-    """Pack one header block. The checksum is that of the block with spaces in place of the
-    checksum.
+    """Pack one header block; ``path`` are the prefix and name fields.
+
+    The checksum is that of the block with spaces in place of the checksum.
     """
-    template = b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b"
+    prefix, name = path
+    template = (
+        b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        "
+        b"%b%bustar\x0000%b0000000\x000000000\x00%b"
+    )
     block = template % (
         name.ljust(100, b"\0"),
         mode,
@@ -116,7 +119,7 @@ def _block(
 
 def _pax(records: dict[str, str], mtime: int) -> bytes:
     data = b"".join(_record(k, v) for k, v in sorted(records.items()))
-    block = _block(b"././@PaxHeader", 0o644, len(data), mtime, b"x", b"", b"")
+    block = _block((b"", b"././@PaxHeader"), 0o644, len(data), mtime, b"x", b"")
     return block + data + bytes(padding(len(data)))
 
 
@@ -138,14 +141,14 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
         LayerError: a path is unsafe or appears twice, a file is where a directory is needed, or a
             hard link repeats something that does not precede it in this layer.
     """
-    folders: set[str] = set()
+    folders = {""}
     others: set[str] = set()
     for entry in entries:
         path = entry.path
         check_path(path)
 
         parent = path.rpartition("/")[0]
-        if parent and parent not in folders:
+        if parent not in folders:
             for folder in _missing(parent, folders):
                 if folder in others:
                     raise _duplicate(folder)
@@ -172,18 +175,15 @@ def _missing(folder: str, known: set[str]) -> list[str]:
 
 
 def _check_target(entry: Entry, others: set[str]) -> None:
-    """Raise LayerError if a link cannot be written; ``others`` are the files and links before
-    it.
-    """
+    """Raise LayerError if a link cannot be written; ``others`` are earlier files and links."""
     if entry.kind == "hardlink" and entry.target not in others:
         raise LayerError(
             f"the hard link /{entry.path} repeats /{entry.target}, which does not precede it in the layer",
             _BUG,
         )
     if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
-        raise LayerError(
-            f"the symlink /{entry.path} has an impossible target {entry.target!r}", _HOSTILE
-        )
+        what = f"the symlink /{entry.path} has an impossible target {entry.target!r}"
+        raise LayerError(what, _HOSTILE)
 
 
 def _duplicate(path: str) -> LayerError:
@@ -194,16 +194,24 @@ def _duplicate(path: str) -> LayerError:
 
 
 def check_path(path: str) -> None:
-    """Raise LayerError unless ``path`` is relative, normalized, UTF-8, short enough and without
-    ``..``.
-    """
+    """Raise LayerError unless a path is relative, normalized, UTF-8, short, without ``..``."""
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
-    if len(path) > _SHORT and (
-        path.count("/") >= bounds.MAX_DEPTH or len(path.encode()) > bounds.MAX_PATH
-    ):
+    if len(path) <= _SHORT:
+        return
+    size, parts = len(path.encode()), path.count("/") + 1
+    if size > bounds.MAX_PATH or parts > bounds.MAX_DEPTH:
         raise LayerError(
-            f"the path {path[:100]!r}... has {len(path.encode())} bytes in {path.count('/') + 1} parts; "
+            f"the path {path[:100]!r}... has {size} bytes in {parts} parts; "
             f"at most {bounds.MAX_PATH} bytes and {bounds.MAX_DEPTH} parts are allowed",
             _HOSTILE,
         )
+
+
+def is_safe(path: str) -> bool:
+    """Return whether :func:`check_path` accepts a path."""
+    try:
+        check_path(path)
+    except LayerError:
+        return False
+    return True

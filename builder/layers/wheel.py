@@ -29,13 +29,7 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
 from builder.layers import bounds
-from builder.layers.entry import (
-    Entry,
-    IndexEntry,
-    Inline,
-    LinkContext,
-    PackageIndex,
-)
+from builder.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
 from builder.model import Fetched
@@ -49,9 +43,7 @@ _ANY_SHEBANG = b"#!python"
 
 @dataclass(frozen=True, slots=True)
 class _WheelFile:
-    """A file that is installed: a member of the wheel, a script whose shebang is rewritten, or a
-    new one.
-    """
+    """A file that is installed: a member of the wheel, a rewritten script, or a new file."""
 
     path: str
     """Relative to the environment's prefix."""
@@ -75,20 +67,16 @@ def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
     """
     with _open(fetched, context) as wheel:
         layout = _Layout(wheel, fetched, context)
-        root = layout.root
+        root, record = layout.root, wheel.metadata("RECORD")
         entries = [IndexEntry(root + file.path, "file", file.size) for file in layout.files]
-        entries.append(
-            IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size)
-        )
+        entries.append(IndexEntry(root + layout.record_path, "file", record.file_size))
         return PackageIndex(tuple(entries), requires=_requires(wheel))
 
 
 def _requires(wheel: WheelArchive) -> tuple[str, ...]:
     """Return the ``Requires-Dist`` texts of the wheel's METADATA."""
     raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
-    return tuple(
-        str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", [])
-    )
+    return tuple(map(str, BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", [])))
 
 
 def wheel_entries(
@@ -106,13 +94,13 @@ def wheel_entries(
             if path in leave_out:
                 continue
             if file.data is not None:
-                yield _inline(path, file.data, file.mode)
+                yield Entry.of(path, file.data, file.mode)
             elif file.member is not None:
                 content, size = wheel.content(file.member)
                 yield Entry(path, "file", file.mode, size, content=content)
         path = layout.root + layout.record_path
         if path not in leave_out:
-            yield _inline(path, layout.record())
+            yield Entry.of(path, layout.record())
 
 
 def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
@@ -124,12 +112,8 @@ def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
     return WheelArchive(fetched)
 
 
-def _inline(path: str, data: bytes, mode: int = 0o644) -> Entry:
-    return Entry(path, "file", mode, len(data), content=Inline(data))
-
-
 class _Layout:
-    """Where the files of a wheel are installed, and which files are generated.
+    """The installed paths of a wheel's files, and the files that are generated.
 
     Raises:
         LayerError: two files have the same path, or a member has no place in an environment.

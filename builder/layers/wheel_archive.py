@@ -24,13 +24,13 @@ from packaging.utils import canonicalize_name
 from builder.errors import LayerError
 from builder.layers import bounds
 from builder.layers.entry import Content, Deflated, Range
-from builder.layers.tar import check_path
-from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
+from builder.layers.tar import is_safe
+from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, check_size, fault
 from builder.model import Fetched
 from builder.store.files import CHUNK
 
-#: Bytes of a zip member's local header, before its name.
-_LOCAL_HEADER = 30
+#: A zip member's local header, before its name.
+_LOCAL_HEADER = struct.Struct("<6xHH4xIIIHH")
 #: Flag bits of a zip member.
 _ENCRYPTED, _DATA_DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
 #: A size in a local header whose value is in a zip64 field.
@@ -96,10 +96,7 @@ class WheelArchive:
         Raises:
             LayerError: the member is damaged, or has more than ``most`` bytes.
         """
-        if member.file_size > most:
-            raise self.fault(
-                f"{member.filename!r} has {member.file_size} bytes; at most {most} are allowed"
-            )
+        check_size(self._fetched.package, repr(member.filename), member.file_size, most)
         return b"".join(self.chunks(member))
 
     def start(self, member: zipfile.ZipInfo, size: int) -> bytes:
@@ -135,7 +132,7 @@ class WheelArchive:
         return Range(self._path, offset, crc32=member.CRC), member.file_size
 
     def _offset(self, member: zipfile.ZipInfo) -> int:
-        """Return where a member's bytes begin.
+        """Return the offset of a member's bytes.
 
         Its local header must be that of the same member, and must come with its content before the
         next
@@ -145,19 +142,16 @@ class WheelArchive:
         end = self._ends[member.header_offset]
         if not 0 <= member.header_offset < self._size:
             raise self.fault(f"{member.filename!r} is not inside the archive")
-        block = os.pread(self._file.fileno(), _LOCAL_HEADER + len(name), member.header_offset)
-        if block[:4] != b"PK\x03\x04" or block[_LOCAL_HEADER:] != name:
+        at, skipped = member.header_offset, _LOCAL_HEADER.size
+        block = os.pread(self._file.fileno(), skipped + len(name), at)
+        if block[:4] != b"PK\x03\x04" or block[skipped:] != name:
             raise self.fault(f"{member.filename!r} has no separate local header")
-        flags, method, crc, packed, size, length, extra = struct.unpack(
-            "<6xHH4xIIIHH", block[:_LOCAL_HEADER]
-        )
-        offset = member.header_offset + _LOCAL_HEADER + int(length) + int(extra)
+        flags, method, crc, packed, size, length, extra = _LOCAL_HEADER.unpack_from(block)
+        offset = at + skipped + int(length) + int(extra)
         if length != len(name) or offset + member.compress_size > end:
             raise self.fault(f"{member.filename!r} overlaps the next member")
         here, there = (crc, packed, size), (member.CRC, member.compress_size, member.file_size)
-        differs = here != there and any(
-            x not in (y, _IN_ZIP64) for x, y in zip(here, there, strict=True)
-        )
+        differs = any(x not in (y, _IN_ZIP64) for x, y in zip(here, there, strict=True))
         if method != member.compress_type or (differs and not flags & _DATA_DESCRIPTOR):
             raise self.fault(f"{member.filename!r} is described in two different ways")
         return offset
@@ -166,37 +160,34 @@ class WheelArchive:
         every = self._zip.infolist()
         if len(every) > bounds.MAX_MEMBERS:
             raise self.fault(f"{len(every)} members; at most {bounds.MAX_MEMBERS} are allowed")
-        if not all(i.filename for i in every):
+        if "" in self._zip.namelist():
             raise self.fault("a member has no name")
         starts = sorted({i.header_offset for i in every})
         self._ends = dict(zip(starts, [*starts[1:], self._zip.start_dir], strict=False))
         infos = [i for i in every if not i.is_dir()]
-        total, most = sum(i.file_size for i in infos), bounds.most_unpacked(self._size)
-        if total > most:
-            raise self.fault(
-                f"it unpacks to {total} bytes; at most {most} are allowed for its size"
-            )
-        repeated = duplicate([i.filename for i in infos])
+        size, most = sum(i.file_size for i in infos), bounds.most_unpacked(self._size)
+        if size > most:
+            raise self.fault(f"it unpacks to {size} bytes; at most {most} are allowed for its size")
+        names = [i.filename for i in infos]
+        repeated = duplicate(names)
         if repeated is not None:
             raise self.fault(f"{repeated!r} appears twice")
         for info in infos:
             self._check_member(info)
-        return {i.filename: i for i in infos}
+        return dict(zip(names, infos, strict=True))
 
     def _check_member(self, info: zipfile.ZipInfo) -> None:
         name = info.filename
         mode = info.external_attr >> 16
         if name != info.orig_filename:
             raise self.fault(f"{info.orig_filename!r} has a NUL")
-        if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             kind = "symlink" if stat.S_ISLNK(mode) else "special file"
             raise self.fault(f"{name!r} is a {kind}, which a wheel must not contain")
         if info.flag_bits & _ENCRYPTED:
             raise self.fault(f"{name!r} is encrypted")
-        try:
-            check_path(name)
-        except LayerError:
-            raise self.fault(f"unsafe member {name[:200]!r}") from None
+        if not is_safe(name):
+            raise self.fault(f"unsafe member {name[:200]!r}")
         if "\\" in name:
             raise self.fault(f"{name!r} has a backslash")
         try:
@@ -217,9 +208,7 @@ class WheelArchive:
         return found[0]
 
     def _check_version(self) -> None:
-        header = BytesHeaderParser().parsebytes(
-            self.read(self.metadata("WHEEL"), bounds.MAX_METADATA)
-        )
-        version = str(header.get("Wheel-Version", ""))
+        raw = self.read(self.metadata("WHEEL"), bounds.MAX_METADATA)
+        version = str(BytesHeaderParser().parsebytes(raw).get("Wheel-Version", ""))
         if version.strip().partition(".")[0] != "1":
             raise self.fault(f"Wheel-Version {version!r} is not supported, only 1.x")

@@ -12,20 +12,11 @@ from builder.layers import bounds
 from builder.model import LockedPackage
 from builder.text import one_line
 
+_ERRORS = (EOFError, OSError, ValueError, IndexError, OverflowError, RuntimeError)
 #: What zipfile raises for damaged archives.
-ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    IndexError,
-    OverflowError,
-    NotImplementedError,
-    RuntimeError,
-)
-#: Compression methods that packages may use. uv takes no others either, nor does the format of ``.conda``.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, *_ERRORS)
+#: Compression methods that packages may use. uv takes no others either, nor does the format of
+#: ``.conda``.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -35,6 +26,12 @@ def fault(package: LockedPackage, what: str) -> LayerError:
         f"{package.filename}: {one_line(what)}",
         "the package is damaged or hostile: fetch it again (builder cache prune), or lock another version",
     )
+
+
+def check_size(package: LockedPackage, name: str, size: int, most: int) -> None:
+    """Raise LayerError if a file of a package has more bytes than allowed."""
+    if size > most:
+        raise fault(package, f"{name} has {size} bytes; at most {most} are allowed")
 
 
 class ZipSource(io.FileIO):

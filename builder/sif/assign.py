@@ -32,10 +32,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from builder.layers.grouping import LayerTitle, name_bucket, parse_title
-from builder.model import Image, Layer
+from builder.layers.grouping import content_of, name_bucket
+from builder.model import Image, Layer, LayerContent
 
-#: From this size of the compressed layer, in bytes, a package shares its partition with large ones only.
+#: From this size of the compressed layer, in bytes, a package shares its partition with large ones
+#: only.
 LARGE = 32 << 20
 _BUILDER = "builder: "
 #: The kinds of partitions of packages, and of their compiled modules.
@@ -51,8 +52,7 @@ class LayerGroup:
     name: str
     layers: tuple[Layer, ...]
     packages: bool
-    """Whether the layers hold packages, or compiled modules, only. Such layers remove nothing, and
-    list all their directories."""
+    """The layers hold only packages or compiled modules: they remove nothing, list all folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Assignment:
 
 
 def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
-    """Return which layers become which partition.
+    """Return the layers of each partition.
 
     Args:
         image: the image. With a base SIF, the layers are those above it.
@@ -75,9 +75,9 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
     """
     titles = _builder_titles(image)
     first = _first_above_base(titles, base_is_sif)
-    found = {n: title for n in range(first, len(titles)) if (title := parse_title(titles[n]))}
+    found = {n: content for n in range(first, len(titles)) if (content := content_of(titles[n]))}
     both = sorted(found)
-    packages = [n for n in both if not found[n].is_bytecode]
+    packages = [n for n in both if found[n].kind == "packages"]
     start, end = (both[0], both[-1] + 1) if packages else (first, first)
     if len(both) != end - start:  # other layers lie between them
         both, packages, start, end = [], [], first, first
@@ -91,24 +91,20 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
     return Assignment(image.layers[:first], tuple(overlays))
 
 
-def _partitions(layers: Sequence[tuple[LayerTitle, Layer]], count: int) -> list[LayerGroup]:
+def _partitions(layers: Sequence[tuple[LayerContent, Layer]], count: int) -> list[LayerGroup]:
     """Return layers in up to ``count`` partitions of each kind."""
     found: dict[str, list[Layer]] = {}
-    for title, layer in layers:
-        number = name_bucket(title.stable, count, digest_bytes=4) + 1
-        found.setdefault(f"{_kind(title, layer)}-{number}", []).append(layer)
+    for content, layer in layers:
+        number = name_bucket(content.name, count, digest_bytes=4) + 1
+        found.setdefault(f"{_kind(content, layer)}-{number}", []).append(layer)
     return [LayerGroup(name, tuple(some), packages=True) for name, some in sorted(found.items())]
 
 
-def _kind(title: LayerTitle, layer: Layer) -> str:
-    """Return the kind of partition of a layer. No version plays a part; a package that grows may
-    move.
-    """
-    if title.is_bytecode:
-        return "bytecode-groups" if title.is_group else "bytecode-own"
-    if layer.descriptor.size >= LARGE:
+def _kind(content: LayerContent, layer: Layer) -> str:
+    """Return the kind of a layer's partition. Versions do not matter."""
+    if content.kind == "packages" and layer.descriptor.size >= LARGE:
         return "packages-large"
-    return "packages-groups" if title.is_group else "packages-own"
+    return f"{content.kind}-{'own' if content.package else 'groups'}"
 
 
 def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
@@ -122,9 +118,7 @@ def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
 
 
 def _builder_titles(image: Image) -> list[str]:
-    """Return the titles of builder's layers, from the config's history; empty texts for the base's
-    layers.
-    """
+    """Return the titles of builder's layers in the history; empty texts for the base's layers."""
     history = json.loads(image.config).get("history") or ()
     texts = [entry.get("created_by") or "" for entry in history if not entry.get("empty_layer")]
     if len(texts) != len(image.layers):

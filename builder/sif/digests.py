@@ -1,6 +1,4 @@
-"""The digests of SIF files: a SIF of many gigabytes is hashed once, and again only when it
-changes.
-"""
+"""The digests of SIF files, which are hashed again only when they change."""
 
 from __future__ import annotations
 
@@ -46,7 +44,5 @@ def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
 
 
 def _record(path: Path, store: Store) -> Path:
-    """Return a record for each path: the digest is what is looked for, so :meth:`Store.verify`
-    cannot be used.
-    """
+    """Return the record of a path. The digest is not known before, so there is one per path."""
     return store.folders.sif_record(path)

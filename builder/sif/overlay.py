@@ -1,4 +1,4 @@
-"""What an overlay partition needs because of the partitions below it.
+"""The members that an overlay partition needs because of the partitions below it.
 
 The runtime mounts partitions over each other with overlayfs, which differs from layers in two
 points:
@@ -32,8 +32,7 @@ from builder.trees.squashfs.reader import Squashfs
 
 
 def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Member]:
-    """Yield the whiteouts and directories that a partition needs in addition to the members of its
-    layers.
+    """Yield the whiteouts and directories that a partition needs besides its layers' members.
 
     Args:
         merge: the layers of the partition, read to the end.
@@ -47,9 +46,9 @@ def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Mem
             if path not in hidden:
                 hidden.add(path)
                 yield whiteout(path)
-    for path in sorted(merge.whiteouts):
+    for path in sorted(merge.whiteouts - merge.kinds.keys() - hidden):
         parent, _, name = path.rpartition("/")
-        if path not in merge.kinds and path not in hidden and name in below.entries(parent):
+        if name in below.entries(parent):
             yield whiteout(path)
     for path in sorted(merge.implied):
         attributes = below.find(path)
@@ -58,9 +57,7 @@ def overlay_members(merge: Merge, lower: Sequence[SquashfsPart]) -> Iterator[Mem
 
 
 def _hidden_in(folder: str, merge: Merge, below: _Below) -> Iterator[str]:
-    """Yield the paths below an opaque directory that the lower partitions show and the layers do
-    not have.
-    """
+    """Yield the paths below an opaque directory that only the lower partitions have."""
     for name, member in below.entries(folder).items():
         path = f"{folder}/{name}" if folder else name
         above = merge.kinds.get(path)
@@ -71,7 +68,7 @@ def _hidden_in(folder: str, merge: Merge, below: _Below) -> Iterator[str]:
 
 
 class _Below:
-    """What the lower partitions show together."""
+    """The members that the lower partitions show together."""
 
     def __init__(self, partitions: Sequence[SquashfsPart]) -> None:
         self._partitions = partitions
@@ -93,9 +90,7 @@ class _Below:
             self._entries.setdefault(member.path, {})
 
     def find(self, path: str) -> Member | None:
-        """Return a directory as the topmost partition has it; the root directory as the lowest one
-        has it.
-        """
+        """Return a directory of the topmost partition that has it; for the root, of the lowest."""
         partitions = reversed(self._partitions) if path else self._partitions[:1]
         for partition in partitions:
             with Squashfs(partition.path, partition.offset, partition.name, partition.size) as tree:

@@ -37,7 +37,7 @@ class SquashfsPart:
         return "#" in self.digest
 
     def source(self, below: str = "") -> Source:
-        """Its members, or those of one directory."""
+        """Return its members, or those of one directory."""
         return squashfs_source(self.path, self.offset, self.name, below, self.size)
 
     def write(self, out: BinaryIO) -> int:
@@ -50,12 +50,9 @@ class SquashfsPart:
         with self.path.open("rb") as source:
             # another file system, or a kernel before 4.5: copied below from there on
             with contextlib.suppress(OSError):
+                files = source.fileno(), out.fileno()
                 while more := os.copy_file_range(
-                    source.fileno(),
-                    out.fileno(),
-                    self.size - copied,
-                    self.offset + copied,
-                    start + copied,
+                    *files, self.size - copied, self.offset + copied, start + copied
                 ):
                     copied += more
             source.seek(self.offset + copied)
@@ -63,9 +60,8 @@ class SquashfsPart:
             while data := source.read(min(self.size - copied, CHUNK)):
                 copied += out.write(data)
         if copied < self.size:
-            raise ImageError(
-                f"{self.path} ended early: it was changed while it was copied", "build again"
-            )
+            what = f"{self.path} ended early: it was changed while it was copied"
+            raise ImageError(what, "build again")
         return self.size
 
     def is_intact(self, sif: Path, start: int, store: Store) -> bool:

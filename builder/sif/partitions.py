@@ -9,6 +9,7 @@ second copy of several gigabytes would take a disk longer than the compression t
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,15 +35,18 @@ from builder.trees.sources import Source, Stream, layer_source, listed_source
 from builder.trees.squashfs import writer
 from builder.trees.squashfs.writer import SquashfsWriter
 
-#: Overlay partitions of a SIF that builder makes. The runtimes pass all partitions in one mount option of
-#: 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has 256 by default) or a
-#: squashfuse process for every container that runs.
+log = logging.getLogger(__name__)
+
+#: Overlay partitions of a SIF that builder makes. The runtimes pass all partitions in one mount
+#: option of 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has
+#: 256 by default) or a squashfuse process for every container that runs.
 MAX_OVERLAYS = 12
 #: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
 #: the same image.
 FORMAT = 1
 
-#: After this many bytes of files the disk begins to write them: it works while the next ones are compressed.
+#: After this many bytes of files the disk begins to write them: it works while the next ones are
+#: compressed.
 _WRITE_EARLY = 128 << 20
 
 #: Members that builder adds, with their content.
@@ -77,8 +81,7 @@ class PartitionMaker:
         if self.base is not None:
             base = self.base
             sources += [self._hashed(s, base.sif.path, base.digest) for s in base.sif.sources()]
-        sources += [self._layer(layer) for layer in self.image.layers]
-        sources.append(listed_source(own))
+        sources += [*map(self._layer, self.image.layers), listed_source(own)]
         digests = [layer.descriptor.digest for layer in self.image.layers]
         base_digest = self.base.digest if self.base else ""
         key = ["flat", base_digest, digests, _texts([*common, *own])]
@@ -99,24 +102,19 @@ class PartitionMaker:
             folders: in it unless the layers have them.
             files: above the layers.
         """
-        sources = [
-            listed_source(folders),
-            *map(self._layer, self.image.layers),
-            listed_source(files),
-        ]
+        layers = map(self._layer, self.image.layers)
+        sources = [listed_source(folders), *layers, listed_source(files)]
         self._squash(out, "root", [_of_root(x) for x in sources], (), _unpacked(self.image.layers))
 
     def layered(self) -> list[SquashfsPart]:
-        """Return the primary partition, or those of the base SIF, and overlays of the layers above
-        it.
+        """Return the primary partition, or those of the base SIF, and overlays of the layers.
 
         Raises:
             ImageError: the base SIF has too many overlay partitions.
         """
         base_is_sif = self.base is not None
-        assigned = assign_layers(
-            self.image, base_is_sif=base_is_sif, most=MAX_OVERLAYS - self._inherited_overlays()
-        )
+        most = MAX_OVERLAYS - self._inherited_overlays()
+        assigned = assign_layers(self.image, base_is_sif=base_is_sif, most=most)
         partitions = self._base_partitions() if base_is_sif else [self._primary(assigned.base)]
         for group in assigned.overlays:
             is_top = group is assigned.overlays[-1]
@@ -146,16 +144,11 @@ class PartitionMaker:
         return found
 
     def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:
-        """Return the base image's layers, and a script that stops a container without its
-        overlays.
-        """
+        """Return the base image's partition, with a script that refuses to run without overlays."""
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
-        sources = [listed_source(common)]
-        sources += [self._layer(layer) for layer in layers]
-        return self._partition(
-            "base", key, [*sources, listed_source(guard)], total=_unpacked(layers)
-        )
+        sources = [listed_source(common), *map(self._layer, layers), listed_source(guard)]
+        return self._partition("base", key, sources, total=_unpacked(layers))
 
     def _overlay(
         self, group: LayerGroup, partitions: Sequence[SquashfsPart], is_top: bool
@@ -166,16 +159,14 @@ class PartitionMaker:
             own = self.metadata.files(self.settings.epoch)
             sources.append(listed_source(own))
             key.append(_texts(own))
-        # A partition of packages depends on nothing below: it hides nothing, and lists every directory.
+        # A partition of packages depends on nothing below: it hides nothing, and lists every
+        # directory.
         lower = [] if group.packages else list(partitions)
-        total = _unpacked(group.layers)
-        return self._partition(
-            group.name, [*key, [p.digest for p in lower]], sources, lower, total=total
-        )
+        key.append([p.digest for p in lower])
+        return self._partition(group.name, key, sources, lower, total=_unpacked(group.layers))
 
     def _layer(self, layer: Layer) -> Source:
-        """Return the members of a layer, which is hashed: a flipped bit must not go into a
-        partition.
+        """Return the members of a layer, which is hashed: no flipped bit goes into a partition.
 
         zstd layers have no checksums, so reading them would not show it.
         """
@@ -216,15 +207,15 @@ class PartitionMaker:
             if known is not None:
                 path = self.store.get(known["digest"], known["size"])
                 if path is not None:
+                    log.info("partition %s is in the cache: %s", name, known["digest"])
                     return SquashfsPart(path, 0, known["size"], known["digest"], name)
             digest, size = self._write(name, sources, lower, total)
+            log.info("not in the cache: partition %s; made %s", name, digest)
             write_record(record, {"digest": digest, "size": size, "name": name})
         return SquashfsPart(self.store.path(digest), 0, size, digest, name)
 
     def _hashed_key(self, key: Sequence[Any]) -> str:
-        """Return a hash of everything that a partition depends on: its members, and how they are
-        stored.
-        """
+        """Return a hash of everything that a partition depends on, the format included."""
         level = writer.LEVELS[self.compression]
         described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
         return hashlib.sha256(canonical_json(described)).hexdigest()
@@ -278,9 +269,7 @@ class PartitionMaker:
 
 
 def _of_root(source: Source) -> Source:
-    """Yield the same members, all of root. A set-user-ID program of another owner becomes an
-    ordinary one.
-    """
+    """Return the same members, all of root; other owners' set-user-ID programs lose the bit."""
 
     def stream() -> Stream:
         for member, content in source():
@@ -291,10 +280,9 @@ def _of_root(source: Source) -> Source:
 
 
 def _unpacked(layers: Sequence[Layer]) -> int | None:
-    """About how many bytes the files of layers have; None if that is not known of all."""
-    return (
-        sum(layer.unpacked for layer in layers) if all(layer.unpacked for layer in layers) else None
-    )
+    """Return about how many bytes the files of layers have; None if that is not known of all."""
+    sizes = [layer.unpacked for layer in layers]
+    return sum(sizes) if all(sizes) else None
 
 
 def _texts(files: Files) -> list[str]:

@@ -8,6 +8,7 @@ Here they have the form that ``enroot import`` gives them (enroot 4.1.2: doc/ima
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import re
 import shlex
@@ -29,6 +30,8 @@ from builder.store.files import require_space, sha256_file, space_errors
 from builder.text import one_line
 from builder.trees.member import Kind, Member
 
+log = logging.getLogger(__name__)
+
 _RC = """\
 # builder: {digest}
 {labels}
@@ -47,6 +50,7 @@ fi
 """
 #: A path in fstab is one word; what another one names stays a folder of the image.
 _VOLUME = re.compile(r"/[^\s\\$]+")
+_MOUNT = "${{ENROOT_ROOTFS}}{0} {0} none x-create=dir,bind,rw,nosuid,nodev\n"
 _RC_LOCAL = """\
 # This file is sourced by /etc/rc when the container starts.
 # It can be used to manipulate the entrypoint or the command of the container.
@@ -62,7 +66,7 @@ def write_plain(
     compression: Compression = "gzip",
     reporter: Reporter = QUIET,
 ) -> tuple[str, int]:
-    """Write an image as a plain squashfs, and returns its digest and size.
+    """Write an image as a plain squashfs. Returns its digest and size.
 
     The same image, compression and epoch produce the same bytes.
 
@@ -87,6 +91,7 @@ def write_plain(
     maker = PartitionMaker(
         image, Metadata(config, image.digest), None, compression, settings, store, reporter
     )
+    log.info("writing %s: a squashfs of %d layers", path, len(image.layers))
     folders = _folders(inner, settings.epoch)
     files = _files(inner, image.digest, settings.epoch)
     with space_errors(path.parent):
@@ -108,31 +113,26 @@ def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:
         config: the inner part of the image's config.
         digest: of the image, for a comment.
     """
+    volumes = filter(_VOLUME.fullmatch, sorted(config.get("Volumes") or {}))
+    env = [f"{entry}\n" for entry in config.get("Env") or () if "\n" not in entry]
+    return {
+        "etc/rc": _script(config, digest),
+        "etc/rc.local": _RC_LOCAL,
+        "etc/fstab": "".join(map(_MOUNT.format, volumes)),
+        "etc/environment": "".join(env),
+    }
+
+
+def _script(config: Mapping[str, Any], digest: str) -> str:
     entrypoint, command = list(config.get("Entrypoint") or ()), list(config.get("Cmd") or ())
-    labels = [
-        f"# {one_line(key)} {one_line(value)}\n"
-        for key, value in (config.get("Labels") or {}).items()
-    ]
-    volumes = [
-        volume for volume in sorted(config.get("Volumes") or {}) if _VOLUME.fullmatch(volume)
-    ]
-    mounts = [
-        f"${{ENROOT_ROOTFS}}{v} {v} none x-create=dir,bind,rw,nosuid,nodev\n" for v in volumes
-    ]
-    script = _RC.format(
+    labels = (config.get("Labels") or {}).items()
+    return _RC.format(
         digest=digest,
-        labels="".join(labels),
+        labels="".join(f"# {one_line(key)} {one_line(value)}\n" for key, value in labels),
         workdir=shlex.quote(_workdir(config)),
         entrypoint=f"{shlex.join(entrypoint)} " if entrypoint else "",
         command=shlex.join([*entrypoint, *command] or ["/bin/sh"]),
     )
-    env = [entry for entry in config.get("Env") or () if "\n" not in entry]
-    return {
-        "etc/rc": script,
-        "etc/rc.local": _RC_LOCAL,
-        "etc/fstab": "".join(mounts),
-        "etc/environment": "".join(f"{entry}\n" for entry in env),
-    }
 
 
 def _files(config: Mapping[str, Any], digest: str, time: int) -> Files:

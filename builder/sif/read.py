@@ -13,21 +13,9 @@ from builder.errors import ImageError
 from builder.model import SifImage
 from builder.oci.config import RuntimeConfigShape
 from builder.oci.documents import MAX_DOCUMENT, check_shape, load_json
+from builder.sif import format as raw
 from builder.sif.digests import sif_digest
-from builder.sif.format import (
-    ARCHITECTURES,
-    DESCRIPTOR,
-    HEADER,
-    MAGIC,
-    NO_ARCHITECTURES,
-    OCI_CONFIG_NAME,
-    PARTITION,
-    FileSystem,
-    ObjectType,
-    PartitionRole,
-    SifDescriptor,
-    SifHeader,
-)
+from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.store.blobs import Store
 from builder.text import human_bytes
@@ -37,7 +25,7 @@ from builder.trees.sources import Source, squashfs_source
 _MOST_DESCRIPTORS = 4096
 #: In seconds since 1970: the end of the year 9999.
 _LATEST_TIME = 253402300799
-_ARCHITECTURE_NAMES = {number: name for name, number in ARCHITECTURES.items()}
+_ARCHITECTURE_NAMES = {number: name for name, number in raw.ARCHITECTURES.items()}
 _UNKNOWN = "unknown"
 _DAMAGED = "copy or build it again"
 
@@ -102,14 +90,8 @@ class Sif:
             below: only this directory and what is in it.
         """
         return [
-            squashfs_source(
-                self.path,
-                partition.offset,
-                f"{self.path} (partition {number})",
-                below,
-                partition.size,
-            )
-            for number, partition in enumerate(self.partitions, 1)
+            squashfs_source(self.path, p.offset, f"{self.path} (partition {n})", below, p.size)
+            for n, p in enumerate(self.partitions, 1)
         ]
 
     def config(self) -> dict[str, Any]:
@@ -121,8 +103,8 @@ class Sif:
         Raises:
             ImageError: the SIF is damaged.
         """
-        what = f"{self.path}: {OCI_CONFIG_NAME}"
-        data = self.read(OCI_CONFIG_NAME)
+        what = f"{self.path}: {raw.OCI_CONFIG_NAME}"
+        data = self.read(raw.OCI_CONFIG_NAME)
         stored = {} if data is None else load_json(data, what)
         check_shape(RuntimeConfigShape, stored, what)
         return self._composed_config() if stored.get("config") is None else dict(stored)
@@ -193,7 +175,7 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
         raise ImageError(f"{path}: {e.strerror}", "make the file readable for this user") from None
     partitions = _partitions(path, objects)
     number = partitions[0].architecture
-    if number.strip(b"\0") in NO_ARCHITECTURES:
+    if number.strip(b"\0") in raw.NO_ARCHITECTURES:
         number = header.architecture
     found = _ARCHITECTURE_NAMES.get(number[:2], _UNKNOWN)
     if architecture is not None and found not in (architecture, _UNKNOWN):
@@ -207,19 +189,19 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
 def _read(path: Path, file: BinaryIO) -> tuple[SifHeader, list[SifObject]]:
     """Return the header, and the objects that lie inside the file."""
     size = os.fstat(file.fileno()).st_size
-    head = file.read(HEADER.size)
-    if head[32:41] != MAGIC:
+    head = file.read(raw.HEADER.size)
+    if head[32:41] != raw.MAGIC:
         raise ImageError(f"{path} is not a SIF", "build or pull a SIF with apptainer or builder")
-    if len(head) < HEADER.size:
+    if len(head) < raw.HEADER.size:
         raise _cut_short(path, size)
-    header = SifHeader._make(HEADER.unpack(head))
+    header = SifHeader._make(raw.HEADER.unpack(head))
     if not 0 <= header.descriptors <= _MOST_DESCRIPTORS or header.descriptors_offset < 0:
         raise _damaged_header(path)
     file.seek(min(header.descriptors_offset, size))
-    table = file.read(header.descriptors * DESCRIPTOR.size)
-    if len(table) < header.descriptors * DESCRIPTOR.size:
+    table = file.read(header.descriptors * raw.DESCRIPTOR.size)
+    if len(table) < header.descriptors * raw.DESCRIPTOR.size:
         raise _cut_short(path, size)
-    described = [SifDescriptor._make(fields) for fields in DESCRIPTOR.iter_unpack(table)]
+    described = [SifDescriptor._make(fields) for fields in raw.DESCRIPTOR.iter_unpack(table)]
     objects = [_object(one) for one in described if one.used]
     _check_places(path, objects, size)
     return header, objects
@@ -234,40 +216,28 @@ def _check_places(path: Path, objects: Sequence[SifObject], size: int) -> None:
 
 
 def _cut_short(path: Path, size: int) -> ImageError:
-    return ImageError(
-        f"{path} is cut short: it has {size} bytes and describes more", "copy or download it again"
-    )
+    what = f"{path} is cut short: it has {size} bytes and describes more"
+    return ImageError(what, "copy or download it again")
 
 
 def _damaged_header(path: Path) -> ImageError:
     return ImageError(f"{path}: the header of the SIF is damaged", _DAMAGED)
 
 
-def _object(descriptor: SifDescriptor) -> SifObject:
-    is_partition = descriptor.type == ObjectType.PARTITION
-    name = descriptor.name.partition(b"\0")[0].decode(errors="replace")
-    return SifObject(
-        descriptor.type,
-        descriptor.group,
-        descriptor.offset,
-        descriptor.size,
-        name,
-        *(PARTITION.unpack_from(descriptor.extra) if is_partition else ()),
-    )
+def _object(one: SifDescriptor) -> SifObject:
+    name = one.name.partition(b"\0")[0].decode(errors="replace")
+    extra = raw.PARTITION.unpack_from(one.extra) if one.type == ObjectType.PARTITION else ()
+    return SifObject(one.type, one.group, one.offset, one.size, name, *extra)
 
 
 def _partitions(path: Path, objects: Sequence[SifObject]) -> list[SifObject]:
-    """Return the partitions that runtimes mount. Raises ImageError if builder cannot read one of
-    them.
-    """
+    """Return the partitions that runtimes mount. Raises ImageError if one is not squashfs."""
     _check_kinds(path, objects)
     _check_overlaps(path, objects)
     primary = next((o for o in objects if o.role == PartitionRole.PRIMARY), None)
     if primary is None:
-        raise ImageError(
-            f"{path} has no primary system partition",
-            "it holds no container: build or pull it again",
-        )
+        hint = "it holds no container: build or pull it again"
+        raise ImageError(f"{path} has no primary system partition", hint)
     overlays = [o for o in objects if o.role == PartitionRole.OVERLAY and o.group == primary.group]
     if any(o.file_system != FileSystem.SQUASHFS for o in (primary, *overlays)):
         raise ImageError(
@@ -284,16 +254,13 @@ def _check_kinds(path: Path, objects: Sequence[SifObject]) -> None:
             "make a plain SIF of it: singularity build --no-oci, or convert the OCI image: builder convert",
         )
     if any(o.file_system == FileSystem.ENCRYPTED_SQUASHFS for o in objects):
-        raise ImageError(
-            f"{path} is encrypted", "build on the SIF that it was made from, without encryption"
-        )
+        hint = "build on the SIF that it was made from, without encryption"
+        raise ImageError(f"{path} is encrypted", hint)
 
 
 def _check_overlaps(path: Path, objects: Sequence[SifObject]) -> None:
-    """Objects lie one after the other. Else a small file could hold thousands of large
-    partitions.
-    """
-    end = HEADER.size
+    """Raise ImageError if objects overlap: a small file could hold thousands of large ones."""
+    end = raw.HEADER.size
     for found in sorted((o for o in objects if o.size), key=lambda o: o.offset):
         if found.offset < end:
             raise ImageError(f"{path}: the objects of the SIF overlap each other", _DAMAGED)

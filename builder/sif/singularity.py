@@ -1,5 +1,4 @@
-"""``/.singularity.d``: the files that Singularity and Apptainer look for in a container, written
-and read.
+"""Writes and reads ``/.singularity.d``, where Singularity and Apptainer look for scripts.
 
 The runtimes source ``/.singularity.d/env/*.sh``, sorted by name, before every command, and ``run``
 executes ``/.singularity.d/runscript``. ``apptainer inspect`` reads a JSON object of the SIF
@@ -24,11 +23,12 @@ from builder.trees.merge import Merge
 from builder.trees.sources import Source
 
 FOLDER = ".singularity.d"
-#: The script with the image's variables. It comes after those that Apptainer writes (90, 91) and before those
-#: that add the host's driver libraries (99). A SIF on a base SIF takes the next one that is free.
+#: The script with the image's variables. It comes after those that Apptainer writes (90, 91) and
+#: before those that add the host's driver libraries (99). A SIF on a base SIF takes the next one
+#: that is free.
 _ENVIRONMENTS = [f"{FOLDER}/env/9{n}-environment.sh" for n in (4, 5, 6, 7, 8)]
-#: In a primary partition that is incomplete without its overlays: a runtime whose configuration has "enable
-#: overlay = no" starts such a container without any message.
+#: In a primary partition that is incomplete without its overlays: a runtime whose configuration has
+#: "enable overlay = no" starts such a container without any message.
 GUARD = f"{FOLDER}/env/93-overlays.sh"
 #: What the guard prints.
 NOT_MOUNTED = "This runtime did not mount the overlay partitions of this SIF."
@@ -60,8 +60,7 @@ export PATH
 #: Directories and empty files that a SIF has so that the runtime can mount over them.
 MOUNT_POINTS: Mapping[str, Kind] = {
     **dict.fromkeys(
-        ("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"),
-        Kind.DIRECTORY,
+        ("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"), Kind.DIRECTORY
     ),
     **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), Kind.FILE),
 }
@@ -81,11 +80,11 @@ _MOUNT_POINT_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 _LARGEST_SCRIPT = 1 << 20
 #: In bytes: all files in /.singularity.d together. Apptainer writes about 10 kB.
 _MOST_SCRIPTS = 16 << 20
-#: In characters: the kernel passes no longer variable to a program (MAX_ARG_STRLEN). Scripts that double a
-#: variable in each line would fill the memory.
+#: In characters: the kernel passes no longer variable to a program (MAX_ARG_STRLEN). Scripts that
+#: double a variable in each line would fill the memory.
 _LONGEST_VARIABLE = 1 << 17
 
-# writing ----------------------------------------------------------------------------------------------------
+# writing ------------------------------------------------------------------------------------------
 
 
 def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = None) -> str:
@@ -98,16 +97,12 @@ def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = 
             in front of it.
     """
     lines = ["#!/bin/sh", "# Written by builder."]
+    base_path = None if base is None else ":" + base.get("PATH", DEFAULT_PATH)
     for name, value in env.items():
-        if not _VARIABLE_NAME.fullmatch(name) or "\0" in value:
+        is_set = base is not None and base.get(name) == value
+        if is_set or not _VARIABLE_NAME.fullmatch(name) or "\0" in value:
             continue
-        if base is None:
-            lines.append(f"export {name}={shlex.quote(value)}")
-            continue
-        base_path = ":" + base.get("PATH", DEFAULT_PATH)
-        if base.get(name) == value:
-            continue
-        if name == "PATH" and value.endswith(base_path):
+        if base_path is not None and name == "PATH" and value.endswith(base_path):
             lines.append(f'export PATH={shlex.quote(value.removesuffix(base_path))}:"$PATH"')
         else:
             lines.append(f"export {name}={shlex.quote(value)}")
@@ -115,9 +110,7 @@ def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = 
 
 
 def run_script(entrypoint: Sequence[str], command: Sequence[str]) -> str:
-    """Return a runscript that does what the OCI's entry point and command do: arguments replace the
-    command.
-    """
+    """Return a runscript with the OCI's meaning: arguments replace the command."""
     lines = ["#!/bin/sh", "# Written by builder."]
     if command or not entrypoint:
         lines.append(f'[ "$#" -gt 0 ] || set -- {shlex.join(command or ["/bin/sh"])}')
@@ -126,7 +119,7 @@ def run_script(entrypoint: Sequence[str], command: Sequence[str]) -> str:
 
 
 class Metadata:
-    """What a SIF holds of an OCI config: files in ``/.singularity.d``, and what ``inspect`` reads.
+    """An OCI config in a SIF: files in ``/.singularity.d``, and an object for ``inspect``.
 
     Args:
         config: the image's config.
@@ -173,33 +166,25 @@ class Metadata:
 
 
 def common_files(time: int) -> list[tuple[Member, bytes]]:
-    """Return what every container has unless the image contains it: scripts, and mount points of
-    the runtime.
+    """Return the scripts and mount points of each container; the image's files replace them.
 
     Args:
         time: of the files, in seconds since 1970.
     """
-    members = [
-        Member(path, Kind.DIRECTORY, 0o755, mtime=time)
-        for path in (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
-    ]
+    folders = (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
+    members = [Member(path, Kind.DIRECTORY, 0o755, mtime=time) for path in folders]
     for path, kind in MOUNT_POINTS.items():
         default = 0o755 if kind is Kind.DIRECTORY else 0o644
         members.append(Member(path, kind, _MOUNT_POINT_MODES.get(path, default), mtime=time))
     links = [
-        Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target)
+        (Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target), b"")
         for name, target in _COMMON_LINKS.items()
     ]
-    return [
-        *((member, b"") for member in members),
-        *_files(_COMMON, time),
-        *((link, b"") for link in links),
-    ]
+    return [*((member, b"") for member in members), *_files(_COMMON, time), *links]
 
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
-    """Return the script that stops a container whose overlay partitions are not mounted, with a
-    message.
+    """Return the script that stops a container whose overlay partitions are not mounted.
 
     Args:
         time: of the file, in seconds since 1970.
@@ -238,7 +223,7 @@ def _bootstrap(base_name: str) -> str:
     return "docker" if base_name else "localimage"
 
 
-# reading ----------------------------------------------------------------------------------------------------
+# reading ------------------------------------------------------------------------------------------
 
 
 def container_files(sources: Iterable[Source]) -> dict[str, str]:
@@ -256,10 +241,8 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
         if member.kind is Kind.FILE and member.size < _LARGEST_SCRIPT:
             total += member.size
             if total > _MOST_SCRIPTS:
-                raise ImageError(
-                    f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}",
-                    DO_NOT_USE,
-                )
+                what = f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}"
+                raise ImageError(what, DO_NOT_USE)
             found[member.path] = b"".join(content).decode(errors="replace")
     return found
 
@@ -275,8 +258,7 @@ _PATH = re.compile(r"\$(PATH)()")
 
 
 def container_environment(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a container's scripts export, as far as that can be read without
-    running them.
+    """Return the variables that a container's scripts export, as far as that is readable.
 
     PATH is always there.
 
@@ -296,9 +278,7 @@ def container_environment(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _value(text: str, env: Mapping[str, str]) -> str | None:
-    """Return the value of the right-hand side of an assignment; None when only a shell can know
-    it.
-    """
+    """Return the value of an assignment's right-hand side; None if only a shell can know it."""
     text = text.strip().rstrip(";")
     if len(text) > _LONGEST_VARIABLE or "\0" in text:
         return None
@@ -306,14 +286,15 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
         default = match[1]
         text = default if default.startswith(('"', "'")) else f'"{default}"'
     value = _word(text)
-    if not value:
-        return value
-    if "'" not in text:
-        pattern = _REFERENCE
-    elif '"$PATH"' in text:  # as environment_script() writes it
-        pattern = _PATH
-    else:
-        return value
+    if value and "'" not in text:
+        return _substituted(_REFERENCE, value, env)
+    if value and '"$PATH"' in text:  # as environment_script() writes it
+        return _substituted(_PATH, value, env)
+    return value
+
+
+def _substituted(pattern: re.Pattern[str], value: str, env: Mapping[str, str]) -> str | None:
+    """Return a value with the variables that a pattern finds; None if it becomes too long."""
     names = [match[1] or match[2] for match in pattern.finditer(value)]
     if len(value) + sum(len(env.get(name, "")) for name in names) > _LONGEST_VARIABLE:
         return None
@@ -321,9 +302,7 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
 
 
 def _word(text: str) -> str | None:
-    """Return the one word that a shell reads, without its quotes; None if there are more, or
-    commands.
-    """
+    """Return the one word that a shell reads; None if there are more, or commands."""
     try:
         words = shlex.split(text)
     except ValueError:

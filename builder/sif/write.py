@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,29 +23,9 @@ from builder.model import Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
 from builder.progress import QUIET, Reporter, working
 from builder.settings import DEFAULT_EPOCH, MAX_EPOCH, Settings
+from builder.sif import format as raw
 from builder.sif.digests import remember_digest, remembered_digest
-from builder.sif.format import (
-    ALIGNMENT,
-    ARCHITECTURES,
-    DATA_AT,
-    DESCRIPTOR,
-    DESCRIPTOR_COUNT,
-    DESCRIPTORS_AT,
-    GROUP,
-    HEADER,
-    INSPECT_NAME,
-    LAUNCH,
-    LONGEST_NAME,
-    MAGIC,
-    OCI_CONFIG_NAME,
-    PARTITION,
-    VERSION,
-    FileSystem,
-    ObjectType,
-    PartitionRole,
-    SifDescriptor,
-    SifHeader,
-)
+from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from builder.sif.partition import PlannedPartition, SquashfsPart
 from builder.sif.partitions import BaseSif, PartitionMaker
 from builder.sif.read import read_sif
@@ -52,6 +33,8 @@ from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
 from builder.store.durable import durable_file
 from builder.store.files import fingerprint, require_space, sha256_file, space_errors
+
+log = logging.getLogger(__name__)
 
 Layout = Literal["flat", "layered"]
 
@@ -92,10 +75,10 @@ def write_sif(
     require_layers(image, f"write {path}")
     config = json.loads(image.config)
     architecture = config.get("architecture", "amd64")
-    if architecture not in ARCHITECTURES:
+    if architecture not in raw.ARCHITECTURES:
         raise ImageError(
             f"SIF files do not support the architecture {architecture!r}",
-            f"supported are {', '.join(ARCHITECTURES)}",
+            f"supported are {', '.join(raw.ARCHITECTURES)}",
         )
     below, base_files = None, None
     if base is not None:
@@ -114,7 +97,7 @@ def write_sif(
 
 
 def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str) -> str:
-    """Make the partitions and writes the file, unless it is there. Returns its digest.
+    """Make the partitions and write the file, unless it exists. Returns its digest.
 
     Raises:
         _CorruptPartition: a partition was damaged in the cache; it is made again the next time.
@@ -124,16 +107,16 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
     contents = _Contents.of(partitions, maker.metadata, maker.image.config, architecture, created)
     known = _written_before(path, contents, maker.store)
     if known is not None:
+        log.info("%s has this content: it is not written again", path)
         return known
     require_space(path.parent, sum(o.content.size for o in contents.objects), f"writing {path}")
+    log.info("writing %s: %s, %d partitions", path, layout, len(partitions))
     with working(maker.reporter, f"writing {path}"):
         return _write_file(path, contents, maker.store, maker.settings.jobs)
 
 
 def _created(config: bytes, epoch: int) -> int:
-    """Return the time of the SIF, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else that
-    of the image.
-    """
+    """Return the time of the SIF in seconds: SOURCE_DATE_EPOCH, or that of the image."""
     if epoch != DEFAULT_EPOCH:
         return epoch
     try:
@@ -148,17 +131,14 @@ def _prepare_place(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise ImageError(
-            f"{path.parent} is not a folder", "choose another place for the SIF"
-        ) from None
+        hint = "choose another place for the SIF"
+        raise ImageError(f"{path.parent} is not a folder", hint) from None
     if path.is_dir():
         raise ImageError(f"{path} is a folder", "name a file for the SIF")
 
 
 def _written_before(path: Path, contents: _Contents, store: Store) -> str | None:
-    """Return the digest of the file at the path, if it has this content and has not changed
-    since.
-    """
+    """Return the digest of the file at the path, if it is unchanged and has this content."""
     try:
         uuid = read_sif(path).uuid
     except ImageError:
@@ -167,11 +147,12 @@ def _written_before(path: Path, contents: _Contents, store: Store) -> str | None
 
 
 def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str:
-    """Write the file, and returns its digest. Raises _CorruptPartition."""
+    """Write the file, and return its digest. Raises _CorruptPartition."""
     with durable_file(path) as temporary:
         with temporary.open("w+b") as out:
             places = contents.write(out)
-        # In a thread for each core: the hash of the file, and the hashes of the partitions as they are in it.
+        # In a thread for each core: the hash of the file, and the hashes of the partitions as they
+        # are in it.
         with ThreadPoolExecutor(jobs) as pool:
             whole = pool.submit(sha256_file, temporary)
             checks = [(p, pool.submit(p.is_intact, temporary, start, store)) for p, start in places]
@@ -257,12 +238,14 @@ class _Contents:
         """
         objects = [
             _Object(ObjectType.DEFINITION, "definition", _Bytes(metadata.definition.encode())),
-            _Object(ObjectType.JSON, INSPECT_NAME, _Bytes(canonical_json(metadata.inspect()))),
-            _Object(ObjectType.JSON, OCI_CONFIG_NAME, _Bytes(config)),
+            _Object(ObjectType.JSON, raw.INSPECT_NAME, _Bytes(canonical_json(metadata.inspect()))),
+            _Object(ObjectType.JSON, raw.OCI_CONFIG_NAME, _Bytes(config)),
         ]
         for number, partition in enumerate(partitions):
             role = PartitionRole.OVERLAY if number else PartitionRole.PRIMARY
-            extra = PARTITION.pack(FileSystem.SQUASHFS, role, ARCHITECTURES[architecture] + b"\0")
+            extra = raw.PARTITION.pack(
+                FileSystem.SQUASHFS, role, raw.ARCHITECTURES[architecture] + b"\0"
+            )
             objects.append(_Object(ObjectType.PARTITION, partition.name, partition, extra))
         described = [[o.type, o.content.digest, o.name] for o in objects]
         uuid = _uuid(canonical_json([described, architecture, epoch]))
@@ -275,9 +258,9 @@ class _Contents:
             The partitions from the cache, and where each begins in the file.
         """
         table, places = bytearray(), []
-        end = DATA_AT
+        end = raw.DATA_AT
         for number, one in enumerate(self.objects, 1):
-            start = end if isinstance(one.content, _Bytes) else end + -end % ALIGNMENT
+            start = end if isinstance(one.content, _Bytes) else end + -end % raw.ALIGNMENT
             out.seek(start)
             size = one.content.write(out)
             if isinstance(one.content, SquashfsPart):
@@ -285,8 +268,8 @@ class _Contents:
             table += self._descriptor(number, one, start, size, start + size - end)
             end = start + size
         out.seek(0)
-        out.write(self._header(end - DATA_AT))
-        out.seek(DESCRIPTORS_AT)
+        out.write(self._header(end - raw.DATA_AT))
+        out.seek(raw.DESCRIPTORS_AT)
         out.write(table)
         return places
 
@@ -297,7 +280,7 @@ class _Contents:
             type=one.type,
             used=True,
             id=number,
-            group=GROUP,
+            group=raw.GROUP,
             link=0,
             offset=start,
             size=size,
@@ -306,28 +289,28 @@ class _Contents:
             modified=self.epoch,
             uid=0,
             gid=0,
-            name=one.name.encode()[:LONGEST_NAME],
+            name=one.name.encode()[: raw.LONGEST_NAME],
             extra=one.extra,
         )
-        return DESCRIPTOR.pack(*descriptor)
+        return raw.DESCRIPTOR.pack(*descriptor)
 
     def _header(self, data_size: int) -> bytes:
         header = SifHeader(
-            launch=LAUNCH,
-            magic=MAGIC + b"\0",
-            version=VERSION,
-            architecture=ARCHITECTURES[self.architecture] + b"\0",
+            launch=raw.LAUNCH,
+            magic=raw.MAGIC + b"\0",
+            version=raw.VERSION,
+            architecture=raw.ARCHITECTURES[self.architecture] + b"\0",
             uuid=self.uuid,
             created=self.epoch,
             modified=self.epoch,
-            free_descriptors=DESCRIPTOR_COUNT - len(self.objects),
-            descriptors=DESCRIPTOR_COUNT,
-            descriptors_offset=DESCRIPTORS_AT,
-            descriptors_size=DESCRIPTOR_COUNT * DESCRIPTOR.size,
-            data_offset=DATA_AT,
+            free_descriptors=raw.DESCRIPTOR_COUNT - len(self.objects),
+            descriptors=raw.DESCRIPTOR_COUNT,
+            descriptors_offset=raw.DESCRIPTORS_AT,
+            descriptors_size=raw.DESCRIPTOR_COUNT * raw.DESCRIPTOR.size,
+            data_offset=raw.DATA_AT,
             data_size=data_size,
         )
-        return HEADER.pack(*header)
+        return raw.HEADER.pack(*header)
 
 
 def _uuid(described: bytes) -> bytes:

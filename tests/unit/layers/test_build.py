@@ -18,7 +18,7 @@ from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.wheel import wheel_entries
-from builder.model import Fetched, Layer
+from builder.model import Fetched, Layer, LayerContent
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import condapackage
@@ -123,6 +123,33 @@ def test_new_version_changes_one_layer(tmp_path: Path, wheels: list[Fetched], wr
     assert len(written) == 1
     (changed,) = [i for i, (a, b) in enumerate(zip(digests(first), digests(second), strict=True)) if a != b]
     assert "p5" in second.layers[changed].packages and "big" not in second.layers[changed].packages
+
+
+def test_log(tmp_path: Path, wheels: list[Fetched], caplog: pytest.LogCaptureFixture) -> None:
+    """The log names each layer that is made, or reports that all are in the cache."""
+    caplog.set_level("INFO", "builder.layers")
+    result = build(wheels, tmp_path)
+    count = len(result.layers)
+    assert caplog.messages[0] == f"making layers: {count} are needed, 0 of them in the cache"
+    made = [f"not in the cache: {x.title}; made {x.descriptor.digest}" for x in result.layers]
+    assert sorted(x.rpartition(" (")[0] for x in caplog.messages[1:]) == sorted(made)
+    caplog.clear()
+    build(wheels, tmp_path)
+    assert caplog.messages == [f"all {count} layers of packages are in the cache"]
+
+
+def test_titles_do_not_depend_on_the_cache(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A layer of one package has the title that its plan names, and not that of an earlier build, in which
+    the package was the only one of a group.
+    """
+    one = [f for f in wheels if f.package.name == "p5"]
+    alone = Layers(groups=4, own_layer_from=1)
+    group = build(one, tmp_path / "cached").layers[0]
+    cached = build(one, tmp_path / "cached", options=alone)
+    assert cached == build(one, tmp_path / "cached", options=alone)
+    assert (group.title[:9], cached.layers[0].title) == ("pip group", "pip p5 1.0")
+    assert cached.layers[0].content == LayerContent("packages", "pip", "p5")
+    assert cached.layers[0].descriptor == group.descriptor
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import IndexEntry, PackageIndex
 from builder.layers.grouping import (
+    BYTECODE_TITLE,
     LayerPlan,
+    content_of,
     plan_lock,
     split_index,
 )
@@ -55,6 +59,20 @@ def test_each_package_is_in_one_layer(
         assert [order[p.key] for p in plan.packages] == sorted(order[p.key] for p in plan.packages), (
             "link order inside"
         )
+
+
+def test_content_of_titles() -> None:
+    """The title of each layer tells its content; a package may have the name of a group."""
+    packages = [package(n, manager="conda") for n in ("xz", "group")] + [
+        package(n, "2") for n in ("group", "six", "torch", "big")
+    ]
+    sizes = {p.key: 9 * MIB for p in packages if p.version == "2" and p.name != "six"}
+    plans = plan_lock(packages, sizes, Layers(), budget=90, parts={packages[-1].key: 2})
+    assert {plan.content.name for plan in plans} >= {"pip group", "pip torch", "pip big"}
+    for plan in plans:
+        assert content_of(plan.title) == plan.content
+        assert content_of(BYTECODE_TITLE + plan.title) == replace(plan.content, kind="bytecode")
+    assert content_of("step: pip install x") is content_of("environment prefix") is None
 
 
 def test_threshold_doubles() -> None:

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from builder.errors import LayerError
-from builder.layers import conda, conda_prefix, bounds
+from builder.layers import bounds, conda, conda_prefix
 from builder.store.blobs import Store
 from tests.support.condapackage import (
     PLACEHOLDER,
