@@ -20,6 +20,7 @@ from builder.model import OCI_INDEX, canonical_json
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record
+from builder.workspace import Workspace
 from tests.support import parts
 from tests.support.debian_channel import make_debian_channel
 
@@ -174,7 +175,11 @@ def publish_debian(project: Project) -> None:
     """Pushes builder's Debian base to the registry, unchanged."""
     settings = Settings.from_environment({"HOME": str(project.root)}, cache=project.cache)
     store = Store(settings.cache)
-    base = open_base(resolve_base("debian:bookworm", "amd64", settings, store), "amd64", settings, store)
+    base = open_base(
+        resolve_base("debian:bookworm", "amd64", Workspace(settings, store)),
+        "amd64",
+        Workspace(settings, store),
+    )
     layout = project.root.parent / "debian"
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)

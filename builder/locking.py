@@ -28,12 +28,10 @@ from builder.lock.packages import Solver, solved
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
 from builder.model import Lock, LockedBase, OsPackage
-from builder.progress import Reporter
-from builder.settings import Settings
 from builder.steps.apt_solve import solve_os_packages
-from builder.store.blobs import Store
 from builder.wheels.builder import ImageWheelBuilder
 from builder.wheels.locked import place_wheels
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +55,7 @@ class LockOptions:
         return bool(self.update) or self.update_base
 
 
-def lock(
-    recipe: Recipe,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-    options: LockOptions,
-    path: Path,
-) -> Lock:
+def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> Lock:
     """Find the packages of a target, and write them to a lock file. Returns the lock as written.
 
     Raises:
@@ -73,16 +64,16 @@ def lock(
         FetchError, RegistryError: base, channel or index do not answer.
     """
     _check(recipe, options.exclude_newer)
-    request = _request(recipe, settings, store, reporter, options, path)
+    request = _request(recipe, work, options, path)
     with solved(request, path, options.solver) as found:
         if found is not request.previous:
-            place_wheels(found, recipe.root, store)
-        base = request.base or resolve_recipe_base(recipe, settings, store, reporter)
+            place_wheels(found, recipe.root, work.store)
+        base = request.base or resolve_recipe_base(recipe, work)
         log.info("%s: base %s is pinned to %s", recipe.name, base.reference, base.digest)
         made = replace(found, base=base)
         renews_os = options.update_base or set(options.update) - set(request.update)
         known = None if renews_os else request.previous
-        made = _with_os_packages(recipe, settings, store, reporter, made, known)
+        made = _with_os_packages(recipe, work, made, known)
         return replace_lock(made, path)
 
 
@@ -97,25 +88,18 @@ def _check(recipe: Recipe, exclude_newer: str | None) -> None:
     check_environment(recipe, exclude_newer)
 
 
-def _request(
-    recipe: Recipe,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-    options: LockOptions,
-    path: Path,
-) -> LockRequest:
+def _request(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> LockRequest:
     """Return the request for the packages: what to update, and the base if it is known before."""
     previous = read_lock(path) if options.is_update and path.exists() else None
     if options.update and previous is None:
         raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
     update = without_os_packages(options.update, previous) if previous else ()
     pinned = previous.base if previous and not options.update_base else None
-    base = _base_before_packages(recipe, settings, store, reporter, pinned)
+    base = _base_before_packages(recipe, work, pinned)
     before, date = previous or earlier_lock(path), options.exclude_newer
     locked = before.packages if before else ()
-    builder = ImageWheelBuilder(recipe, settings, store, reporter, base, date, locked)
-    return LockRequest(recipe, settings, base, previous, update, date, builder, reporter)
+    builder = ImageWheelBuilder(recipe, work, base, date, locked)
+    return LockRequest(recipe, work.settings, base, previous, update, date, builder, work.reporter)
 
 
 def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:
@@ -126,7 +110,7 @@ def without_os_packages(names: Sequence[str], lock: Lock) -> tuple[str, ...]:
 
 
 def _base_before_packages(
-    recipe: Recipe, settings: Settings, store: Store, reporter: Reporter, pinned: LockedBase | None
+    recipe: Recipe, work: Workspace, pinned: LockedBase | None
 ) -> LockedBase | None:
     """Return the base, with the package of its Python if the recipe uses that.
 
@@ -134,21 +118,16 @@ def _base_before_packages(
     """
     base = pinned
     if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
-        base = resolve_recipe_base(recipe, settings, store, reporter)
+        base = resolve_recipe_base(recipe, work)
     if base is None or not recipe.uses_base_python:
         return base
-    python = base_python(base, recipe, settings, store, reporter)
-    folder = store.folders.channels / "base"
+    python = base_python(base, recipe, work)
+    folder = work.store.folders.channels / "base"
     return replace(base, python=locked_base_python(python, recipe.platform, folder))
 
 
 def _with_os_packages(
-    recipe: Recipe,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-    lock: Lock,
-    previous: Lock | None = None,
+    recipe: Recipe, work: Workspace, lock: Lock, previous: Lock | None = None
 ) -> Lock:
     """Return the lock with the OS packages that ``base_packages`` adds to its base.
 
@@ -159,8 +138,8 @@ def _with_os_packages(
     if recipe.base_packages and not is_made_here(recipe.base) and lock.base is not None:
         packages = _known_os_packages(lock, previous)
         if packages is None:
-            base = open_recipe_base(lock.base, recipe, settings, store, reporter)
-            packages = solve_os_packages(recipe, base, settings, store, reporter)
+            base = open_recipe_base(lock.base, recipe, work)
+            packages = solve_os_packages(recipe, base, work)
     return replace(lock, record=replace(lock.record, os_packages=packages))
 
 

@@ -35,9 +35,9 @@ from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotat
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.site.pulled import forget_pull
-from builder.store.blobs import Store
 from builder.store.files import write_atomic
 from builder.wheels.locked import build_missing_wheels
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.lock.packages import Solver
@@ -66,9 +66,7 @@ class Project:
     """A folder with ``recipes/`` and ``environments/``, and settings and cache to work on it."""
 
     root: Path
-    settings: Settings
-    store: Store
-    reporter: Reporter = QUIET
+    work: Workspace
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
@@ -80,7 +78,7 @@ class Project:
         start = start.absolute()
         for folder in (start, *start.parents):
             if (folder / "recipes").is_dir():
-                return cls(folder, settings, Store(settings.cache), reporter)
+                return cls(folder, Workspace.of(settings, reporter))
         raise ConfigError(
             f"no recipes/ folder in {start} or a parent folder",
             "builder init writes a recipe for this folder; for another project pass --project DIR",
@@ -177,7 +175,7 @@ class Project:
 
         options = LockOptions(update, update_base, exclude_newer, solver)
         path = path or recipe.lock_path
-        return lock(recipe, self.settings, self.store, self.reporter, options, path)
+        return lock(recipe, self.work, options, path)
 
     def check(self, recipe: Recipe) -> list[Path]:
         """Check what a recipe names, before anything is downloaded or made.
@@ -199,7 +197,7 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
-        return stale_reasons(recipe, read_lock(path), self.settings)
+        return stale_reasons(recipe, read_lock(path), self.work.settings)
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
         """Return the target's lock and its path; lock first when there is no lock file.
@@ -212,10 +210,10 @@ class Project:
             if recipe.uses_lock_unchanged:
                 hint = "correct the path, or remove 'lock:' to lock here"
                 raise LockError(f"{recipe.source}: lock: {path} does not exist", hint)
-            self.reporter.note(f"no lock for {recipe.name} yet, locking now")
+            self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
-        if reasons := stale_reasons(recipe, lock, self.settings):
+        if reasons := stale_reasons(recipe, lock, self.work.settings):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
         log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
@@ -256,7 +254,7 @@ class Project:
         if secrets:
             from builder.image.ignore import secret_note
 
-            self.reporter.warn(secret_note(recipe, secrets))
+            self.work.reporter.warn(secret_note(recipe, secrets))
         result = run_engine(find_engine(engine or recipe.engine), request)
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
@@ -288,16 +286,15 @@ class Project:
             return read_lock(lock_file), lock_file
         path = self.layout / f"{recipe.name}.lock.yml"
         lock = earlier_lock(path)
-        if lock is None or stale_reasons(recipe, lock, self.settings):
+        if lock is None or stale_reasons(recipe, lock, self.work.settings):
             lock = self.lock(recipe, path=path)
         return lock, path
 
     def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
         lock, path = self.packages_of(recipe, lock_file)
-        build_missing_wheels(recipe, lock, self.settings, self.store, self.reporter)
-        what = (recipe, lock, path.read_bytes(), self.settings, self.store)
+        build_missing_wheels(recipe, lock, self.work)
         requested = recipe_environment(recipe).requested
-        return BuildRequest(*what, requested=requested, reporter=self.reporter)
+        return BuildRequest(recipe, lock, path.read_bytes(), self.work, requested)
 
     def place(
         self, result: BuildResult, layout: Path | None = None, tag: str | None = None
@@ -315,11 +312,11 @@ class Project:
             write_atomic(folder / f"{name}.{suffix}", text.encode())
         if isinstance(result.artifact, SifImage):
             sif = folder / f"{name}.sif"
-            with working(self.reporter, f"writing {sif}"):
-                self.store.place(result.artifact.path, sif, result.artifact.digest)
+            with working(self.work.reporter, f"writing {sif}"):
+                self.work.store.place(result.artifact.path, sif, result.artifact.digest)
             return sif
-        with working(self.reporter, f"writing {name} into {folder}"):
-            write_layout(result.artifact, folder, name, self.store)
+        with working(self.work.reporter, f"writing {name} into {folder}"):
+            write_layout(result.artifact, folder, name, self.work.store)
         return folder
 
     def stored(self, recipe: Recipe) -> StoredImage | None:
@@ -376,15 +373,13 @@ class Project:
                 slurm=job,
                 options=options,
                 lock=result.lock,
-                reporter=self.reporter,
+                reporter=self.work.reporter,
             )
         return smoke(
             result.artifact,
             result.recipe,
-            self.settings,
-            self.store,
+            self.work,
             options=options,
             lock=result.lock,
             folder=self.reports,
-            reporter=self.reporter,
         )

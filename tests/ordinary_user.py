@@ -17,6 +17,7 @@ from pathlib import Path
 from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give, serve_base
 from tests.support.install import base_folder
 from tests.support.parts import CLONE, Registry, part_folder, start_registry
@@ -51,7 +52,9 @@ LEFTOVERS = ("locks", "data", "builder", "uv", "pip", "mmdebstrap", "cache")
 def main(commands: list[str]) -> int:
     """Runs the commands until one fails; returns its exit code, or 0."""
     cache = base_folder(CLONE / ".cache/parts/base")
-    base = resolve_base("debian:bookworm", "amd64", Settings.from_environment(cache=cache), Store(cache))
+    base = resolve_base(
+        "debian:bookworm", "amd64", Workspace(Settings.from_environment(cache=cache), Store(cache))
+    )
     with (
         part_folder("front-door") as folder,
         _registry(folder / "registry") as registry,

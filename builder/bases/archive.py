@@ -34,13 +34,13 @@ from builder.oci.manifest import (
     parse_manifest,
     through_indexes,
 )
-from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import CHUNK
 from builder.store.records import read_record, write_record
 from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, TarError, TarHeader, read_headers
 from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.trees.member import DO_NOT_USE
+from builder.workspace import Workspace
 
 #: Members of an archive: blobs, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000
@@ -79,9 +79,7 @@ def open_oci_archive(
     return stored_base(reference, wanted.digest, store)
 
 
-def open_docker_archive(
-    reference: str, path: Path, tag: str | None, settings: Settings, store: Store
-) -> BaseImage:
+def open_docker_archive(reference: str, path: Path, tag: str | None, work: Workspace) -> BaseImage:
     """Return an image of ``docker save``. Its layers and an OCI manifest go into the store.
 
     Uncompressed layers are compressed, always to the same bytes.
@@ -90,8 +88,6 @@ def open_docker_archive(
         reference: for messages.
         path: the archive.
         tag: ``TAG`` or ``NAME:TAG``; None for the only image.
-        settings: threads to compress with.
-        store: receives the blobs.
 
     Raises:
         ImageError: there is no such image, or the archive is damaged.
@@ -106,10 +102,10 @@ def open_docker_archive(
                 f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids", _WRITE_AGAIN
             )
         layers = [
-            _docker_layer(archive, name, diff_id, settings, store)
+            _docker_layer(archive, name, diff_id, work)
             for name, diff_id in zip(names, diff_ids, strict=True)
         ]
-    config = Descriptor(OCI_CONFIG, store.add(raw_config), len(raw_config))
+    config = Descriptor(OCI_CONFIG, work.store.add(raw_config), len(raw_config))
     manifest = canonical_json(
         {
             "schemaVersion": 2,
@@ -118,7 +114,7 @@ def open_docker_archive(
             "layers": [layer.descriptor.to_json() for layer in layers],
         }
     )
-    return stored_base(reference, store.add(manifest), store)
+    return stored_base(reference, work.store.add(manifest), work.store)
 
 
 # the tar file -----------------------------------------------------------------------------------------------
@@ -286,28 +282,26 @@ def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
     return tag is None or any(name == tag or name.endswith(f":{tag}") for name in names)
 
 
-def _docker_layer(
-    archive: _RegistryArchive, name: str, diff_id: str, settings: Settings, store: Store
-) -> Layer:
+def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Workspace) -> Layer:
     """Return a layer of the archive, in the store. A record maps its diff_id to the blob."""
-    record = store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
+    record = work.store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
     data = read_record(record)
     if data is not None:
         known = Descriptor.from_json(data)
-        blob = store.get(known.digest, known.size)
+        blob = work.store.get(known.digest, known.size)
         if blob is not None:
             return Layer(known, diff_id, blob)
     chunks = archive.chunks(name)
     first = next(chunks, b"")
     whole = chain([first], chunks)
     if first.startswith(GZIP_MAGIC):
-        layer = _store_compressed(whole, OCI_LAYER_GZIP, store)
+        layer = _store_compressed(whole, OCI_LAYER_GZIP, work.store)
     elif first.startswith(ZSTD_MAGIC):
-        layer = _store_compressed(whole, OCI_LAYER_ZSTD, store)
+        layer = _store_compressed(whole, OCI_LAYER_ZSTD, work.store)
     else:
-        layer = pack_tar(whole, store, settings.jobs)
+        layer = pack_tar(whole, work.store, work.settings.jobs)
     if layer.diff_id != diff_id:
-        store.drop(layer.descriptor.digest)
+        work.store.drop(layer.descriptor.digest)
         raise ImageError(
             f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}",
             _WRITE_AGAIN,

@@ -23,10 +23,9 @@ from pathlib import Path
 
 from builder.errors import ConfigError, ImageError
 from builder.model import canonical_json
-from builder.progress import Reporter
-from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -44,23 +43,18 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
 def debian_base(
     reference: str,
     architecture: str,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     packages: Sequence[str] = (),
     pinned: str | None = None,
-    reporter: Reporter,
 ) -> str:
     """Return the digest of the manifest of a ``debian:SUITE`` base, which is then in the store.
 
     Args:
         reference: ``debian:bookworm``.
         architecture: the name that the OCI and Debian share: ``amd64``.
-        settings: the epoch, offline, folders.
-        store: receives the base.
         packages: Debian packages in addition to minbase and :data:`ALWAYS`.
         pinned: the digest that the lock names. None: use the mirror's current packages.
-        reporter: receives progress.
 
     Raises:
         ConfigError: the suite or a package has an impossible name.
@@ -69,7 +63,7 @@ def debian_base(
     """
     suite = check_suite(reference)
     check_packages(packages)
-    if pinned and _is_stored(pinned, store):
+    if pinned and _is_stored(pinned, work.store):
         return pinned
 
     # imported here: a base that is in the cache needs none of them
@@ -78,21 +72,21 @@ def debian_base(
     from builder.net.apt import apt_sources
 
     include = tuple(sorted({*ALWAYS, *packages}))
-    record = _record(suite, architecture, include, settings, store)
-    with store.lock(f"base {record.name}"):
-        digest, state_then = _made_before(record, store)
-        if settings.offline:
+    record = _record(suite, architecture, include, work)
+    with work.store.lock(f"base {record.name}"):
+        digest, state_then = _made_before(record, work.store)
+        if work.settings.offline:
             return _offline(reference, digest, pinned)
         sources = apt_sources(suite)
-        state = mirror_state(sources, settings)
+        state = mirror_state(sources, work.settings)
         if digest and state is None:
-            reporter.warn(
+            work.reporter.warn(
                 f"the Debian mirror does not answer; using the {reference} base made before"
             )
         elif not digest or state != state_then:
             log.info("%s: %s", reference, "the mirror changed" if digest else "made the first time")
             base = DebianBase(reference, suite, include, architecture, sources)
-            digest = make_debian_base(base, settings, store, reporter)
+            digest = make_debian_base(base, work)
             write_record(record, {"digest": digest, "state": state or ""})
     _check_pinned(reference, pinned, digest)
     return digest
@@ -140,12 +134,10 @@ def check_packages(packages: Sequence[str]) -> None:
             )
 
 
-def _record(
-    suite: str, architecture: str, include: Sequence[str], settings: Settings, store: Store
-) -> Path:
-    key = canonical_json([FORMAT, suite, include, architecture, settings.epoch])
+def _record(suite: str, architecture: str, include: Sequence[str], work: Workspace) -> Path:
+    key = canonical_json([FORMAT, suite, include, architecture, work.settings.epoch])
     value = hashlib.sha256(key).hexdigest()[:16]
-    return store.folders.bases / f"debian-{suite}-{architecture}-{value}.json"
+    return work.store.folders.bases / f"debian-{suite}-{architecture}-{value}.json"
 
 
 def _offline(reference: str, known: str, pinned: str | None) -> str:

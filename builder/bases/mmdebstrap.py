@@ -22,17 +22,17 @@ from builder.errors import ImageError
 from builder.model import Layer
 from builder.oci.config import DEFAULT_PATH, host_architecture
 from builder.oci.image import plain_image
-from builder.progress import Reporter, working
+from builder.progress import working
 from builder.qemu import is_registered, registration_hint
 from builder.redact import redact
 from builder.settings import Settings, user_name
-from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space
 from builder.store.leftovers import SHARED_FOLDERS, temporary_folder
 from builder.store.subordinate import ranges, ranges_hint
 from builder.tarheaders import TarError
 from builder.text import human_seconds
 from builder.trees.member import counted
+from builder.workspace import Workspace
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
@@ -82,14 +82,11 @@ class DebianBase:
         return ["--variant=minbase", f"--include={','.join(self.include)}"]
 
 
-def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporter: Reporter) -> str:
+def make_debian_base(base: DebianBase, work: Workspace) -> str:
     """Make a base in the store.
 
     Args:
         base: what to make.
-        settings: the epoch, the temporary folder, and threads to compress with.
-        store: receives layer, config and manifest.
-        reporter: receives progress.
 
     Returns:
         The digest of the manifest.
@@ -100,12 +97,12 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
     """
     mode = mmdebstrap_mode(base.reference)
     _command(base, mode)  # fails here, before anything is downloaded
-    require_space(store.root, _NEEDED_SPACE, f"the base {base.reference}")
-    store.sweep(settings.tmpdir)
+    require_space(work.store.root, _NEEDED_SPACE, f"the base {base.reference}")
+    work.store.sweep(work.settings.tmpdir)
     task = f"base {base.reference}"
     started = time.monotonic()
-    with working(reporter, task):
-        layer = _make_layer(base, mode, settings, store, functools.partial(reporter.advance, task))
+    with working(work.reporter, task):
+        layer = _make_layer(base, mode, work, functools.partial(work.reporter.advance, task))
     config = {
         "architecture": base.architecture,
         "os": "linux",
@@ -114,21 +111,23 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
         "history": [{"created_by": " ".join(["mmdebstrap", *base.variant_options, base.suite])}],
     }
     image = plain_image([layer], config)
-    store.add(image.config)
+    work.store.add(image.config)
     unpacked, compressed = layer.unpacked / 1e6, layer.descriptor.size / 1e6
     seconds = human_seconds(time.monotonic() - started)
-    reporter.note(f"{task}: {unpacked:.0f} MB, {compressed:.0f} MB compressed, made in {seconds}")
-    return store.add(image.manifest)
+    work.reporter.note(
+        f"{task}: {unpacked:.0f} MB, {compressed:.0f} MB compressed, made in {seconds}"
+    )
+    return work.store.add(image.manifest)
 
 
 def _make_layer(
-    base: DebianBase, mode: str, settings: Settings, store: Store, advance: Callable[[int], None]
+    base: DebianBase, mode: str, work: Workspace, advance: Callable[[int], None]
 ) -> Layer:
-    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with (
-        temporary_folder(_tree_folder(settings, mode), 0o711) as folder,
-        tempfile.TemporaryFile(dir=settings.tmpdir) as log,
-        tempfile.TemporaryFile(dir=settings.tmpdir) as sources,
+        temporary_folder(_tree_folder(work.settings, mode), 0o711) as folder,
+        tempfile.TemporaryFile(dir=work.settings.tmpdir) as log,
+        tempfile.TemporaryFile(dir=work.settings.tmpdir) as sources,
     ):
         sources.write(base.sources.encode())
         sources.seek(0)
@@ -137,10 +136,10 @@ def _make_layer(
             stdin=sources,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(settings, folder),
+            env=_environment(work.settings, folder),
             process_group=0,  # Ctrl-C reaches builder alone
         )
-        layer, code = _pack(process, base, settings, store, advance)
+        layer, code = _pack(process, base, work, advance)
         if code or layer is None:
             log.seek(0)
             raise mmdebstrap_error(base, code, log.read().decode(errors="replace"))
@@ -196,8 +195,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
 def _pack(
     process: subprocess.Popen[bytes],
     base: DebianBase,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     advance: Callable[[int], None],
 ) -> tuple[Layer | None, int]:
     """Return the layer of mmdebstrap's output, or None if that is no tar, and the exit code."""
@@ -205,8 +203,10 @@ def _pack(
     layer = None
     try:
         with contextlib.suppress(TarError):  # the exit code and the log explain the failure
-            tar = reproducible_tar(process.stdout, settings.epoch)
-            layer = pack_tar(counted(tar, advance), store, settings.jobs, title=base.reference)
+            tar = reproducible_tar(process.stdout, work.settings.epoch)
+            layer = pack_tar(
+                counted(tar, advance), work.store, work.settings.jobs, title=base.reference
+            )
         while process.stdout.read(CHUNK):  # what follows the end of the tar
             pass
         return layer, process.wait()

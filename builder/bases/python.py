@@ -16,13 +16,13 @@ from builder.errors import ConfigError, ImageError
 from builder.fetch.venv import BasePython
 from builder.model import LockedBase
 from builder.oci.config import DEFAULT_PATH, config_environment
-from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
+from builder.progress import working
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.trees.member import Content, Kind
 from builder.trees.merge import Merge
 from builder.trees.sources import Source
+from builder.workspace import Workspace
 
 #: Part of the key of records. Increase it when another Python is found in the same base.
 _FORMAT = 1
@@ -37,9 +37,7 @@ _MAX_SIZE = 32 << 20
 _MAX_LINKS = 40
 
 
-def base_python(
-    locked: LockedBase, recipe: Recipe, settings: Settings, store: Store, reporter: Reporter = QUIET
-) -> BasePython:
+def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePython:
     """Return the Python of the recipe's base, for the recipe's ``python``.
 
     The files of a large base take some time; what was found is recorded.
@@ -49,12 +47,14 @@ def base_python(
         ConfigError: the recipe's prefix would hide it.
         RegistryError, SpaceError: the base is not available.
     """
-    record = store.folders.index / f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
+    record = (
+        work.store.folders.index / f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
+    )
     known = read_record(record)
     if known is None:
-        base = open_recipe_base(locked, recipe, settings, store, reporter)
-        with working(reporter, "looking for the Python of the base"):
-            found = find_python(base, store)
+        base = open_recipe_base(locked, recipe, work)
+        with working(work.reporter, "looking for the Python of the base"):
+            found = find_python(base, work.store)
         if found is None:
             raise ImageError(
                 f"{place_of(recipe.source, 'python')}: the base {recipe.base} has no Python 3 in its PATH",

@@ -22,9 +22,8 @@ from builder.oci.manifest import (
 )
 from builder.oci.reference import Reference
 from builder.parallel import in_parallel
-from builder.progress import Reporter, working
-from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.progress import working
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.registry.client import RegistryClient
@@ -32,17 +31,12 @@ if TYPE_CHECKING:
 _DOWNLOADS = 4
 
 
-def resolve_registry_base(
-    reference: str, architecture: str, settings: Settings, store: Store, reporter: Reporter
-) -> str:
+def resolve_registry_base(reference: str, architecture: str, work: Workspace) -> str:
     """Return the digest of an image's manifest for an architecture. The manifest is stored.
 
     Args:
         reference: ``docker://...``.
         architecture: the OCI's name.
-        settings: how to reach the registry.
-        store: receives the manifest.
-        reporter: receives progress.
 
     Raises:
         ImageError: the image is not for this architecture, or damaged.
@@ -51,42 +45,33 @@ def resolve_registry_base(
     from builder.registry.client import RegistryClient
 
     parsed = Reference.parse(reference)
-    with RegistryClient(parsed.host, settings=settings, reporter=reporter) as client:
+    with RegistryClient(parsed.host, settings=work.settings, reporter=work.reporter) as client:
         data, media_type, digest = client.manifests.get(parsed.repository, parsed.ref)
         if media_type in INDEXES:
             index = parse_index(data, f"the image index of {reference}", media_type)
             wanted = choose_platform(index, architecture, reference)
             data, media_type, digest = client.manifests.get(parsed.repository, wanted.digest)
     parse_manifest(data, Descriptor(media_type, digest, len(data)), reference)
-    store.add(data)
+    work.store.add(data)
     return digest
 
 
 def open_registry_base(
-    locked: LockedBase,
-    actual: str,
-    settings: Settings,
-    store: Store,
-    *,
-    download: bool,
-    reporter: Reporter,
+    locked: LockedBase, actual: str, work: Workspace, *, download: bool
 ) -> BaseImage:
     """Return the image that a lock pins. A base that the store has needs no registry.
 
     Args:
         locked: reference and digest.
         actual: the reference to open: the same, or that of a mirror.
-        settings: how to reach the registry.
-        store: receives manifest, config and layers.
         download: False leaves layers that the store lacks in the registry.
-        reporter: receives progress.
 
     Raises:
         ImageError: the image is damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
     parsed = Reference.parse(actual)
-    with _Source(parsed, settings, store, reporter) as source:
+    with _Source(parsed, work) as source:
         data = source.manifest(locked.digest)
         manifest = parse_manifest(data, Descriptor("", locked.digest, len(data)), locked.reference)
         described = Descriptor.from_json(manifest["config"])
@@ -99,7 +84,7 @@ def open_registry_base(
     return BaseImage(locked.reference, locked.digest, config, found)
 
 
-def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Reporter) -> Layer:
+def fetch_layer(layer: Layer, work: Workspace) -> Layer:
     """Return a layer of a base with its blob on this machine, downloaded if necessary.
 
     Raises:
@@ -108,7 +93,7 @@ def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Report
     """
     if layer.path is not None:
         return layer
-    with _Source(Reference.parse(layer.origin), settings, store, reporter) as source:
+    with _Source(Reference.parse(layer.origin), work) as source:
         paths = source.layers([layer.descriptor], f"a layer of {layer.origin}", download=True)
     return replace(layer, path=paths[layer.descriptor.digest])
 
@@ -116,13 +101,9 @@ def fetch_layer(layer: Layer, settings: Settings, store: Store, reporter: Report
 class _Source:
     """Blobs from the store, or else from the repository, which is contacted only if necessary."""
 
-    def __init__(
-        self, image: Reference, settings: Settings, store: Store, reporter: Reporter
-    ) -> None:
+    def __init__(self, image: Reference, work: Workspace) -> None:
         self._image = image
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
+        self._work = work
         self._stack = ExitStack()
 
     def __enter__(self) -> _Source:
@@ -137,24 +118,26 @@ class _Source:
             RegistryClient,
         )  # slow: not for a base that the store has
 
-        client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
+        client = RegistryClient(
+            self._image.host, settings=self._work.settings, reporter=self._work.reporter
+        )
         return self._stack.enter_context(client)
 
     def manifest(self, digest: str) -> bytes:
         """Return a manifest, which is stored."""
-        path = self._store.get(digest)
+        path = self._work.store.get(digest)
         if path is not None:
             return path.read_bytes()
         data, _, _ = self._client.manifests.get(self._image.repository, digest)
-        self._store.add(data)
+        self._work.store.add(data)
         return data
 
     def blob(self, descriptor: Descriptor) -> bytes:
         """Return a small blob, which is stored."""
-        path = self._store.get(descriptor.digest, descriptor.size)
+        path = self._work.store.get(descriptor.digest, descriptor.size)
         if path is None:
             path = self._client.blobs.download_to_store(
-                self._image.repository, descriptor, self._store
+                self._image.repository, descriptor, self._work.store
             )
         return path.read_bytes()
 
@@ -168,7 +151,7 @@ class _Source:
             task: the name of the download for the reporter.
             download: fetch those that the store lacks.
         """
-        paths = {d.digest: self._store.get(d.digest, d.size) for d in descriptors}
+        paths = {d.digest: self._work.store.get(d.digest, d.size) for d in descriptors}
         missing = {d.digest: d for d in descriptors if paths[d.digest] is None}
         if not missing or not download:
             return paths
@@ -176,12 +159,12 @@ class _Source:
 
         def fetch(one: Descriptor) -> Path:
             def advance(size: int) -> None:
-                self._reporter.advance(task, size)
+                self._work.reporter.advance(task, size)
 
-            return client.blobs.download_to_store(repository, one, self._store, advance)
+            return client.blobs.download_to_store(repository, one, self._work.store, advance)
 
         total = sum(one.size for one in missing.values())
-        with working(self._reporter, task, total):
+        with working(self._work.reporter, task, total):
             found = in_parallel(fetch, missing.values(), _DOWNLOADS)
         paths |= {one.digest: path for one, path in found}
         return paths

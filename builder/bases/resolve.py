@@ -21,9 +21,8 @@ from builder.errors import ConfigError, ImageError, RegistryError
 from builder.model import LockedBase
 from builder.net.mirrors import mirrored_base
 from builder.oci.reference import Reference
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings, expand_home
-from builder.store.blobs import Store
+from builder.settings import expand_home
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -61,30 +60,20 @@ def check_base(recipe: Recipe) -> None:
         ) from None
 
 
-def resolve_recipe_base(
-    recipe: Recipe, settings: Settings, store: Store, reporter: Reporter
-) -> LockedBase:
+def resolve_recipe_base(recipe: Recipe, work: Workspace) -> LockedBase:
     """Return the image that a recipe's ``base`` names now, see :func:`resolve_base`."""
     return resolve_base(
-        recipe.base,
-        recipe.architecture,
-        settings,
-        store,
-        packages=recipe.base_packages,
-        root=recipe.root,
-        reporter=reporter,
+        recipe.base, recipe.architecture, work, packages=recipe.base_packages, root=recipe.root
     )
 
 
 def resolve_base(
     reference: str,
     architecture: str,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     packages: Sequence[str] = (),
     root: Path | None = None,
-    reporter: Reporter = QUIET,
 ) -> LockedBase:
     """Return the image that a base reference names now, for the lock to pin.
 
@@ -93,12 +82,9 @@ def resolve_base(
     Args:
         reference: the recipe's ``base``.
         architecture: the OCI's name: ``amd64``, ``arm64``.
-        settings: mirrors, offline, folders.
-        store: receives the manifest, and the layers of archives and Debian bases.
         packages: Debian packages to add to a ``debian:`` base; others get them as a layer of their
             own.
         root: the folder that relative paths start at; the current one by default.
-        reporter: receives progress.
 
     Raises:
         ConfigError: the reference is not valid.
@@ -107,118 +93,93 @@ def resolve_base(
     """
     kind, _ = split_reference(reference)
     if kind == "debian":
-        digest = debian_base(
-            reference, architecture, settings, store, packages=packages, reporter=reporter
-        )
+        digest = debian_base(reference, architecture, work, packages=packages)
         return LockedBase(reference, digest)
-    actual = mirrored_base(settings, reference)
+    actual = mirrored_base(work.settings, reference)
     log.info("the base %s is looked up as %s", reference, actual)
     kind, _ = split_reference(actual)
     if kind == "docker":
         from builder.bases.registry import resolve_registry_base
 
         try:
-            digest = resolve_registry_base(actual, architecture, settings, store, reporter)
+            digest = resolve_registry_base(actual, architecture, work)
         except RegistryError as e:
             if e.status is None:  # no response
                 e.hint = "; ".join(filter(None, (e.hint, _WITHOUT_REGISTRY)))
             raise
         return LockedBase(reference, digest)
-    found = _open_local(actual, architecture, settings, store, root or Path())
+    found = _open_local(actual, architecture, work, root or Path())
     return LockedBase(reference, found.digest)
 
 
 def open_recipe_base(
-    locked: LockedBase,
-    recipe: Recipe,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-    *,
-    download: bool = True,
+    locked: LockedBase, recipe: Recipe, work: Workspace, *, download: bool = True
 ) -> BaseImage:
     """Return the base image that the lock of a recipe pins, see :func:`open_base`."""
     return open_base(
         locked,
         recipe.architecture,
-        settings,
-        store,
+        work,
         packages=recipe.base_packages,
         download=download,
         root=recipe.root,
-        reporter=reporter,
     )
 
 
 def open_base(
     locked: LockedBase,
     architecture: str,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     packages: Sequence[str] = (),
     download: bool = True,
     root: Path | None = None,
-    reporter: Reporter = QUIET,
 ) -> BaseImage:
     """Return the base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
 
     Args:
         locked: reference and digest. In a registry the digest counts, even if the tag has moved.
         architecture: the OCI's name.
-        settings: mirrors, offline, folders.
-        store: receives what is downloaded or made.
         packages: Debian packages of a ``debian:`` base.
         download: False leaves the layers of a registry's image where they are: their ``path`` is
             None, and ``origin`` names the repository.
         root: the folder that relative paths start at; the current one by default.
-        reporter: receives progress.
 
     Raises:
         ConfigError, ImageError, RegistryError: as for :func:`resolve_base`. ImageError also when
             the image on this machine is not the locked one.
     """
-    actual = mirrored_base(settings, locked.reference)
+    actual = mirrored_base(work.settings, locked.reference)
     kind, _ = split_reference(actual)
     if kind == "debian":
         digest = debian_base(
-            locked.reference,
-            architecture,
-            settings,
-            store,
-            packages=packages,
-            pinned=locked.digest,
-            reporter=reporter,
+            locked.reference, architecture, work, packages=packages, pinned=locked.digest
         )
-        base = stored_base(locked.reference, digest, store)
+        base = stored_base(locked.reference, digest, work.store)
     elif kind == "docker":
         from builder.bases.registry import open_registry_base
 
-        base = open_registry_base(
-            locked, actual, settings, store, download=download, reporter=reporter
-        )
+        base = open_registry_base(locked, actual, work, download=download)
     else:
-        found = _open_local(actual, architecture, settings, store, root or Path())
+        found = _open_local(actual, architecture, work, root or Path())
         base = replace(found, reference=locked.reference)
         _check_pinned(base, locked, actual)
     _check_platform(base, architecture)
     return base
 
 
-def _open_local(
-    reference: str, architecture: str, settings: Settings, store: Store, root: Path
-) -> BaseImage:
+def _open_local(reference: str, architecture: str, work: Workspace, root: Path) -> BaseImage:
     """Return an image in a file or folder of this machine; relative paths start at ``root``."""
     kind, rest = split_reference(reference)
     if kind == "sif":
         from builder.bases.sif import open_sif_base
 
-        return open_sif_base(reference, root / expand_home(rest), architecture, store)
+        return open_sif_base(reference, root / expand_home(rest), architecture, work.store)
     path, tag = path_and_tag(rest, root)
     if not path.exists():
         raise no_such_base(reference, path)
     if kind == "oci":
-        return open_layout_base(reference, path, tag, architecture, store)
+        return open_layout_base(reference, path, tag, architecture, work.store)
     if not path.is_file():
         raise ImageError(
             f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}"
@@ -226,8 +187,8 @@ def _open_local(
     from builder.bases.archive import open_docker_archive, open_oci_archive
 
     if kind == "oci-archive":
-        return open_oci_archive(reference, path, tag, architecture, store)
-    return open_docker_archive(reference, path, tag, settings, store)
+        return open_oci_archive(reference, path, tag, architecture, work.store)
+    return open_docker_archive(reference, path, tag, work)
 
 
 def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from builder.bases.image import BaseImage, no_such_base
 from builder.bases.pack import pack_tar
 from builder.model import Layer, SifImage
-from builder.progress import Reporter, working
-from builder.settings import Settings
+from builder.progress import working
 from builder.sif.read import open_sif, read_sif
 from builder.store.blobs import Store
 from builder.trees.member import Kind, Member
 from builder.trees.sources import Source, layer_source
+from builder.workspace import Workspace
 
 
 def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:
@@ -49,9 +49,7 @@ def base_sources(base: BaseImage, store: Store) -> list[Source]:
     return [*partitions, *(layer_source(layer, store) for layer in base.layers)]
 
 
-def sif_layers(
-    image: SifImage, settings: Settings, store: Store, reporter: Reporter
-) -> list[Layer]:
+def sif_layers(image: SifImage, work: Workspace) -> list[Layer]:
     """Return the partitions of a SIF as layers, for the steps that run over it.
 
     Raises:
@@ -61,8 +59,12 @@ def sif_layers(
     sources = read_sif(image.path).sources()
     layers = []
     for number, source in enumerate(sources, 1):
-        with working(reporter, f"reading partition {number} of {len(sources)} of {image.path}"):
-            layers.append(pack_tar(_tar(source), store, settings.jobs, "partition of a SIF"))
+        with working(
+            work.reporter, f"reading partition {number} of {len(sources)} of {image.path}"
+        ):
+            layers.append(
+                pack_tar(_tar(source), work.store, work.settings.jobs, "partition of a SIF")
+            )
     return layers
 
 

@@ -88,7 +88,7 @@ def compile_packages(
 
 def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     """Compile packages in one container, and record the results."""
-    settings, reporter = request.settings, request.reporter
+    settings, reporter = request.work.settings, request.work.reporter
     with temporary_folder(settings.tmpdir, 0o755) as folder, working(reporter, "compiling modules"):
         job = CompileJob(folder)
         image, python = make_runtime(request)
@@ -130,7 +130,7 @@ def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
     own = [package.key, package.url, context.prefix, context.site_packages]
     modules = sorted(modules_of(packages, package))
     key = cache_key([*compiler_key(packages, request.base), own, modules])
-    return request.store.folders.bytecode / f"{key}.json"
+    return request.work.store.folders.bytecode / f"{key}.json"
 
 
 def _record(
@@ -138,7 +138,7 @@ def _record(
 ) -> None:
     """Store the compiled modules of a package. An empty one did not compile."""
     files = []
-    with request.store.writer() as blob:
+    with request.work.store.writer() as blob:
         for path in sorted(pycs):
             pyc = pycs[path]
             if pyc:
@@ -152,7 +152,7 @@ def _record(
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     """Return the compiled modules in the cache; None if they are not there."""
     data = read_record(_record_path(request, package))
-    blob = None if data is None else request.store.get(data["digest"], data["size"])
+    blob = None if data is None else request.work.store.get(data["digest"], data["size"])
     if blob is None:
         return None
     found = []
@@ -218,10 +218,10 @@ class CompileJob:
         """
         (self.folder / "worker.py").write_bytes(Path(worker.__file__).read_bytes())
         program = [python, "-s", "-S", "-B", "-W", "ignore", f"{JOB_FOLDER}/worker.py"]
-        command = [*program, JOB_FOLDER, str(request.settings.jobs)]
+        command = [*program, JOB_FOLDER, str(request.work.settings.jobs)]
         task = Task(command, self.folder, JOB_FOLDER, env=_ENV, timeout_s=_LIMIT_S)
         try:
-            runner = find_runner(request.settings, request.store, reporter=request.reporter)
+            runner = find_runner(request.work)
             done = run_task(task, image, runner)
         except RunnerError as e:
             hint = f"{e.hint}; or {HINT}" if e.hint else HINT

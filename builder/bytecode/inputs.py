@@ -11,9 +11,7 @@ from builder.config.recipe import Recipe
 from builder.layers.cache import FORMAT as LAYERS_FORMAT
 from builder.layers.packages import Packages
 from builder.model import Layer, LockedPackage
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
 FORMAT = 1
@@ -36,13 +34,11 @@ class BytecodeRequest:
     base: BaseImage
     """Its C library, or its Python, runs the compiler."""
     recipe: Recipe
-    settings: Settings
-    store: Store
+    work: Workspace
     total: int
     """The largest number of layers of packages and compiled modules together."""
     below: tuple[Layer, ...]
     """The layers of the packages."""
-    reporter: Reporter = QUIET
 
 
 def python_package(packages: Packages) -> LockedPackage | None:

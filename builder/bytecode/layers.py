@@ -100,7 +100,7 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
         "bytecode": _FORMAT,
         "compiler": compiler_key(request.packages, request.base),
         "codec": codec_name(request.recipe.layers.compression),
-        "epoch": request.settings.epoch,
+        "epoch": request.work.settings.epoch,
     }
     # two layers at least: a group for each manager
     budget, groups = max(2, request.total - len(request.below)), _groups(request)
@@ -108,9 +108,9 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
     alone = sorted({content.name for content in contents if content.package})
     limits = {"budget": budget, "groups": groups, "alone": alone}
     inputs = {**packages_key(request.packages), **common, **limits}
-    record = request.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
+    record = request.work.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
     known = read_record(record)
-    layers = None if known is None else recorded_layers(known["layers"], request.store)
+    layers = None if known is None else recorded_layers(known["layers"], request.work.store)
     if layers is not None:
         log.info("all %d layers of compiled modules are in the cache", len(layers))
     else:
@@ -173,9 +173,7 @@ def _make(
         needed = [package for plan in missing for package in plan.packages]
         compiled.update(compile_packages(request, needed))
 
-    maker = LayerMaker(
-        options.compression, request.settings, request.store, request.reporter, _TASK
-    )
+    maker = LayerMaker(options.compression, request.work, _TASK)
     plans = plan_lock(chosen, sizes, own, budget=budget)
     return maker.make([planned(plan) for plan in plans], compile_missing)
 

@@ -138,8 +138,8 @@ def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
         return
     sources: list[Source] = []
     for layer in source.base.layers:
-        present = fetch_layer(layer, source.settings, source.store, source.reporter)
-        sources.append(layer_source(present, source.store))
+        present = fetch_layer(layer, source.work)
+        sources.append(layer_source(present, source.work.store))
         yield sources
 
 
@@ -165,7 +165,5 @@ def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry
 
 def _recorded(source: BytecodeRequest, key: str, entries: Iterable[Entry], title: str) -> Layer:
     """Return a layer of the cache, or make it."""
-    record = source.store.folders.bytecode / f"python-{key}.json"
-    return cached_layer(
-        record, source.store, lambda: make_layer(entries, title, source.settings, source.store)
-    )
+    record = source.work.store.folders.bytecode / f"python-{key}.json"
+    return cached_layer(record, source.work.store, lambda: make_layer(entries, title, source.work))

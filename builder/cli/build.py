@@ -333,7 +333,7 @@ def _write_other_forms(
         return {}
     project, output = context.project, context.output
     kind = DockerRunner if options.load == "docker" else PodmanRunner
-    image_id = kind(project.settings, project.store, output).keep(image, name)
+    image_id = kind(project.work).keep(image, name)
     run = f"{options.load} run --rm {local_name(name)}"
     output.note(f"{name} is loaded into {options.load}: {run}")
     return {f"{options.load}_id": image_id}

@@ -10,6 +10,7 @@ import click
 from builder.cli.context import Context, context_exit, with_context
 from builder.cli.options import choice
 from builder.text import human_bytes
+from builder.workspace import Workspace
 
 
 @click.command()
@@ -35,16 +36,13 @@ def convert(
     DEST is FILE.sif, or FILE.sqsh: a plain squashfs for enroot and CSCS's Container Engine.
     """
     from builder.image.convert import convert_image
-    from builder.store.blobs import Store
 
     made = convert_image(
         source,
         dest,
-        context.settings,
-        Store(context.settings.cache),
+        Workspace.of(context.settings, context.output),
         compression=compression,
         architecture=arch,
-        reporter=context.output,
     )
     context.output.result(
         {

@@ -52,9 +52,9 @@ class Apptainer:
         clock.mark("image")
         size = sum(layer.unpacked or layer.descriptor.size for layer in image.layers)
         what = f"building target {request.recipe.name} with apptainer"
-        require_space(request.settings.tmpdir, size, what)
+        require_space(request.work.settings.tmpdir, size, what)
         with build_folder(request) as folder:
-            write_layout(image, folder / "image", None, request.store, durable=False)
+            write_layout(image, folder / "image", None, request.work.store, durable=False)
             (folder / "image.def").write_text(definition(request, image, str(folder / "image")))
             built = run_build(folder / "image.def", folder / "image.sif", request)
             path = cached_sif(request, self.name)
@@ -125,10 +125,10 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
     from spython.utils import run_command
 
     tool = find_apptainer() or "apptainer"
-    with space_errors(request.settings.tmpdir):
-        request.settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with space_errors(request.work.settings.tmpdir):
+        request.work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     command = [tool, "build", *_options(tool, request), str(image), str(source)]
-    done = run_command(command, quiet=True, environ=dict(environment(request.settings)))
+    done = run_command(command, quiet=True, environ=dict(environment(request.work.settings)))
     lines = [line for text in done["message"] for line in text.splitlines()]
     code = done["return_code"]
     if code == 0 and image.is_file():

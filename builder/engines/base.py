@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 from builder.config.recipe import Recipe
 from builder.lock.record import lock_date
 from builder.model import Image, Lock, LockedBase, MissingLibrary, SifImage
-from builder.progress import QUIET, Reporter
 from builder.settings import DEFAULT_EPOCH
 from builder.store.files import space_errors
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import remove_left_behind
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.layers.conflicts import Conflict
-    from builder.settings import Settings
     from builder.steps.compare import StepDifference
-    from builder.store.blobs import Store
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,7 @@ class BuildRequest:
     """
     lock_text: bytes
     """The lock file; it is in the image as ``/opt/builder/conda-lock.yml``."""
-    settings: Settings
-    store: Store
+    work: Workspace
     requested: frozenset[str] = frozenset()
     """Names of the packages that the environment file lists; conda records them as requested."""
     download_base: bool = True
@@ -57,7 +54,6 @@ class BuildRequest:
     """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
     check_steps: bool = False
     """Run each step a second time, and compare (engine layered)."""
-    reporter: Reporter = QUIET
 
     @property
     def created(self) -> int:
@@ -68,8 +64,8 @@ class BuildRequest:
         Raises:
             LockError: the date of the lock is not a time.
         """
-        if self.settings.epoch != DEFAULT_EPOCH:
-            return self.settings.epoch
+        if self.work.settings.epoch != DEFAULT_EPOCH:
+            return self.work.settings.epoch
         date = lock_date(self.lock.record)
         return DEFAULT_EPOCH if date is None else date
 
@@ -165,7 +161,7 @@ def cached_sif(request: BuildRequest, engine: str) -> Path:
 
     It has a part for the project folder, because two projects may have targets of the same name.
     """
-    recipe, folder = request.recipe, CacheFolders(request.settings.cache).sif
+    recipe, folder = request.recipe, CacheFolders(request.work.settings.cache).sif
     project = hashlib.sha256(str(recipe.root).encode()).hexdigest()[:8]
     path = folder / f"{recipe.name}-{engine}-{project}.sif"
     with space_errors(path.parent):
@@ -179,7 +175,7 @@ def build_folder(request: BuildRequest) -> Iterator[Path]:
 
     First removes the folders of builds that were killed.
     """
-    parent = CacheFolders(request.settings.cache).tmp
+    parent = CacheFolders(request.work.settings.cache).tmp
     with space_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         remove_left_behind(parent)

@@ -76,7 +76,7 @@ class Cotainr:
         request = with_cotainr_prefix(request)
         recipe = request.recipe
         clock = Clock()
-        request.store.sweep(request.settings.tmpdir)
+        request.work.store.sweep(request.work.settings.tmpdir)
         base = open_locked_base(request)
         fetched = fetch_locked(request, ordered_packages(recipe, request.lock))
         with (
@@ -134,7 +134,7 @@ def _base_option(request: BuildRequest, base: BaseImage, folder: Path) -> str:
     """Return cotainr's option for the base; an OCI image is written into ``folder``."""
     if base.sif is not None:
         return f"--base-image={base.sif.path.absolute()}"
-    write_layout(base.image(), folder, None, request.store, durable=False)
+    write_layout(base.image(), folder, None, request.work.store, durable=False)
     return f"--base-image=oci:{folder}"
 
 
@@ -198,15 +198,15 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
 
     In a layered SIF, cotainr's partition is unchanged.
     """
-    recipe, settings, store = request.recipe, request.settings, request.store
-    locked = resolve_base(f"sif:{built}", recipe.architecture, settings, store)
-    opened = open_base(locked, recipe.architecture, settings, store)
+    recipe = request.recipe
+    locked = resolve_base(f"sif:{built}", recipe.architecture, request.work.quiet())
+    opened = open_base(locked, recipe.architecture, request.work.quiet())
     below = replace(opened, reference=base.reference, digest=base.digest)
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # no activation scripts: cotainr's own environment script activates the environment for every
     # command
     entries = system_entries(recipe, request.lock_text, context, ())
-    files = make_layer(entries, "builder: files", settings, store)
+    files = make_layer(entries, "builder: files", request.work.quiet())
     image = image_of_build(request, below, [files], {})
     return write_target_sif(request, "cotainr", image, opened.sif)
 
@@ -220,7 +220,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
     Raises:
         ImageError: It failed, or exited with 0 and wrote no file.
     """
-    request.reporter.note(f"cotainr: {shlex.join(command)}")
+    request.work.reporter.note(f"cotainr: {shlex.join(command)}")
     lines: list[str] = []
 
     def listen(raw: str) -> None:
@@ -229,7 +229,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
         if line and not is_spinner:
             lines.append(line)
         if line.startswith("Cotainr:"):
-            request.reporter.note(line)
+            request.work.reporter.note(line)
 
     # all output goes to stderr, which is read line by line
     merged = ["/bin/sh", "-c", 'cd "$0" && exec "$@" 1>&2', str(folder), *command]
@@ -243,7 +243,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 
 def _environment(request: BuildRequest, folder: Path) -> dict[str, str]:
     """Return cotainr's environment. It runs ``singularity``: if missing, a link to apptainer."""
-    env = dict(environment(request.settings))
+    env = dict(environment(request.work.settings))
     tool = find_apptainer()
     if tool and shutil.which("singularity") is None:
         (folder / "bin").mkdir()

@@ -64,7 +64,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
         log.info("the last build with %s has the same inputs: it is reused", engine.name)
         return found
     _require_available(engine, request.recipe)
-    with working(request.reporter, f"building {request.recipe.name} with {engine.name}"):
+    with working(request.work.reporter, f"building {request.recipe.name} with {engine.name}"):
         result = _build(engine, request)
         last_build.store(result)
     return result

@@ -77,7 +77,7 @@ class Docker:
 
 def _added_layers(request: BuildRequest, stack: Stack) -> dict[str, Layer]:
     """Return the layers above the base by their names in the context, from the bottom up."""
-    own = make_layer([history(stack.inputs)], "conda's history", request.settings, request.store)
+    own = make_layer([history(stack.inputs)], "conda's history", request.work)
     layers = enumerate((own, *stack.layers))
     return {f"layers/{number:03}.tar.gz": layer for number, layer in layers}
 
@@ -126,7 +126,7 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
     with contextlib.suppress(docker.errors.ImageNotFound):
         if client.images.get(tag).id == config:
             return tag
-    with working(request.reporter, f"loading the base {base.reference} into docker as {tag}"):
+    with working(request.work.reporter, f"loading the base {base.reference} into docker as {tag}"):
         docker_load(image, tag, client)
     return tag
 
@@ -143,7 +143,7 @@ def run_steps(request: BuildRequest, client: Any, context: Iterator[bytes], tag:
     for answer in answers:
         lines += str(answer.get("stream") or "").splitlines()
         if lines and lines[-1].startswith("Step "):
-            request.reporter.note(f"docker: {lines[-1]}")
+            request.work.reporter.note(f"docker: {lines[-1]}")
         if "error" in answer:
             lines.append(str(answer["error"]))
             raise ImageError(
@@ -164,7 +164,7 @@ def _context(dockerfile: str, layers: Mapping[str, Layer]) -> Iterator[bytes]:
 
 def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> BaseImage:
     """Return the finished image, on the base's own layers: the engine compresses them anew."""
-    settings, store, architecture = request.settings, request.store, request.recipe.architecture
+    settings, architecture = request.work.settings, request.recipe.architecture
     image = client.images.get(tag)
     size = int(image.attrs.get("Size") or 0)
     for folder in (settings.tmpdir, settings.cache):
@@ -176,8 +176,8 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
             with archive.open("wb") as out:
                 for data in image.save(chunk_size=CHUNK, named=tag):
                     out.write(data)
-        locked = resolve_base(f"docker-archive:{archive}", architecture, settings, store)
-        exported = open_base(locked, architecture, settings, store)
+        locked = resolve_base(f"docker-archive:{archive}", architecture, request.work.quiet())
+        exported = open_base(locked, architecture, request.work.quiet())
     finally:
         archive.unlink(missing_ok=True)
     base_layers = {layer.diff_id: layer for layer in base.layers}

@@ -82,7 +82,7 @@ class LastBuild:
             return
         artifact, data = result.artifact, dict[str, Any]()
         if isinstance(artifact, SifImage):
-            self._request.store.mark_verified(artifact.path, artifact.digest)
+            self._request.work.store.mark_verified(artifact.path, artifact.digest)
             data = {name: getattr(artifact, name) for name in ("digest", "size", "architecture")}
         else:
             layers = [layer_record(layer) for layer in artifact.layers]
@@ -101,7 +101,7 @@ class LastBuild:
 
     def _artifact(self, data: Mapping[str, Any]) -> Image | SifImage | None:
         """Return the SIF or image of a record; None if it is damaged or not in the cache."""
-        store = self._request.store
+        store = self._request.work.store
         if self._request.recipe.format == "sif":
             sif = SifImage(self._sif, **data)
             return sif if store.verify(sif.path, sif.digest) else None
@@ -125,16 +125,16 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     # the paths in these files do not matter here, only their contents
     context = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)
     entries = system_entries(r.recipe, r.lock_text, context, ())
-    files = make_layer(entries, "builder: files", r.settings, r.store)
+    files = make_layer(entries, "builder: files", r.work)
     inputs: dict[str, Any] = {
         "builder": [__version__, FORMAT],
         "engine": engine,
         "recipe": r.recipe.model_dump(mode="json", exclude=_NOT_CONTENTS),
         "lock": hashlib.sha256(r.lock_text).hexdigest(),
-        "base": [mirrored_base(r.settings, r.lock.base.reference), r.lock.base.digest],
+        "base": [mirrored_base(r.work.settings, r.lock.base.reference), r.lock.base.digest],
         "files": files.diff_id,
         "requested": sorted(r.requested),
         "annotations": dict(r.annotations),
-        "epoch": r.settings.epoch,
+        "epoch": r.work.settings.epoch,
     }
     return hashlib.sha256(canonical_json(inputs)).hexdigest()

@@ -111,9 +111,7 @@ class Stack:
     ) -> BuildResult:
         """Return the result of the build that made ``artifact`` of these layers."""
         request, recipe, base = self._request, self._request.recipe, self.inputs.base
-        missing = missing_libraries(
-            recipe, base, self.layers, self._files, request.store, request.reporter
-        )
+        missing = missing_libraries(recipe, base, self.layers, self._files, request.work)
         return BuildResult(
             recipe,
             request.lock,
@@ -146,12 +144,11 @@ class Stack:
             architecture=recipe.architecture,
             target=recipe.name,
         )
-        settings, store, reporter = request.settings, request.store, request.reporter
         compression = recipe.layers.compression
-        layer = cached_step(image, step, settings, store, reporter, compression=compression)
+        layer = cached_step(image, step, request.work, compression=compression)
         if request.check_steps:
-            again = run_step(image, step, settings, store, reporter, compression=compression)
-            self.differences += compare_layers(step.name, layer, again, store)
+            again = run_step(image, step, request.work, compression=compression)
+            self.differences += compare_layers(step.name, layer, again, request.work.store)
         self.layers.append(layer)
 
     def _base_layers(self) -> tuple[Layer, ...]:
@@ -162,7 +159,7 @@ class Stack:
             if base.sif is not None:
                 from builder.bases.sif import sif_layers
 
-                below = sif_layers(base.sif, request.settings, request.store, request.reporter)
+                below = sif_layers(base.sif, request.work)
                 self._base = (*below, *base.layers)
         return self._base
 
@@ -198,24 +195,19 @@ def layer_budget(base_layers: int, steps: int) -> int:
 
 def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack:
     """Return the layers of the packages, and those of their compiled modules."""
-    recipe, settings = request.recipe, request.settings
-    store, reporter = request.store, request.reporter
+    recipe = request.recipe
     total = layer_budget(len(inputs.base.layers), recipe.step_count)
-    files = Packages(inputs.fetched, inputs.context, store, settings, reporter)
+    files = Packages(inputs.fetched, inputs.context, request.work)
     packages = build_layers(
         files,
         recipe.layers,
-        settings,
-        store,
+        request.work,
         budget=layers_for_packages(total),
         post_link=recipe.conda.post_link,
-        reporter=reporter,
     )
     clock.mark("layers")
     bytecode = bytecode_layers(
-        BytecodeRequest(
-            files, inputs.base, recipe, settings, store, total, packages.layers, reporter
-        )
+        BytecodeRequest(files, inputs.base, recipe, request.work, total, packages.layers)
     )
     clock.mark("bytecode")
     count = len(packages.layers)
@@ -238,4 +230,4 @@ def _run(stack: Stack, steps: Sequence[StepRun], clock: Clock) -> None:
 
 def _layer(request: BuildRequest, entries: Iterable[Entry], title: str) -> Layer:
     compression = request.recipe.layers.compression
-    return make_layer(entries, title, request.settings, request.store, compression=compression)
+    return make_layer(entries, title, request.work, compression=compression)

@@ -99,9 +99,9 @@ def _locked_base(request: BuildRequest) -> LockedBase:
     recipe = request.recipe
     pinned = request.lock.base
     if pinned is None:
-        pinned = resolve_recipe_base(recipe, request.settings, request.store, request.reporter)
+        pinned = resolve_recipe_base(recipe, request.work)
         note = f"the lock pins no base image; {recipe.base} is {pinned.digest} today"
-        request.reporter.note(note)
+        request.work.reporter.note(note)
     elif pinned.reference != recipe.base:
         reference = redact(pinned.reference)
         raise LockError(
@@ -112,9 +112,7 @@ def _locked_base(request: BuildRequest) -> LockedBase:
 
 
 def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseImage:
-    return open_recipe_base(
-        locked, request.recipe, request.settings, request.store, request.reporter, download=download
-    )
+    return open_recipe_base(locked, request.recipe, request.work, download=download)
 
 
 def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
@@ -123,8 +121,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     A base that builder makes has those of the recipe already, but not those of the build of a
     wheel.
     """
-    recipe, settings = request.recipe, request.settings
-    store, reporter = request.store, request.reporter
+    recipe = request.recipe
     build = recipe.pip.build.get(request.wheel_of, WheelBuild())
     own = () if is_made_here(recipe.base) else recipe.base_packages
     if not own and not build.base_packages:
@@ -142,15 +139,17 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         from builder.steps.apt_solve import solve_os_packages
 
         asked = recipe.model_copy(update={"base_packages": (*own, *build.base_packages)})
-        packages = solve_os_packages(asked, complete(), settings, store, reporter, *keys)
-        reporter.note(f"the lock pins no OS packages: {recipe.name} gets the current ones")
+        packages = solve_os_packages(asked, complete(), request.work, *keys)
+        request.work.reporter.note(
+            f"the lock pins no OS packages: {recipe.name} gets the current ones"
+        )
     if not packages:
         return base
     date, where = lock_date(request.lock.record), place_of(recipe.source, *keys)
     install = OsInstall(base, packages, recipe.architecture, date, recipe.name, where)
-    layer = recorded_layer(install, settings, store)
+    layer = recorded_layer(install, request.work.quiet())
     if layer is None:
-        layer = os_layer(replace(install, base=complete()), settings, store, reporter)
+        layer = os_layer(replace(install, base=complete()), request.work)
     return with_os_layer(base, layer)
 
 
@@ -171,15 +170,10 @@ def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[
         FetchError, SpaceError: A download failed.
     """
     if problem := without_sha256(request.recipe, request.lock):
-        request.reporter.warn(f"{problem}; such an image cannot be published")
+        request.work.reporter.warn(f"{problem}; such an image cannot be published")
     links = find_links(request.recipe)
     fetched = fetch_packages(
-        packages,
-        request.settings,
-        request.store,
-        find_links=links,
-        variables=url_variables(request.recipe),
-        reporter=request.reporter,
+        packages, request.work, find_links=links, variables=url_variables(request.recipe)
     )
     return tuple(fetched)
 
@@ -191,7 +185,7 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
         FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not
         available or damaged.
     """
-    request.store.sweep(request.settings.tmpdir)
+    request.work.store.sweep(request.work.settings.tmpdir)
     packages = ordered_packages(request.recipe, request.lock)
     base = open_locked_base(request)
     clock.mark("base")
@@ -202,7 +196,7 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
 
 def _context(request: BuildRequest, fetched: tuple[Fetched, ...]) -> LinkContext:
     """Return the context for linking; it is recorded, so that Python's archive is read once."""
-    recipe, store = request.recipe, request.store
+    recipe, store = request.recipe, request.work.store
     context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
     is_python = ("conda", "python")
     python = next((f for f in fetched if (f.package.manager, f.package.name) == is_python), None)
@@ -252,10 +246,8 @@ def write_target_sif(
     return write_sif(
         image,
         cached_sif(request, engine),
-        request.settings,
-        request.store,
+        request.work,
         layout=request.recipe.sif.layout,
         compression=request.recipe.sif.compression,
         base=base,
-        reporter=request.reporter,
     )

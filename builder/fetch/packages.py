@@ -20,11 +20,10 @@ from builder.fetch.verify import Verifier
 from builder.model import Fetched, LockedPackage
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.parallel import in_parallel
-from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.progress import working
 from builder.store.files import space_errors
 from builder.store.temporary import claimed
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:  # httpx is slow to import, and not needed if all packages are on this machine
     import httpx
@@ -37,14 +36,12 @@ log = logging.getLogger(__name__)
 
 def fetch_packages(
     packages: Sequence[LockedPackage],
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     find_links: Sequence[str] = (),
     variables: UrlVariables = NO_VARIABLES,
     places: Mapping[str, Sequence[str]] | None = None,
     jobs: int = 8,
-    reporter: Reporter = QUIET,
 ) -> list[Fetched]:
     """Return the archives of locked packages, in the given order.
 
@@ -54,13 +51,10 @@ def fetch_packages(
 
     Args:
         packages: the locked packages.
-        settings: cache, mirrors, and whether to work offline.
-        store: where downloads are stored.
         find_links: folders and pages with wheels, as pip's ``--find-links``.
         variables: those that URLs of the packages may contain; by default none is replaced.
         places: the URLs to try, in order, for the URL of a package; None: that URL.
         jobs: the largest number of downloads at the same time.
-        reporter: receives progress.
 
     Raises:
         HashMismatch: a place returned content twice that does not match the lock; it was deleted.
@@ -68,9 +62,7 @@ def fetch_packages(
             builder is offline.
         SpaceError: the disk is full.
     """
-    fetcher = _Fetcher(
-        settings, store, Places(settings, find_links, variables, places), variables, reporter
-    )
+    fetcher = _Fetcher(work, Places(work.settings, find_links, variables, places), variables)
     local = fetcher.find_local(packages, jobs)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
     log.info("packages: %d are here, %d are downloaded", len(local) - len(missing), len(missing))
@@ -81,20 +73,11 @@ def fetch_packages(
 class _Fetcher:
     """One call of :func:`fetch_packages`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        places: Places,
-        variables: UrlVariables,
-        reporter: Reporter,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
+    def __init__(self, work: Workspace, places: Places, variables: UrlVariables) -> None:
+        self._work = work
         self._places = places
         self._variables = variables
-        self._verifier = Verifier(store)
+        self._verifier = Verifier(work.store)
         self._unreachable: set[str] = set()
         self._stop = threading.Event()
 
@@ -111,14 +94,14 @@ class _Fetcher:
     def _local(self, package: LockedPackage) -> Fetched | None:
         """Return the package if it is in the store, or in a local place before the first URL."""
         digest = self._verifier.digest(package)
-        blob = self._store.get(digest) if digest else None
+        blob = self._work.store.get(digest) if digest else None
         if blob is not None:
             return _fetched(package, blob)
         for place in self._places.of(package, None):
             if isinstance(place, Path):
                 if self._verifier.matches(place, package):
                     return _fetched(package, place)
-            elif not self._settings.offline:
+            elif not self._work.settings.offline:
                 return None
         return None
 
@@ -131,8 +114,8 @@ class _Fetcher:
         from builder.fetch.download import TASK, Downloader
         from builder.net.http import make_client
 
-        with working(self._reporter, TASK), make_client(jobs) as client:
-            downloader = Downloader(client, len(packages), self._reporter, self._stop)
+        with working(self._work.reporter, TASK), make_client(jobs) as client:
+            downloader = Downloader(client, len(packages), self._work.reporter, self._stop)
 
             def fetch(package: LockedPackage) -> Fetched:
                 found = self._fetch(package, client, downloader)
@@ -145,7 +128,7 @@ class _Fetcher:
         self, package: LockedPackage, client: httpx.Client, downloader: Downloader
     ) -> Fetched:
         """Return the package from its first location, or from a build that downloads it now."""
-        with self._store.lock(f"fetch {package.key}"):
+        with self._work.store.lock(f"fetch {package.key}"):
             found = self._local(package)
             if found is not None:
                 return found
@@ -161,7 +144,7 @@ class _Fetcher:
                 except NotAvailable as e:
                     tried.append(f"{place}: {e}")
             raise mismatch or not_found(
-                package, tried, self._variables, offline=self._settings.offline
+                package, tried, self._variables, offline=self._work.settings.offline
             )
 
     def _from_disk(self, package: LockedPackage, path: Path) -> Fetched:
@@ -177,8 +160,8 @@ class _Fetcher:
     def _from_web(self, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
         """Download a package; content that does not match is deleted and requested once more."""
         self._check_reachable(place)
-        partial = self._store.folders.partial / package.key.replace(":", "-")
-        with space_errors(self._store.root), claimed(partial) as path:
+        partial = self._work.store.folders.partial / package.key.replace(":", "-")
+        with space_errors(self._work.store.root), claimed(partial) as path:
             return self._stream_to(path, package, place, downloader)
 
     def _stream_to(
@@ -192,13 +175,13 @@ class _Fetcher:
                 self._stream(package, place, downloader, part)
             if received_key(part, package) == package.key:
                 digest = part.digest()
-                stored = self._store.adopt(path, digest)
+                stored = self._work.store.adopt(path, digest)
                 self._verifier.record_digest(package, digest)
                 log.info("%s: downloaded from %s", package.filename, place)
                 return _fetched(package, stored)
             path.unlink(missing_ok=True)
             received = received_key(part, package)
-            self._reporter.warn(
+            self._work.reporter.warn(
                 f"{package.filename}: {place} returned {received}, the lock has {package.key}; deleted"
             )
         raise HashMismatch(
@@ -208,7 +191,7 @@ class _Fetcher:
         )
 
     def _check_reachable(self, place: Url) -> None:
-        if self._settings.offline:
+        if self._work.settings.offline:
             raise NotAvailable("offline")
         if not place.is_web:
             raise NotAvailable("not an http, https or file URL")

@@ -14,8 +14,8 @@ from builder.fetch.places import Places
 from builder.fetch.verify import Verifier
 from builder.model import LockedPackage
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
-from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     import httpx
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def head_sizes(
     packages: Sequence[LockedPackage],
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     find_links: Sequence[str] = (),
     variables: UrlVariables = NO_VARIABLES,
@@ -36,17 +35,15 @@ def head_sizes(
 
     Args:
         packages: the locked packages.
-        settings: cache, mirrors, and whether to work offline.
-        store: where earlier downloads are.
         find_links: folders and pages with wheels.
         variables: those that URLs of the packages may contain.
         jobs: the largest number of requests at the same time.
     """
-    places = Places(settings, find_links, variables)
-    verifier = Verifier(store)
-    sizes = {p.key: _local_size(p, places, verifier, store) for p in packages}
+    places = Places(work.settings, find_links, variables)
+    verifier = Verifier(work.store)
+    sizes = {p.key: _local_size(p, places, verifier, work.store) for p in packages}
     unknown = {p.key: p for p in packages if sizes[p.key] is None}
-    if not unknown or settings.offline:
+    if not unknown or work.settings.offline:
         return sizes
     from builder.net.http import (
         make_client,

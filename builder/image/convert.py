@@ -12,12 +12,10 @@ from builder.errors import UsageError
 from builder.model import OCI_MANIFEST, Descriptor, Image, SifImage
 from builder.oci.layout import read_layout
 from builder.oci.manifest import parse_manifest
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings
 from builder.sif.plain import write_plain
 from builder.sif.read import open_sif
 from builder.sif.write import write_sif
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif", "squashfs")
 #: How the names of plain squashfs images end.
@@ -42,23 +40,15 @@ def split_image(reference: str) -> tuple[str, str]:
 
 
 def open_image(
-    reference: str,
-    settings: Settings,
-    store: Store,
-    *,
-    architecture: str | None = None,
-    reporter: Reporter = QUIET,
+    reference: str, work: Workspace, *, architecture: str | None = None
 ) -> Image | SifImage:
     """Open an image by its name.
 
     Args:
         reference: ``FILE.sif``, ``sif:FILE``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``,
             ``docker-archive:FILE`` or ``docker://NAME``.
-        settings: whether the network may be used.
-        store: receives what is downloaded or unpacked.
         architecture: which image to take if there are several. None: the only one; ``amd64`` for
             archives and registries.
-        reporter: receives the progress.
 
     Raises:
         UsageError: the name is of none of these kinds.
@@ -66,19 +56,21 @@ def open_image(
     """
     kind, rest = split_image(reference)
     if kind == "sif":
-        return open_sif(Path(rest), store, architecture)
+        return open_sif(Path(rest), work.store, architecture)
     if kind == "squashfs":
         raise UsageError(f"{rest}: a plain squashfs is not an image that builder reads", _NAMES)
     if kind == "oci":
         return read_layout(*path_and_tag(rest, Path()), architecture)
     wanted = architecture or "amd64"
-    locked = resolve_base(reference, wanted, settings, store, reporter=reporter)
-    base = open_base(locked, wanted, settings, store, reporter=reporter)
-    manifest = store.path(base.digest).read_bytes()
+    locked = resolve_base(reference, wanted, work)
+    base = open_base(locked, wanted, work)
+    manifest = work.store.path(base.digest).read_bytes()
     data = parse_manifest(manifest, Descriptor("", base.digest, len(manifest)), reference)
     config = Descriptor.from_json(data["config"])
     descriptor = Descriptor(data.get("mediaType") or OCI_MANIFEST, base.digest, len(manifest))
-    return Image(base.layers, store.path(config.digest).read_bytes(), config, manifest, descriptor)
+    return Image(
+        base.layers, work.store.path(config.digest).read_bytes(), config, manifest, descriptor
+    )
 
 
 # conversion ---------------------------------------------------------------------------------------
@@ -98,23 +90,18 @@ class Converted:
 def convert_image(
     source: str,
     dest: str,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     compression: Compression | None = None,
     architecture: str | None = None,
-    reporter: Reporter = QUIET,
 ) -> Converted:
     """Convert an OCI image to a SIF or a plain squashfs.
 
     Args:
         source: the image's name, see :func:`open_image`.
         dest: the name of the new image: ``FILE.sif`` or ``FILE.sqsh``.
-        settings: temporary folder and number of threads.
-        store: receives what is downloaded or written on the way.
         compression: of a squashfs. None: zstd in a SIF, gzip in a plain one.
         architecture: which image of the source to take if there are several.
-        reporter: receives the progress.
 
     Raises:
         UsageError: a name is of no known kind, ``dest`` is neither, or ``source`` is a SIF.
@@ -127,7 +114,7 @@ def convert_image(
             f"convert writes SIFs and plain squashfs images, not {dest}",
             "for OCI images: skopeo copy SOURCE DEST; or builder build --to oci-archive:FILE",
         )
-    image = open_image(source, settings, store, architecture=architecture, reporter=reporter)
+    image = open_image(source, work, architecture=architecture)
     if isinstance(image, SifImage):
         raise UsageError(
             f"{source} is a SIF, and convert reads OCI images",
@@ -135,10 +122,8 @@ def convert_image(
         )
     if kind == "squashfs":
         used = compression or "gzip"
-        digest, size = write_plain(
-            image, Path(rest), settings, store, compression=used, reporter=reporter
-        )
+        digest, size = write_plain(image, Path(rest), work, compression=used)
         return Converted(image.digest, digest, size)
     used = compression or "zstd"
-    sif = write_sif(image, Path(rest), settings, store, compression=used, reporter=reporter)
+    sif = write_sif(image, Path(rest), work, compression=used)
     return Converted(image.digest, sif.digest, sif.size)

@@ -30,9 +30,10 @@ from builder.layers.cache import cache_key
 from builder.layers.libraries import Libraries, is_library, recorded_libraries
 from builder.layers.packages import Packages
 from builder.model import Layer, MissingLibrary
-from builder.progress import Reporter, working
+from builder.progress import working
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +54,7 @@ _ALTERNATIVES = (
 
 
 def missing_libraries(
-    recipe: Recipe,
-    base: BaseImage,
-    layers: list[Layer],
-    packages: Packages,
-    store: Store,
-    reporter: Reporter,
+    recipe: Recipe, base: BaseImage, layers: list[Layer], packages: Packages, work: Workspace
 ) -> tuple[MissingLibrary, ...]:
     """Return the missing libraries of an image, sorted; none if its base is not downloaded.
 
@@ -67,8 +63,6 @@ def missing_libraries(
         base: its base.
         layers: those above the base.
         packages: the packages in these layers.
-        store: caches the result, and has the records of layers.
-        reporter: receives the progress.
 
     Raises:
         ImageError: the base is damaged.
@@ -76,16 +70,16 @@ def missing_libraries(
     """
     digests = [base.digest, *(layer.descriptor.digest for layer in (*base.layers, *layers))]
     key = cache_key([_FORMAT, digests, recipe.conda.prefix, recipe.site.mpi is None])
-    record = store.folders.index / f"libraries-{key}.json"
+    record = work.store.folders.index / f"libraries-{key}.json"
     known = read_record(record)
     if known is None:
         if not all(layer.path and layer.path.exists() for layer in base.layers):
             return ()
-        with working(reporter, "looking for missing libraries"):
+        with working(work.reporter, "looking for missing libraries"):
             hidden = recipe.conda.prefix.strip("/") + "/"
-            paths = _base_libraries(base, store)
+            paths = _base_libraries(base, work.store)
             below = _names(path for path in paths if not path.startswith(hidden))
-            files, owners = _files(layers, packages, store)
+            files, owners = _files(layers, packages, work.store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
         known = [asdict(one) for one in _missing(files, owners, below, brought)]
         write_record(record, known)

@@ -26,7 +26,7 @@ from builder.site.images import check_sif
 from builder.site.job_plan import edf_name
 from builder.site.paths import command_folder
 from builder.site.shell import command_line, expand
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
 _SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
@@ -56,7 +56,7 @@ def printed_command(
     Raises:
         UsageError: the node has fewer GPUs, or a bind or variable is not valid.
     """
-    recipe, note = images.recipe, images.project.reporter.note
+    recipe, note = images.recipe, images.project.work.reporter.note
     request = replace(request, image=image or images.to_print())
     made, kind = site_command(recipe, request), recipe.site.runtime.kind
     if kind == "edf":
@@ -98,7 +98,7 @@ def run_target(
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
     if chosen.origin:
-        project.reporter.note(f"running {recipe.name}{_where(request)}: {chosen.origin}")
+        project.work.reporter.note(f"running {recipe.name}{_where(request)}: {chosen.origin}")
     names = [name for name, value in request.env.items() if value is None]
     return run_site(recipe, site_command(recipe, request).words, names=names).returncode
 
@@ -110,8 +110,8 @@ def _run_userns(images: TargetImages, request: ContainerRequest) -> int:
     options = _options(request, recipe.gpu.vendor)
     wanted = request.image if is_digest(request.image) else ""
     artifact, origin = images.own(wanted, may_build=request.may_build)
-    project.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
-    runner = UsernsRunner(project.settings, project.store, project.reporter)
+    project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
+    runner = UsernsRunner(project.work)
     return runner.run(artifact, request.command, options).returncode
 
 
@@ -138,11 +138,11 @@ def run_reference(
         reporter.note("the home folder is not mounted: start in a folder of the project, or --bind")
     elif bind:
         request = bind_folder(request, folder)
-    store, vendor = Store(settings.cache), _vendor(request)
+    work, vendor = Workspace.of(settings, reporter), _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
-    pulled = pull_reference(reference, settings, store, reporter=reporter)
+    pulled = pull_reference(reference, work)
     unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
-    runner = find_runner(settings, store, None, reporter, gpu=vendor, without=unfit)
+    runner = find_runner(work, None, gpu=vendor, without=unfit)
     image = f"{pulled.digest[:19]}, with {runner.name}"
     reporter.note(f"running {pulled.reference}{_where(request)}: {image}")
     return runner.run(pulled.artifact, request.command, options).returncode

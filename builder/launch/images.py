@@ -162,33 +162,27 @@ class TargetImages:
 
         name, runtime, project = self.recipe.name, self.recipe.site.runtime, self.project
         if runtime.kind == "docker":
-            runner = DockerRunner(project.settings, project.store, project.reporter)
+            runner = DockerRunner(project.work)
             return runner.keep(image, name)
         if migrated := self._migrated(image.config_descriptor.digest):
             return migrated
         command = runtime.command
-        storage = PodmanStorage(command, project.settings, project.store, project.reporter)
+        storage = PodmanStorage(command, project.work)
         return storage.keep(image, name)
 
     def _engine_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
         project = self.project
         if not request.image and (pulled := self._recorded_pull()):
-            project.reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
+            project.work.reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
             return replace(request, image=pulled.image, image_id=pulled.image_id)
         if not submit:
             return request
         try:
-            image = pinned_reference(
-                self.recipe,
-                project.settings,
-                project.store,
-                image=request.image,
-                reporter=project.reporter,
-            )
+            image = pinned_reference(self.recipe, project.work, image=request.image)
         except BuilderError as e:
-            project.reporter.warn(f"the job runs a tag, not a digest: {e.message}")
+            project.work.reporter.warn(f"the job runs a tag, not a digest: {e.message}")
             return request
-        project.reporter.note(f"the job runs {image}")
+        project.work.reporter.note(f"the job runs {image}")
         return replace(request, image=image)
 
     # builder's own runner -------------------------------------------------------------------------
@@ -217,7 +211,7 @@ class TargetImages:
             is_open = submit and not request.image
             return replace(request, image=stored.image.digest) if is_open else request
         if not self._sif.is_file():
-            self.project.reporter.warn(
+            self.project.work.reporter.warn(
                 f"no image of {self.recipe.name} in {self._sif.parent} yet, and a job does not build one: "
                 f"before it starts, {self._how_to_get()}"
             )

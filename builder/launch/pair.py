@@ -108,12 +108,14 @@ def compare_pair(
         images[BUILD] = built_side(project, result, job)
     sides = {"old": images[pair[0]], "new": images[pair[1]]}
     if sides["old"].digest == sides["new"].digest:
-        project.reporter.note("both images are the same: what differs is the machine")
+        project.work.reporter.note("both images are the same: what differs is the machine")
     rounds = rounds or MIN_ROUNDS
     runs = run_sides(project, recipe, sides, options=options, rounds=rounds, slurm=job)
     test = PairTest(recipe.name, sides, runs)
     for run in test.failed:
-        SmokeRecord(project.settings.cache).update(run)  # an earlier pass does not count any more
+        SmokeRecord(project.work.settings.cache).update(
+            run
+        )  # an earlier pass does not count any more
     return test
 
 

@@ -17,7 +17,7 @@ from builder.publishing.engines import EngineName, PullEngine, pull_into
 from builder.publishing.pull import AnyImage, Pulled, pull, pull_reference, split_image
 from builder.settings import Settings
 from builder.site.images import site_sif
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,19 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
         RegistryError, ImageError, RunnerError: see :func:`builder.publishing.pull.pull` and
             :func:`builder.publishing.engines.pull_into`.
     """
-    settings, store, reporter = project.settings, project.store, project.reporter
+    work = project.work
     where = destination_text(recipe, request.origin, "--from")
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
-    published = open_destination(where, settings, store, option="--from", reporter=reporter)
-    with closing(published):
+    with closing(open_destination(where, work, option="--from")) as published:
         if request.load:
-            engine = PullEngine(request.load, settings, reporter)
+            engine = PullEngine(request.load, work.settings, work.reporter)
             return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)
-        done = pull(recipe, published, tag, path, store, if_changed=if_changed, reporter=reporter)
+        done = pull(recipe, published, tag, path, work, if_changed=if_changed)
     if squashfs:
         source = f"oci:{layout}:{recipe.name}"
-        convert_image(source, str(squashfs), settings, store, reporter=reporter)
+        convert_image(source, str(squashfs), work)
         return replace(done, place=str(squashfs))
     return done
 
@@ -68,12 +67,12 @@ def pull_named(
     reference: str, settings: Settings, load: EngineName | None = None, reporter: Reporter = QUIET
 ) -> Pulled:
     """Pull an image by its name: into the cache, or into an engine's storage."""
-    store = Store(settings.cache)
+    work = Workspace.of(settings, reporter)
     if load is None:
-        pulled = pull_reference(reference, settings, store, reporter=reporter)
+        pulled = pull_reference(reference, work)
         return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
     where, tag = split_image(reference)
-    with closing(open_destination(where, settings, store, reporter=reporter)) as published:
+    with closing(open_destination(where, work)) as published:
         return pull_into(PullEngine(load, settings, reporter), AnyImage(reference), published, tag)
 
 

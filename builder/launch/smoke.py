@@ -88,7 +88,7 @@ def _note_push(project: Project, result: BuildResult, job: SlurmOptions) -> None
     """Note that a job runs the build by its digest, which must be in the registry."""
     if "@" in job.image and not job.is_other and result.sif is None:
         hint = f"push it first: builder publish {result.recipe.name} --no-tags"
-        project.reporter.note(f"the job runs {job.image}; {hint}")
+        project.work.reporter.note(f"the job runs {job.image}; {hint}")
 
 
 def _named_runs(project: Project, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
@@ -100,7 +100,7 @@ def _named_runs(project: Project, recipe: Recipe, text: str, digest: str) -> lis
             if not recipe.registry.host:
                 return []
             reference = f"{destination_text(recipe)}:{name}"
-        settings, reporter = project.settings, project.reporter
+        settings, reporter = project.work.settings, project.work.reporter
         artifacts = fetch_attached(reference, SMOKE_REPORT, settings, reporter=reporter)
         return [(reference, file.data) for artifact in artifacts for file in artifact.files]
 

@@ -33,12 +33,12 @@ from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
 from builder.model import Descriptor, Layer, LayerContent, LockedPackage
 from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
+from builder.progress import working
 from builder.store.blobs import Store
 from builder.store.files import require_space
 from builder.store.records import read_record, write_record
 from builder.text import human_bytes
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +55,7 @@ _RULES = 5
 def make_layer(
     entries: Iterable[Entry],
     title: str,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     compression: Compression = "gzip",
     advance: Callable[[int], None] = lambda n: None,
@@ -66,8 +65,6 @@ def make_layer(
     Args:
         entries: the members of the layer.
         title: the layer's name in the image's history.
-        settings: time of all files.
-        store: receives the layer.
         compression: ``gzip`` or ``zstd``.
         advance: is called with the number of tar bytes written, block by block.
 
@@ -75,13 +72,15 @@ def make_layer(
         LayerError: a path is unsafe, or content does not match its size or checksum.
         SpaceError: the disk is full.
     """
-    with store.writer() as out:
-        writer = LayerWriter(out, compression, settings.epoch, advance)
+    with work.store.writer() as out:
+        writer = LayerWriter(out, compression, work.settings.epoch, advance)
         writer.write(entries)
         digest, size = out.commit()
-    write_record(library_record(digest, store), {"digest": digest, "files": writer.libraries.found})
+    write_record(
+        library_record(digest, work.store), {"digest": digest, "files": writer.libraries.found}
+    )
     descriptor, tar = Descriptor(MEDIA_TYPES[compression], digest, size), writer.blob
-    return Layer(descriptor, tar.diff_id, store.path(digest), title=title, unpacked=tar.size)
+    return Layer(descriptor, tar.diff_id, work.store.path(digest), title=title, unpacked=tar.size)
 
 
 # layers of packages, in the cache or written ------------------------------------------------------
@@ -111,9 +110,7 @@ class LayerMaker:
     """Finds layers in the cache, and writes the others in parallel, the largest first."""
 
     compression: Compression
-    settings: Settings
-    store: Store
-    reporter: Reporter
+    work: Workspace
     task: str
     """What the progress is called."""
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -133,17 +130,21 @@ class LayerMaker:
             LayerError: a package is unsafe or damaged.
             SpaceError: the disk is full.
         """
-        found = {plan.key: read_layer(plan.record(self.store), self.store) for plan in plans}
+        found = {
+            plan.key: read_layer(plan.record(self.work.store), self.work.store) for plan in plans
+        }
         missing = [plan for plan in plans if found[plan.key] is None]
         cached = len(plans) - len(missing)
         log.info("%s: %d are needed, %d of them in the cache", self.task, len(plans), cached)
         if missing:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
-            require_space(self.store.root, total // 2, "the layers")
+            require_space(self.work.store.root, total // 2, "the layers")
             largest_first = sorted(missing, key=lambda plan: -plan.unpacked)
-            with working(self.reporter, self.task, total):
-                written = in_parallel(self._write, largest_first, self.settings.jobs, self._stop)
+            with working(self.work.reporter, self.task, total):
+                written = in_parallel(
+                    self._write, largest_first, self.work.settings.jobs, self._stop
+                )
             found |= {plan.key: layer for plan, layer in written}
         # another build may have made the same layer under another title
         return tuple(
@@ -154,7 +155,7 @@ class LayerMaker:
 
     def _write(self, plan: PlannedLayer) -> Layer:
         """Return a layer that is written and recorded here, or by another build in the meantime."""
-        return cached_layer(plan.record(self.store), self.store, lambda: self._new(plan))
+        return cached_layer(plan.record(self.work.store), self.work.store, lambda: self._new(plan))
 
     def _new(self, plan: PlannedLayer) -> Layer:
         """Write a layer. An error names the package whose entries were being written."""
@@ -170,8 +171,7 @@ class LayerMaker:
             layer = make_layer(
                 entries(),
                 plan.title,
-                self.settings,
-                self.store,
+                self.work,
                 compression=self.compression,
                 advance=self._advance,
             )
@@ -188,7 +188,7 @@ class LayerMaker:
     def _advance(self, n: int) -> None:
         if self._stop.is_set():
             raise Stopped
-        self.reporter.advance(self.task, n)
+        self.work.reporter.advance(self.task, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +206,10 @@ class LayersResult:
 def build_layers(
     packages: Packages,
     options: Layers,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     budget: int,
     post_link: Mapping[str, str] | None = None,
-    reporter: Reporter = QUIET,
 ) -> LayersResult:
     """Return the layers of packages; write those that the cache does not have.
 
@@ -221,18 +219,15 @@ def build_layers(
     Args:
         packages: in link order.
         options: the recipe's ``layers:``.
-        settings: temporary folder, number of threads, time of all files.
-        store: receives the layers, and holds the cache.
         budget: the largest number of layers.
         post_link: ``{name: "skip"}`` for packages whose link script is not run.
-        reporter: receives the progress.
 
     Raises:
         LayerError: a package is unsafe or damaged, or has a link script that ``post_link`` does not
             list.
         SpaceError: the disk is full.
     """
-    common = {"codec": codec_name(options.compression), "epoch": settings.epoch}
+    common = {"codec": codec_name(options.compression), "epoch": work.settings.epoch}
     inputs = {
         **packages_key(packages),
         **common,
@@ -240,13 +235,13 @@ def build_layers(
         "budget": budget,
         "post_link": dict(post_link or {}),
     }
-    record = store.folders.layers / f"set-{cache_key(inputs)}.json"
-    known = _read_result(record, store)
+    record = work.store.folders.layers / f"set-{cache_key(inputs)}.json"
+    known = _read_result(record, work.store)
     if known is not None:
         log.info("all %d layers of packages are in the cache", len(known.layers))
         return known
     notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
-    maker = LayerMaker(options.compression, settings, store, reporter, _TASK)
+    maker = LayerMaker(options.compression, work, _TASK)
     layers = maker.make(_plans(packages, options, budget, common))
     activation = activation_environment(packages)
     result = LayersResult(layers, packages.resolution.conflicts, tuple(notes), activation)

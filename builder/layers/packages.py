@@ -13,10 +13,9 @@ from builder.layers.conflicts import Resolution, resolve_conflicts
 from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
 from builder.model import Fetched, LockedPackage
 from builder.parallel import in_parallel
-from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.progress import working
 from builder.store.records import read_record, write_record
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +40,12 @@ class Packages:
         LayerError: a package appears twice.
     """
 
-    def __init__(
-        self,
-        fetched: Sequence[Fetched],
-        context: LinkContext,
-        store: Store,
-        settings: Settings,
-        reporter: Reporter = QUIET,
-    ) -> None:
+    def __init__(self, fetched: Sequence[Fetched], context: LinkContext, work: Workspace) -> None:
         self.locked = [f.package for f in fetched]
         """In link order."""
         self.context = context
         self._fetched = {f.package.key: f for f in fetched}
-        self._store = store
-        self._settings = settings
-        self._reporter = reporter
+        self._work = work
         if len(self._fetched) != len(self.locked):
             raise LayerError("a package appears twice in the lock", "lock again")
 
@@ -74,15 +64,15 @@ class Packages:
 
         def read(package: LockedPackage) -> PackageIndex:
             index = self._index(package)
-            self._reporter.advance(_TASK, 1)
+            self._work.reporter.advance(_TASK, 1)
             return index
 
-        with working(self._reporter, _TASK, len(self.locked), "packages"):
-            found = in_parallel(read, self.locked, self._settings.jobs)
+        with working(self._work.reporter, _TASK, len(self.locked), "packages"):
+            found = in_parallel(read, self.locked, self._work.settings.jobs)
         return {package.key: index for package, index in found}
 
     def _index(self, package: LockedPackage) -> PackageIndex:
-        path = self._store.folders.index / f"{package_key(package, self.context)}.json"
+        path = self._work.store.folders.index / f"{package_key(package, self.context)}.json"
         index = read_index(path)
         if index is None:
             fetched = self._fetched[package.key]
@@ -134,7 +124,7 @@ class Packages:
         if package.manager == "conda":
             from builder.layers.conda import conda_entries
 
-            entries = conda_entries(fetched, self.context, self._settings.tmpdir, leave_out)
+            entries = conda_entries(fetched, self.context, self._work.settings.tmpdir, leave_out)
         else:
             from builder.layers.wheel import wheel_entries
 
@@ -169,7 +159,7 @@ class Packages:
 
     def _record_path(self, package: LockedPackage) -> Path:
         """Return the cache's record of a package's RECORD, or of its record in conda-meta."""
-        return self._store.folders.index / f"{package_key(package, self.context)}-record.json"
+        return self._work.store.folders.index / f"{package_key(package, self.context)}-record.json"
 
     def link_target(self, package: LockedPackage, path: str) -> str:
         """Return the text of a package's symlink.

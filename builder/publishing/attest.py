@@ -39,7 +39,7 @@ def attach_all(destination: PublishedContent, release: Release, project: Project
     If the registry accepts container images only, this reports a warning and does not fail.
     """
     result, image, report = release.result, release.image, release.report
-    statement = provenance(result, image.digest, project.settings.epoch)
+    statement = provenance(result, image.digest, project.work.settings.epoch)
     sbom_file = AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base))
     artifacts = [
         Artifact(SBOM, [sbom_file]),
@@ -54,7 +54,7 @@ def attach_all(destination: PublishedContent, release: Release, project: Project
         for artifact in artifacts:
             done[artifact.artifact_type] = destination.attach(image.manifest_descriptor, artifact)
     except ArtifactRefused as e:
-        project.reporter.warn(
+        project.work.reporter.warn(
             f"{e.message}: {artifact.files[0].name} is not attached to the image; "
             "this registry accepts images only"
         )

@@ -42,6 +42,7 @@ from builder.registry.referrers import Artifact, attach, attach_in_layout
 from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.workspace import Workspace
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")
@@ -325,23 +326,14 @@ def image_blobs(image: Image) -> list[Descriptor]:
 
 
 def open_destination(
-    text: str,
-    settings: Settings,
-    store: Store,
-    *,
-    known: KnownBlobs | None = None,
-    option: str = "--to",
-    reporter: Reporter = QUIET,
+    text: str, work: Workspace, *, known: KnownBlobs | None = None, option: str = "--to"
 ) -> PublishDestination:
     """Return the destination that ``oci:DIR`` or ``host/repository`` names.
 
     Args:
         text: the destination, without a tag.
-        settings: its ``offline`` forbids registries on other machines.
-        store: of this machine.
         known: see :class:`RegistryDestination`.
         option: the command-line option that ``text`` comes from, for messages.
-        reporter: receives progress and warnings.
 
     Raises:
         RegistryError: not a reference, only half of the credentials, or forbidden by ``offline``.
@@ -351,11 +343,15 @@ def open_destination(
         folder = text.removeprefix("oci:")
         if not folder:
             raise UsageError(f"{option} oci: names no folder", "write oci:DIR")
-        return LayoutDestination(expand_home(folder), store, settings, reporter)
+        return LayoutDestination(expand_home(folder), work.store, work.settings, work.reporter)
     reference = Reference.parse(text)
-    credentials = named_credentials(warn=reporter.warn)
-    client = RegistryClient(reference.host, credentials, settings=settings, reporter=reporter)
-    return RegistryDestination(client, reference.repository, store, known=known, reporter=reporter)
+    credentials = named_credentials(warn=work.reporter.warn)
+    client = RegistryClient(
+        reference.host, credentials, settings=work.settings, reporter=work.reporter
+    )
+    return RegistryDestination(
+        client, reference.repository, work.store, known=known, reporter=work.reporter
+    )
 
 
 def destination_text(recipe: Recipe, to: str | None = None, option: str = "--to") -> str:

@@ -141,11 +141,7 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
     """
     require_sha256(result.recipe, result.lock)
     destination = open_destination(
-        options.destination_of(result.recipe),
-        project.settings,
-        project.store,
-        known=options.known,
-        reporter=project.reporter,
+        options.destination_of(result.recipe), project.work, known=options.known
     )
     with contextlib.closing(destination):
         return _publish_to(destination, project, result, options)
@@ -160,7 +156,9 @@ def _publish_to(
     digest = release.image.digest
 
     destination.prepare_push()
-    before = check_tags(destination, plan, release.image, force=force, reporter=project.reporter)
+    before = check_tags(
+        destination, plan, release.image, force=force, reporter=project.work.reporter
+    )
     if options.dry_run:
         name = destination.name
         return Published(recipe.name, name, digest, plan.tags, dry_run=True, before=before)
@@ -168,7 +166,7 @@ def _publish_to(
     tester = _choose_tester(destination, project, release, options, plan, before)
     release = tester.before_push(release)
     pushed, verified = push_and_read_back(
-        destination, release.image, project.settings.cache, options.verify
+        destination, release.image, project.work.settings.cache, options.verify
     )
     release = tester.after_push(release)
     attached = attach_all(destination, release, project)

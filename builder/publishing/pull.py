@@ -22,14 +22,14 @@ from builder.oci.config import host_architecture
 from builder.oci.layout import list_tags, read_layout, tag_annotations, write_layout
 from builder.oci.manifest import through_indexes
 from builder.oci.reference import Reference, is_digest, is_tag
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.project import PULLED_FROM
 from builder.publishing.destination import PublishDestination, open_destination, verify_layers
 from builder.registry.oras import sif_layer
-from builder.settings import Settings
 from builder.site.images import image_reference
 from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +69,9 @@ def pull(
     origin: PublishDestination,
     tag: str,
     output: Path,
-    store: Store,
+    work: Workspace,
     *,
     if_changed: bool = False,
-    reporter: Reporter = QUIET,
 ) -> Pulled:
     """Download the image of a tag: a SIF into a file, an OCI image into a layout.
 
@@ -81,11 +80,9 @@ def pull(
         origin: where it was published.
         tag: a tag or a digest.
         output: the file for a SIF; the folder of an OCI layout otherwise.
-        store: receives the blobs, and records what was verified.
         if_changed: ask for the digest only, and change nothing when ``output`` holds that image
             undamaged. False: an OCI image is written into the layout again. Blobs on this machine
             are not downloaded in either case.
-        reporter: receives progress.
 
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
@@ -97,14 +94,16 @@ def pull(
     if layer is not None:
         changed = origin.sif(layer, output)
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
-    with working(reporter, f"verifying {recipe.name} in {output}"):
-        is_here = _in_layout(output, recipe.name, described.digest, store)
+    with working(work.reporter, f"verifying {recipe.name} in {output}"):
+        is_here = _in_layout(output, recipe.name, described.digest, work.store)
     is_recorded = is_here and tag_annotations(output, recipe.name).get(PULLED_FROM) == where
     if not is_recorded or not if_changed:
         image = origin.image(described.digest, recipe.architecture)
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
-        with working(reporter, f"writing {recipe.name} into {output}"):
-            write_layout(replace(image, manifest_descriptor=descriptor), output, recipe.name, store)
+        with working(work.reporter, f"writing {recipe.name} into {output}"):
+            write_layout(
+                replace(image, manifest_descriptor=descriptor), output, recipe.name, work.store
+            )
     forget_pull(output, recipe.name)
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
 
@@ -140,16 +139,11 @@ def split_image(text: str) -> tuple[str, str]:
     return parsed.name, parsed.ref
 
 
-def pull_reference(
-    text: str, settings: Settings, store: Store, reporter: Reporter = QUIET
-) -> PulledReference:
+def pull_reference(text: str, work: Workspace) -> PulledReference:
     """Download an image or a SIF into the cache, as far as it is not there.
 
     Args:
         text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
-        settings: its ``offline`` forbids registries on other machines.
-        store: receives the blobs.
-        reporter: receives progress.
 
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
@@ -157,31 +151,26 @@ def pull_reference(
     """
     where, tag = split_image(text)
     wanted = AnyImage(text)
-    origin = open_destination(where, settings, store, reporter=reporter)
+    origin = open_destination(where, work)
     with closing(origin):
         described, layer = resolve_published(wanted, origin, tag)
         reference = reference_of(origin, tag)
         if layer is None:
             image = origin.image(described.digest, wanted.architecture)
             return PulledReference(reference, described.digest, image, changed=True)
-        path = store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
+        path = work.store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
         path.parent.mkdir(parents=True, exist_ok=True)
         changed = origin.sif(layer, path)
         sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
         return PulledReference(reference, layer.digest, sif, changed)
 
 
-def pinned_reference(
-    recipe: Recipe, settings: Settings, store: Store, *, image: str = "", reporter: Reporter = QUIET
-) -> str:
+def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str:
     """Ask the registry which image a tag names now; return ``HOST/REPOSITORY@sha256:...``.
 
     Args:
         recipe: the target.
-        settings: its ``offline`` forbids registries on other machines.
-        store: of this machine; nothing is downloaded into it.
         image: a reference in place of the recipe's; one with a digest is returned unchanged.
-        reporter: receives warnings.
 
     Raises:
         UsageError: the recipe names no repository.
@@ -191,7 +180,7 @@ def pinned_reference(
     where, tag = split_image(image or image_reference(recipe))
     if is_digest(tag):
         return image
-    origin = open_destination(where, settings, store, option="--image", reporter=reporter)
+    origin = open_destination(where, work, option="--image")
     with closing(origin):
         described, _ = resolve_published(recipe, origin, tag)
         return reference_of(origin, described.digest)

@@ -102,7 +102,7 @@ def run_sides(
     if slurm is not None:
         for side in sides.values():
             if isinstance(side.artifact, Image) and side.reference.startswith("oci:"):
-                write_layout(side.artifact, project.layout, None, project.store)
+                write_layout(side.artifact, project.layout, None, project.work.store)
         folder = (project.reports / recipe.name).absolute()
         return ab_on_slurm(
             sides,
@@ -111,34 +111,19 @@ def run_sides(
             slurm=sized(slurm, recipe, all_gpus=options.all_gpus),
             options=options,
             rounds=rounds,
-            reporter=project.reporter,
+            reporter=project.work.reporter,
         )
     return ab_here(
-        sides,
-        recipe,
-        project.settings,
-        project.store,
-        options=options,
-        rounds=rounds,
-        folder=project.reports,
-        reporter=project.reporter,
+        sides, recipe, project.work, options=options, rounds=rounds, folder=project.reports
     )
 
 
 def _open(reference: str, recipe: Recipe, project: Project) -> Image | SifImage:
     """Return the image on this machine; one in a registry is downloaded into the cache."""
     if is_reference(reference):
-        return pull_reference(
-            reference, project.settings, project.store, reporter=project.reporter
-        ).artifact
+        return pull_reference(reference, project.work).artifact
     try:
-        return open_image(
-            reference,
-            project.settings,
-            project.store,
-            architecture=recipe.architecture,
-            reporter=project.reporter,
-        )
+        return open_image(reference, project.work, architecture=recipe.architecture)
     except UsageError as e:
         raise UsageError(f"--ab: {e.message}", _FORMS) from None
 
@@ -150,9 +135,7 @@ def _side_of_job(name: str, reference: str, recipe: Recipe, project: Project) ->
         artifact = _open(reference, recipe, project)
         return Side(name, artifact.digest, artifact, _in_layout(project, recipe, artifact))
     if in_registry and not (runtime.takes_sif and recipe.format == "sif"):
-        pinned = pinned_reference(
-            recipe, project.settings, project.store, image=reference, reporter=project.reporter
-        )
+        pinned = pinned_reference(recipe, project.work, image=reference)
         kind = "docker://" if runtime.takes_sif else ""
         return Side(name, pinned.partition("@")[2], reference=f"{kind}{pinned}")
     if runtime.takes_sif:

@@ -45,13 +45,13 @@ def known_verdict(project: Project, result: BuildResult, *, again: bool) -> Pass
     if plan.none:
         from builder.smoke.run import not_tested
 
-        project.reporter.note(f"{name} is not smoke-tested: {plan.none}")
+        project.work.reporter.note(f"{name} is not smoke-tested: {plan.none}")
         return "none", not_tested(result.digest, result.recipe, plan.none).report
-    record = SmokeRecord(project.settings.cache)
+    record = SmokeRecord(project.work.settings.cache)
     digests = [artifact.digest for artifact in (result.sif, result.image) if artifact is not None]
     for digest in digests if not again else ():
         if verdict := record.passed(digest, plan):
-            project.reporter.note(f"{name}: smoke test {verdict}, on record for {digest[:19]}")
+            project.work.reporter.note(f"{name}: smoke test {verdict}, on record for {digest[:19]}")
             return verdict, record.report(digest, plan)
     why = "a new test is asked for" if again else f"no pass of {plan.title} is on record"
     log.info("%s has to be tested: %s", name, why)
@@ -75,7 +75,7 @@ def smoke_and_record(
     """
     run = project.smoke(result, options, job)
     if run.image_digest == result.digest:
-        SmokeRecord(project.settings.cache).update(run, project.smoke_plan(result))
+        SmokeRecord(project.work.settings.cache).update(run, project.smoke_plan(result))
     return run
 
 

@@ -60,7 +60,9 @@ class Release:
         """
         if not isinstance(self.result.artifact, Image):
             return self
-        image = fetch_layers(self.image, project.store, project.settings, project.reporter)
+        image = fetch_layers(
+            self.image, project.work.store, project.work.settings, project.work.reporter
+        )
         return replace(self, result=replace(self.result, artifact=image))
 
 
@@ -151,7 +153,9 @@ class JobTester(Tester):
         if recipe.site.runtime.kind == "podman-hpc":
             from builder.publishing.engines import PullEngine, pull_into
 
-            engine = PullEngine("podman-hpc", self.project.settings, self.project.reporter)
+            engine = PullEngine(
+                "podman-hpc", self.project.work.settings, self.project.work.reporter
+            )
             pull_into(engine, recipe, self.destination, image.digest, if_changed=True)
         hint = f"the image is at {self.destination.name}@{image.digest}, without a tag"
         return _tested(self.project, release, self.options, self.job, hint)
@@ -219,7 +223,9 @@ class ComparingTester(Tester):
                 f"{recipe.name} is slower than {old}; no tag was moved{figures}",
                 f"see all figures: {again}",
             )
-        project.reporter.note(f"{recipe.name} is not slower than {old}, in {found.rounds} rounds")
+        project.work.reporter.note(
+            f"{recipe.name} is not slower than {old}, in {found.rounds} rounds"
+        )
 
 
 def earlier_image(plan: TagPlan, named: TagDigests, image: Image, project: Project) -> str | None:
@@ -231,7 +237,7 @@ def earlier_image(plan: TagPlan, named: TagDigests, image: Image, project: Proje
     reason = "no tag of the target moves"
     if tag:
         reason = f"{tag} names {'this image' if digest else 'no image yet'}"
-    project.reporter.note(f"not compared with an earlier image: {reason}")
+    project.work.reporter.note(f"not compared with an earlier image: {reason}")
     return None
 
 
@@ -254,7 +260,7 @@ def _tested(
             f"see the failed probes: builder smoke {name}{on}; {hint}",
         )
     for warning in _found(run.report, "warn"):
-        project.reporter.note(f"smoke test: {warning}")
+        project.work.reporter.note(f"smoke test: {warning}")
     return replace(release, verdict=run.verdict, report=run.report)
 
 

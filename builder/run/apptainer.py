@@ -76,12 +76,10 @@ class ApptainerRunner(Runner):
         if isinstance(image, SifImage):
             container = image.path.absolute()
         else:
-            container = cached_rootfs(
-                image, self._settings, self._store, self._reporter, owner=root
-            )
+            container = cached_rootfs(image, self._work, owner=root)
 
-        self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
+        self._work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._work.settings.tmpdir) as scratch:
             done = execute(
                 [
                     *(tool, action, "--pwd", options.workdir or config.workdir),

@@ -13,12 +13,10 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.oci.config import config_environment, host_architecture
-from builder.progress import QUIET, Reporter
 from builder.qemu import cannot_run, is_registered, registration_hint
 from builder.run.process import Completed
-from builder.settings import Settings
 from builder.sif.read import read_sif
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 #: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data
 #: loaders. Memory is used only for what is written there.
@@ -102,10 +100,8 @@ class Runner(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
+    def __init__(self, work: Workspace) -> None:
+        self._work = work
 
     @abstractmethod
     def available(self) -> str | None:

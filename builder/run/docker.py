@@ -113,7 +113,7 @@ class DockerRunner(EngineRunner):
     @contextlib.contextmanager
     def storage(self) -> Iterator[DockerStorage]:
         with docker_errors(_run_error), docker_client() as client:
-            yield DockerStorage(client, self._reporter)
+            yield DockerStorage(client, self._work.reporter)
 
     def _run(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None

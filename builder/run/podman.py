@@ -16,19 +16,18 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image
 from builder.oci.layout import write_layout
-from builder.progress import QUIET, Reporter, working
+from builder.progress import Reporter, working
 from builder.run.base import SHM_SIZE, RunOptions
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
 from builder.run.leftovers import REPOSITORY, is_left_behind
 from builder.run.process import Completed, execute, reason
 from builder.run.storage import EngineRunner, Storage, container_name
-from builder.settings import Settings
-from builder.store.blobs import Store
 from builder.store.files import write_atomic
 from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
+from builder.workspace import Workspace
 
 _LAYOUT_TAG = "image"
 _PLAIN_FOLDER = Path("/tmp")  # noqa: S108
@@ -51,7 +50,7 @@ class PodmanRunner(EngineRunner):
 
     @contextlib.contextmanager
     def storage(self) -> Iterator[PodmanStorage]:
-        yield PodmanStorage(self.name, self._settings, self._store, self._reporter)
+        yield PodmanStorage(self.name, self._work)
 
     def _run(
         self, image: Image, command: Sequence[str], options: RunOptions, archive: Path | None
@@ -59,7 +58,7 @@ class PodmanRunner(EngineRunner):
         name = container_name()
         run = [self.name, "run", *(["--rm"] if archive is None else []), "--name", name]
         run += ["--pull", "never", *_arguments(options), *self.gpu_options(options.gpu)]
-        variables_of_run = variable_options(options.env, self._settings.tmpdir)
+        variables_of_run = variable_options(options.env, self._work.settings.tmpdir)
         with self.storage() as storage, variables_of_run as (variables, environ):
             image_id = storage.provide(image)
             ended = False
@@ -87,7 +86,7 @@ class PodmanRunner(EngineRunner):
             save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
             self._must([*save, committed])
         finally:
-            remove([self.name, "rmi", "--ignore", committed], self._reporter)
+            remove([self.name, "rmi", "--ignore", committed], self._work.reporter)
 
     def _must(self, command: Sequence[str]) -> None:
         done = execute(command)
@@ -129,13 +128,9 @@ class PodmanStorage(Storage):
 
     host = "localhost/"
 
-    def __init__(
-        self, program: str, settings: Settings, store: Store, reporter: Reporter = QUIET
-    ) -> None:
+    def __init__(self, program: str, work: Workspace) -> None:
         self.program = program
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
+        self._work = work
         self._environ = dict(os.environ)  # podman's storage at this time
 
     def image_id(self, image: Image) -> str:
@@ -157,8 +152,11 @@ class PodmanStorage(Storage):
         return "" if done.returncode else done.stdout.strip()
 
     def load(self, image: Image, name: str) -> str:
-        layout = temporary_layout(image, self._settings, self._store)
-        with working(self._reporter, f"loading the image into {self.program}"), layout as reference:
+        layout = temporary_layout(image, self._work)
+        with (
+            working(self._work.reporter, f"loading the image into {self.program}"),
+            layout as reference,
+        ):
             # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
             done = execute([self.program, "image", "pull", "--quiet", reference])
         if done.returncode:
@@ -177,10 +175,12 @@ class PodmanStorage(Storage):
         return self._execute("tag", image_id, name).returncode == 0
 
     def remove_image(self, name: str) -> None:
-        remove([self.program, "rmi", name], self._reporter, self._environ)
+        remove([self.program, "rmi", name], self._work.reporter, self._environ)
 
     def remove_container(self, name: str) -> None:
-        remove([self.program, "rm", "--force", "--time", "1", "--ignore", name], self._reporter)
+        remove(
+            [self.program, "rm", "--force", "--time", "1", "--ignore", name], self._work.reporter
+        )
 
     def own_containers(self) -> list[str]:
         return self._execute("ps", "--all", "--format", "{{.Names}}").stdout.split()
@@ -282,19 +282,19 @@ def variable_options(
 
 
 @contextlib.contextmanager
-def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
+def temporary_layout(image: Image, work: Workspace) -> Iterator[str]:
     """Write the image into a temporary OCI layout, of hard links to the cache; yield its name.
 
     Raises:
         ImageError: A layer is not on this machine.
     """
-    folder = CacheFolders(settings.cache).tmp / temporary_name()
+    folder = CacheFolders(work.settings.cache).tmp / temporary_name()
     # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it:
     # it gets a plain link. Other users can neither guess the name nor write in the folder, although
     # /tmp is shared.
     plain = _PLAIN_FOLDER / f"builder-{temporary_name()}"
     try:
-        write_layout(image, folder, _LAYOUT_TAG, store, durable=False)
+        write_layout(image, folder, _LAYOUT_TAG, work.store, durable=False)
         plain.mkdir(mode=0o700)
         (plain / "layout").symlink_to(folder)
         yield f"oci:{plain}/layout:{_LAYOUT_TAG}"

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from builder.model import Image, Layer, SifImage
 from builder.oci.manifest import require_layers
-from builder.progress import QUIET, Reporter, working
+from builder.progress import Reporter, working
 from builder.run.base import image_config
 from builder.run.identity import Identity
-from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.files import require_space
@@ -31,6 +30,7 @@ from builder.store.unpacked import hold, image_folder, keep_last, layer_folder, 
 from builder.store.walk import remove_tree
 from builder.trees.rootfs import unpack_layer, unpacked_size, unpacked_source, write_tree
 from builder.trees.sources import Source
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,7 @@ _TASK = "unpacking the image (once)"
 
 
 def cached_rootfs(
-    image: Image | SifImage,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
-    *,
-    owner: Identity | None = None,
+    image: Image | SifImage, work: Workspace, *, owner: Identity | None = None
 ) -> Path:
     """Return the root file system of an image, unpacked on first use. All files belong to one user.
 
@@ -53,9 +48,6 @@ def cached_rootfs(
 
     Args:
         image: An image or a SIF, with all layers on this machine.
-        settings: The cache.
-        store: The blobs; its locks prevent two processes from unpacking the same layer.
-        reporter: Receives a note when the image is unpacked.
         owner: Who the files belong to; another than this user requires root. None is this user.
 
     Raises:
@@ -64,16 +56,16 @@ def cached_rootfs(
         RunnerError: The file system does not let root change the owner.
     """
     user = owner or Identity(os.getuid(), os.getgid())
-    rootfs, target = CacheFolders(settings.cache).rootfs, _target(image)
+    rootfs, target = CacheFolders(work.settings.cache).rootfs, _target(image)
     layers = () if isinstance(image, SifImage) else image.layers
     digests = [layer.descriptor.digest for layer in layers] or [image.digest]
     folder = image_folder(rootfs, target, digests, user.uid)
     while not hold(folder):
-        with store.lock(f"rootfs {target} {user.uid}"):
+        with work.store.lock(f"rootfs {target} {user.uid}"):
             if not folder.exists():  # another process may have unpacked it meanwhile
                 log.info("unpacking %s into %s", image.digest, folder)
-                store.sweep(rootfs)
-                _Unpacking(rootfs, store, user, reporter).unpack(image, folder)
+                work.store.sweep(rootfs)
+                _Unpacking(rootfs, work.store, user, work.reporter).unpack(image, folder)
             hold(folder)
             keep_last(rootfs, target, user.uid)
     for digest in digests:  # its layers are used as long as the image is

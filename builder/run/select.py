@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError, UsageError
-from builder.progress import QUIET, Reporter
+from builder.progress import Reporter
 from builder.run.failures import hint_for
 from builder.run.gpu import is_complete
-from builder.settings import Settings
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.run.base import Runner
-    from builder.store.blobs import Store
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +27,7 @@ SIF_RUNNER_NAMES = ("userns", "apptainer")
 ENGINE_NAMES = ("podman-hpc", "docker", "podman")
 
 
-def runners(
-    settings: Settings, store: Store, reporter: Reporter = QUIET, *, gpu: GpuVendor = "none"
-) -> list[Runner]:
+def runners(work: Workspace, *, gpu: GpuVendor = "none") -> list[Runner]:
     """Return all runners in the order in which they are tried for an image; nothing is started yet.
 
     It is that of :data:`RUNNER_NAMES`, with exceptions for an image for GPUs. podman-hpc comes
@@ -38,7 +35,7 @@ def runners(
     come before the runners that pass on what is in /dev: an engine can make the files, or be on
     another machine.
     """
-    found = [runner(settings, store, reporter) for runner in runner_classes()]
+    found = [runner(work) for runner in runner_classes()]
     if gpu != "none":
         names = () if is_complete(gpu) else SIF_RUNNER_NAMES
         found.sort(key=lambda runner: (runner.name != "podman-hpc", runner.name in names))
@@ -56,10 +53,8 @@ def runner_classes() -> tuple[type[Runner], ...]:
 
 
 def find_runner(
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     prefer: str | None = None,
-    reporter: Reporter = QUIET,
     *,
     gpu: GpuVendor = "none",
     without: Collection[str] = (),
@@ -70,10 +65,7 @@ def find_runner(
     only then fail. The named runner is not tried, because nothing could replace it.
 
     Args:
-        settings: Cache and temporary folder.
-        store: The blobs of the cache.
         prefer: Name of the only runner to try; None tries all.
-        reporter: Receives the runner's messages and progress.
         gpu: The GPUs that the image is for; see :func:`runners`.
         without: Names of runners to skip: they failed before, or do not run such an image.
 
@@ -85,10 +77,10 @@ def find_runner(
         raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
 
     reasons: list[str] = []
-    for runner in runners(settings, store, reporter, gpu=gpu):
+    for runner in runners(work, gpu=gpu):
         if prefer not in (None, runner.name) or runner.name in without:
             continue
-        reason = runner.available() or _trial_problem(runner, prefer, reporter)
+        reason = runner.available() or _trial_problem(runner, prefer, work.reporter)
         if reason is None:
             log.info("runner %s works", runner.name)
             return runner

@@ -21,7 +21,7 @@ from builder.run.base import Runner, RunOptions
 from builder.run.failures import Problem, hint_for
 from builder.run.leftovers import remove_loaded
 from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 #: What the program returns: no engine uses this exit code for its own failures.
 _EXIT_CODE = 42
@@ -46,8 +46,8 @@ def try_runner(kind: type[Runner]) -> Problem | None:
     with tempfile.TemporaryDirectory(prefix="builder-trial-") as name:
         folder = Path(name)
         settings = Settings(cache=folder / "cache", tmpdir=folder / "tmp", jobs=1)
-        store = Store(settings.cache)
-        runner = kind(settings, store)
+        work = Workspace.of(settings)
+        runner = kind(work)
         reason = runner.available()
         if reason is not None:
             is_installed = _NOT_INSTALLED not in reason
@@ -56,7 +56,7 @@ def try_runner(kind: type[Runner]) -> Problem | None:
             return None
         try:
             options = RunOptions(timeout_s=_TIMEOUT_S)
-            done = runner.run(trial_image(settings, store), [_PROGRAM], options)
+            done = runner.run(trial_image(work), [_PROGRAM], options)
         except BuilderError as e:
             return Problem(e.message, e.hint)
         finally:
@@ -71,13 +71,13 @@ def try_runner(kind: type[Runner]) -> Problem | None:
     return None
 
 
-def trial_image(settings: Settings, store: Store) -> Image:
+def trial_image(work: Workspace) -> Image:
     """Return an image of one program and the folders that container engines expect."""
     folders = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "var/tmp")
     program = trial_program(platform.machine())
     file = Entry(_PROGRAM.lstrip("/"), "file", 0o755, len(program), content=Inline(program))
     entries = [*(Entry(path, "dir", 0o755) for path in folders), file]
-    layer = make_layer(entries, "trial", settings, store)
+    layer = make_layer(entries, "trial", work)
     return image_of([layer], {}, architecture=host_architecture())
 
 

@@ -86,12 +86,12 @@ class UsernsRunner(Runner):
         words = config.arguments(command, options.entrypoint)
         for mount in options.mounts:
             mount.check()
-        interpreter = interpreter_of(config.architecture, self._reporter)
+        interpreter = interpreter_of(config.architecture, self._work.reporter)
         root = container_root(keep_root=options.keep_root)
-        folder = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
+        folder = cached_rootfs(image, self._work, owner=root)
         if seccomp_library() is None:
             message = "libseccomp is not installed: the image's system calls are not filtered"
-            self._reporter.warn(message)
+            self._work.reporter.warn(message)
 
         env = {"HOME": "/root", **config.env, **options.env}
         devices = gpu_devices(options.gpu)

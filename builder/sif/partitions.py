@@ -18,14 +18,12 @@ from typing import Any, BinaryIO
 from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.model import Image, Layer, canonical_json
-from builder.progress import Reporter, working
-from builder.settings import Settings
+from builder.progress import working
 from builder.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members
 from builder.sif.partition import PlannedPartition, SquashfsPart
 from builder.sif.read import Sif
 from builder.sif.singularity import Metadata, common_files, guard_files
-from builder.store.blobs import Store
 from builder.store.durable import start_writing
 from builder.store.files import sha256_file
 from builder.store.records import read_record, write_record
@@ -34,6 +32,7 @@ from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source, listed_source
 from builder.trees.squashfs import writer
 from builder.trees.squashfs.writer import SquashfsWriter
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -70,13 +69,14 @@ class PartitionMaker:
     metadata: Metadata
     base: BaseSif | None
     compression: Compression
-    settings: Settings
-    store: Store
-    reporter: Reporter
+    work: Workspace
 
     def flat(self) -> PlannedPartition:
         """Return one partition that holds everything."""
-        common, own = common_files(self.settings.epoch), self.metadata.files(self.settings.epoch)
+        common, own = (
+            common_files(self.work.settings.epoch),
+            self.metadata.files(self.work.settings.epoch),
+        )
         sources = [listed_source(common)]
         if self.base is not None:
             base = self.base
@@ -145,7 +145,10 @@ class PartitionMaker:
 
     def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:
         """Return the base image's partition, with a script that refuses to run without overlays."""
-        common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
+        common, guard = (
+            common_files(self.work.settings.epoch),
+            guard_files(self.work.settings.epoch),
+        )
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common), *map(self._layer, layers), listed_source(guard)]
         return self._partition("base", key, sources, total=_unpacked(layers))
@@ -156,7 +159,7 @@ class PartitionMaker:
         sources = [self._layer(layer) for layer in group.layers]
         key: list[Any] = ["overlay", [layer.descriptor.digest for layer in group.layers]]
         if is_top:
-            own = self.metadata.files(self.settings.epoch)
+            own = self.metadata.files(self.work.settings.epoch)
             sources.append(listed_source(own))
             key.append(_texts(own))
         # A partition of packages depends on nothing below: it hides nothing, and lists every
@@ -170,14 +173,14 @@ class PartitionMaker:
 
         zstd layers have no checksums, so reading them would not show it.
         """
-        return layer_source(layer, self.store, rehash=True)
+        return layer_source(layer, self.work.store, rehash=True)
 
     def _hashed(self, source: Source, path: Path, digest: str) -> Source:
         """Yield the members in a squashfs, which is hashed first: it has no checksums."""
 
         def stream() -> Stream:
-            if not self.store.rehash(path, digest):
-                self.store.refuse(path, digest)
+            if not self.work.store.rehash(path, digest):
+                self.work.store.refuse(path, digest)
             yield from source()
 
         return stream
@@ -201,35 +204,35 @@ class PartitionMaker:
             total: about how many bytes its files have; None if that is not known.
         """
         value = self._hashed_key(key)
-        record = self.store.folders.layers / f"sif-{value}.json"
-        with self.store.lock(f"sif partition {value}"):
+        record = self.work.store.folders.layers / f"sif-{value}.json"
+        with self.work.store.lock(f"sif partition {value}"):
             known = read_record(record)
             if known is not None:
-                path = self.store.get(known["digest"], known["size"])
+                path = self.work.store.get(known["digest"], known["size"])
                 if path is not None:
                     log.info("partition %s is in the cache: %s", name, known["digest"])
                     return SquashfsPart(path, 0, known["size"], known["digest"], name)
             digest, size = self._write(name, sources, lower, total)
             log.info("not in the cache: partition %s; made %s", name, digest)
             write_record(record, {"digest": digest, "size": size, "name": name})
-        return SquashfsPart(self.store.path(digest), 0, size, digest, name)
+        return SquashfsPart(self.work.store.path(digest), 0, size, digest, name)
 
     def _hashed_key(self, key: Sequence[Any]) -> str:
         """Return a hash of everything that a partition depends on, the format included."""
         level = writer.LEVELS[self.compression]
-        described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
+        described = [key, self.compression, level, writer.FORMAT, FORMAT, self.work.settings.epoch]
         return hashlib.sha256(canonical_json(described)).hexdigest()
 
     def _write(
         self, name: str, sources: Sequence[Source], lower: Sequence[SquashfsPart], total: int | None
     ) -> tuple[str, int]:
         """Write a partition into the store. Returns its digest, and its size in bytes."""
-        temporary = self.store.temporary()
+        temporary = self.work.store.temporary()
         try:
             with temporary.open("w+b") as out:
                 size = self._squash(out, name, sources, lower, total)
             digest = sha256_file(temporary)
-            self.store.adopt(temporary, digest)
+            self.work.store.adopt(temporary, digest)
         finally:
             temporary.unlink(missing_ok=True)
         return digest, size
@@ -244,20 +247,20 @@ class PartitionMaker:
     ) -> int:
         """Write a partition at the current position of a file. Returns its size in bytes."""
         merge = Merge(sources)
-        settings = self.settings
+        settings = self.work.settings
         task = f"writing the squashfs partition {name}"
         unwritten = 0
 
         def advance(amount: int) -> None:
             nonlocal unwritten
-            self.reporter.advance(task, amount)
+            self.work.reporter.advance(task, amount)
             unwritten += amount
             if unwritten >= _WRITE_EARLY:
                 unwritten = 0
                 start_writing(out.fileno())
 
         with (
-            working(self.reporter, task, total),
+            working(self.work.reporter, task, total),
             SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
         ):
             for member, content in merge:

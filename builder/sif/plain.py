@@ -20,15 +20,14 @@ from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.model import Image
 from builder.oci.manifest import require_layers
-from builder.progress import QUIET, Reporter
-from builder.settings import Settings
+from builder.progress import Reporter
 from builder.sif.partitions import Files, PartitionMaker
 from builder.sif.singularity import Metadata
-from builder.store.blobs import Store
 from builder.store.durable import durable_file
 from builder.store.files import require_space, sha256_file, space_errors
 from builder.text import one_line
 from builder.trees.member import Kind, Member
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +57,7 @@ _RC_LOCAL = """\
 
 
 def write_plain(
-    image: Image,
-    path: Path,
-    settings: Settings,
-    store: Store,
-    *,
-    compression: Compression = "gzip",
-    reporter: Reporter = QUIET,
+    image: Image, path: Path, work: Workspace, *, compression: Compression = "gzip"
 ) -> tuple[str, int]:
     """Write an image as a plain squashfs. Returns its digest and size.
 
@@ -73,10 +66,7 @@ def write_plain(
     Args:
         image: the image; its layers are on this machine.
         path: the file. It is written under another name and renamed when it is complete.
-        settings: the epoch, and the threads to compress with.
-        store: the cache of layers.
         compression: every squashfs reader knows gzip.
-        reporter: receives a note if variables cannot be stored as they are.
 
     Raises:
         ImageError: a layer is damaged or not on this machine, or the path is a folder.
@@ -87,13 +77,11 @@ def write_plain(
         raise ImageError(f"{path} is a folder", "name a file for the squashfs")
     config = json.loads(image.config)
     inner = config.get("config") or {}
-    _warn(inner, reporter)
-    maker = PartitionMaker(
-        image, Metadata(config, image.digest), None, compression, settings, store, reporter
-    )
+    _warn(inner, work.reporter)
+    maker = PartitionMaker(image, Metadata(config, image.digest), None, compression, work)
     log.info("writing %s: a squashfs of %d layers", path, len(image.layers))
-    folders = _folders(inner, settings.epoch)
-    files = _files(inner, image.digest, settings.epoch)
+    folders = _folders(inner, work.settings.epoch)
+    files = _files(inner, image.digest, work.settings.epoch)
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         size = sum(layer.descriptor.size for layer in image.layers)

@@ -21,8 +21,8 @@ from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.model import Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
-from builder.progress import QUIET, Reporter, working
-from builder.settings import DEFAULT_EPOCH, MAX_EPOCH, Settings
+from builder.progress import working
+from builder.settings import DEFAULT_EPOCH, MAX_EPOCH
 from builder.sif import format as raw
 from builder.sif.digests import remember_digest, remembered_digest
 from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
@@ -33,6 +33,7 @@ from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
 from builder.store.durable import durable_file
 from builder.store.files import fingerprint, require_space, sha256_file, space_errors
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +43,11 @@ Layout = Literal["flat", "layered"]
 def write_sif(
     image: Image,
     path: Path,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     layout: Layout = "flat",
     compression: Compression = "zstd",
     base: SifImage | None = None,
-    reporter: Reporter = QUIET,
 ) -> SifImage:
     """Write an image as a SIF. The same image, options and epoch produce the same bytes.
 
@@ -58,14 +57,11 @@ def write_sif(
         image: the image; its layers are on this machine. With ``base``, the layers are those above
             it.
         path: the file. It is written under another name and renamed when it is complete.
-        settings: the epoch, and the threads to compress with.
-        store: the cache of partitions.
         layout: ``flat``: one partition; ``layered``: the base's partitions, and overlay partitions
             above them.
         compression: of the partitions made here. In a layered SIF, those of a base SIF are
             unchanged.
         base: a SIF below the layers.
-        reporter: receives a note for each partition that is made.
 
     Raises:
         ImageError: a layer or the base is damaged, for another architecture, or not on this
@@ -85,13 +81,13 @@ def write_sif(
         below = BaseSif(read_sif(base.path, architecture), base.digest)
         base_files = container_files(below.sif.sources(FOLDER))
     metadata = Metadata(config, image.digest, base_files)
-    maker = PartitionMaker(image, metadata, below, compression, settings, store, reporter)
+    maker = PartitionMaker(image, metadata, below, compression, work)
     with space_errors(path.parent):
         _prepare_place(path)
         try:
             digest = _write(maker, path, layout, architecture)
         except _CorruptPartition as e:
-            reporter.warn(f"{e.message}; making it again")
+            work.reporter.warn(f"{e.message}; making it again")
             digest = _write(maker, path, layout, architecture)
     return SifImage(path, digest, path.stat().st_size, architecture)
 
@@ -103,16 +99,16 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
         _CorruptPartition: a partition was damaged in the cache; it is made again the next time.
     """
     partitions = [maker.flat()] if layout == "flat" else maker.layered()
-    created = _created(maker.image.config, maker.settings.epoch)
+    created = _created(maker.image.config, maker.work.settings.epoch)
     contents = _Contents.of(partitions, maker.metadata, maker.image.config, architecture, created)
-    known = _written_before(path, contents, maker.store)
+    known = _written_before(path, contents, maker.work.store)
     if known is not None:
         log.info("%s has this content: it is not written again", path)
         return known
     require_space(path.parent, sum(o.content.size for o in contents.objects), f"writing {path}")
     log.info("writing %s: %s, %d partitions", path, layout, len(partitions))
-    with working(maker.reporter, f"writing {path}"):
-        return _write_file(path, contents, maker.store, maker.settings.jobs)
+    with working(maker.work.reporter, f"writing {path}"):
+        return _write_file(path, contents, maker.work.store, maker.work.settings.jobs)
 
 
 def _created(config: bytes, epoch: int) -> int:

@@ -19,7 +19,6 @@ from builder.errors import UsageError
 from builder.image.smoke_program import smoke_program
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
-from builder.settings import Settings
 from builder.site.job import BatchJob
 from builder.site.job_plan import plan_job
 from builder.site.render import render
@@ -43,7 +42,7 @@ from builder.smoke.slurm import (
 )
 from builder.smoke.suggested import SmokePlan
 from builder.smoke.values import Report
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 _PROGRAM = "smoke.py"
 #: The part of a run's time limit that it is expected to need, for the time limit of the job.
@@ -100,38 +99,36 @@ def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
 def ab_here(
     sides: Sides,
     recipe: Recipe,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     options: SmokeOptions,
     rounds: int,
     folder: Path,
-    reporter: Reporter = QUIET,
 ) -> AbRuns:
     """Test both images in turn on this host.
 
     Args:
         sides: the images.
         recipe: the target: its GPUs, and the prefix of its environment.
-        settings: where unpacked images are stored.
-        store: the blobs.
         options: see :func:`ab_options`.
         rounds: the number of rounds.
         folder: where reports are stored, as ``TARGET/DIGEST-TIME.json``.
-        reporter: receives progress messages.
 
     Raises:
         RunnerError: no runner works on this host.
         SpaceError: there is no space for a report.
     """
-    with tempfile.TemporaryDirectory(prefix="builder-ab-") as work:
-        program = Path(work) / _PROGRAM
+    with tempfile.TemporaryDirectory(prefix="builder-ab-") as scratch:
+        program = Path(scratch) / _PROGRAM
         program.write_bytes(smoke_program())
         program.chmod(0o644)
         program.parent.chmod(0o755)  # a container's root may be another user of the host
 
         run = partial(
-            smoke, recipe=recipe, settings=settings, store=store, folder=folder, reporter=reporter
+            smoke,
+            recipe=recipe,
+            work=work,
+            folder=folder,
         )
 
         def test(side: str, options: SmokeOptions) -> SmokeReport:
@@ -142,7 +139,7 @@ def ab_here(
         options = replace(options, program=program)
         first: dict[str, SmokeReport] = {}
         for side in ("old", "new"):
-            reporter.note(f"the {side} image, {sides[side].name}: first run")
+            work.reporter.note(f"the {side} image, {sides[side].name}: first run")
             first[side] = test(side, options)
             if first[side].verdict == "error":
                 return AbRuns(first)
@@ -151,7 +148,7 @@ def ab_here(
         options = replace(options, device_only=True)
         done = []
         for number in range(1, rounds + 1):
-            reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
+            work.reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
             done.append(tuple(test(side, options) for side in ROUND))
     return AbRuns(first, tuple(done))
 

@@ -16,11 +16,10 @@ from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.run.base import Mount, RunOptions
 from builder.run.process import Completed
 from builder.run.select import ENGINE_NAMES, find_runner
-from builder.settings import Settings
 from builder.sif.digests import sif_digest
 from builder.smoke.grade import Expected, grade
 from builder.smoke.options import DEFAULTS, SmokeOptions
@@ -30,6 +29,7 @@ from builder.smoke.reports import store_report
 from builder.smoke.schema import TIME, benchmark_problem, could_not_run, find_report
 from builder.smoke.values import Report
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +66,11 @@ class SmokeReport:
 def smoke(
     image: Image | SifImage,
     recipe: Recipe,
-    settings: Settings,
-    store: Store,
+    work: Workspace,
     *,
     options: SmokeOptions = DEFAULTS,
     lock: Lock | None = None,
     folder: Path | None = None,
-    reporter: Reporter = QUIET,
 ) -> SmokeReport:
     """Run the benchmark inside an image with the image's own Python, and grade its report.
 
@@ -81,12 +79,9 @@ def smoke(
     Args:
         image: the image or SIF; all its layers are on this machine.
         recipe: the recipe: the GPUs that the image is for, and the prefix of its environment.
-        settings: where unpacked images are stored.
-        store: the blobs.
         options: how the benchmark runs.
         lock: the lock of the image; the report lists its packages, for later comparisons.
         folder: where the report is stored, as ``TARGET/DIGEST-TIME.json``; None: nowhere.
-        reporter: receives progress messages.
 
     Raises:
         RunnerError: no runner works on this host, or not the requested one.
@@ -95,8 +90,8 @@ def smoke(
     if options.plan.none:
         return not_tested(image.digest, recipe, options.plan.none)
     started = time.monotonic()
-    report, runner = _run_benchmark(image, recipe, settings, store, options, reporter)
-    if report["verdict"] != "error" and (seen := _replaced(image, store)):
+    report, runner = _run_benchmark(image, recipe, work, options)
+    if report["verdict"] != "error" and (seen := _replaced(image, work.store)):
         report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
     report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
     duration = round(time.monotonic() - started, 3)
@@ -125,12 +120,7 @@ def _replaced(image: Image | SifImage, store: Store) -> str:
 
 
 def _run_benchmark(
-    image: Image | SifImage,
-    recipe: Recipe,
-    settings: Settings,
-    store: Store,
-    options: SmokeOptions,
-    reporter: Reporter,
+    image: Image | SifImage, recipe: Recipe, work: Workspace, options: SmokeOptions
 ) -> tuple[Report, str]:
     """Return the report and the name of the runner.
 
@@ -143,7 +133,7 @@ def _run_benchmark(
 
     def report_step(line: str) -> None:
         if step := _STEP.fullmatch(line):
-            reporter.doing(task, step[1])
+            work.reporter.doing(task, step[1])
 
     how = RunOptions(
         entrypoint=[ENTRYPOINT],  # a recipe's entry point may do anything with its arguments
@@ -153,12 +143,12 @@ def _run_benchmark(
         on_line=report_step,
     )
     unfit = list(ENGINE_NAMES) if isinstance(image, SifImage) and options.runner is None else []
-    runner = find_runner(settings, store, options.runner, reporter, gpu=gpu, without=unfit)
+    runner = find_runner(work, options.runner, gpu=gpu, without=unfit)
     while True:
-        reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
+        work.reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
         log.info("in the image, by %s: %s", runner.name, shlex.join(command))
         try:
-            with working(reporter, task):
+            with working(work.reporter, task):
                 done = runner.run(image, command, how)
             return interpret(done, recipe), runner.name
         except BuilderError as e:
@@ -166,12 +156,12 @@ def _run_benchmark(
             following = None
             if options.runner is None and isinstance(e, RunnerError):
                 with suppress(RunnerError):  # there is no other
-                    following = find_runner(settings, store, None, reporter, gpu=gpu, without=unfit)
+                    following = find_runner(work, None, gpu=gpu, without=unfit)
             if following is None:
                 report = could_not_run(recipe, "runner", f"{runner.name}: {e.message}", e.hint)
                 return report, runner.name
             hint = f"\n  hint: {e.hint}" if e.hint else ""
-            reporter.warn(f"{e.message}; trying {following.name}{hint}")
+            work.reporter.warn(f"{e.message}; trying {following.name}{hint}")
             runner = following
 
 

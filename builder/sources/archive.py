@@ -25,7 +25,6 @@ from builder.net.http import make_client
 from builder.net.mirrors import mirrors_of
 from builder.progress import Reporter, working
 from builder.redact import redact
-from builder.settings import Settings
 from builder.sources.bounds import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
 from builder.store.blobs import Store
@@ -40,6 +39,7 @@ from builder.tarheaders import (
     TarHeader,
     read_headers,
 )
+from builder.workspace import Workspace
 
 _TASK = "downloading a source"
 #: The first bytes of a gzip file, and of a zip.
@@ -52,18 +52,13 @@ def filename_of(url: str) -> str:
     return unquote(path).rpartition("/")[2]
 
 
-def fetch_archive(
-    url: str, sha256: str, name: str, settings: Settings, store: Store, reporter: Reporter
-) -> tuple[Path, str]:
+def fetch_archive(url: str, sha256: str, name: str, work: Workspace) -> tuple[Path, str]:
     """Return an archive on this machine, and its SHA-256.
 
     Args:
         url: http or https; may contain credentials.
         sha256: the known hash; empty: the first download decides.
         name: of the package, for messages.
-        settings: mirrors, and whether to work offline.
-        store: where it is stored.
-        reporter: receives progress.
 
     Raises:
         HashMismatch: the content has another hash.
@@ -71,15 +66,15 @@ def fetch_archive(
     """
     if sha256:
         package = LockedPackage(name, "(source)", "pip", "any", url, sha256)
-        return fetch_packages([package], settings, store, reporter=reporter)[0].path, sha256
+        return fetch_packages([package], work)[0].path, sha256
     shown = redact(url)
-    if settings.offline:
+    if work.settings.offline:
         raise FetchError(
             f"{shown}: builder is offline, and the archive has no hash to find it in the cache",
             f"write the hash: {shown}#sha256=HASH, or run once online",
         )
     tried = []
-    for place in [*mirrors_of(settings, url), url]:
+    for place in [*mirrors_of(work.settings, url), url]:
         path = as_path(place)
         if path is not None:
             if path.is_file():
@@ -87,7 +82,7 @@ def fetch_archive(
             tried.append(f"{path}: no such file")
             continue
         try:
-            return _download(place, name, store, reporter)
+            return _download(place, name, work.store, work.reporter)
         except NotAvailable as e:
             tried.append(f"{redact(place)}: {e}")
     raise FetchError(

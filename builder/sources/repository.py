@@ -20,8 +20,8 @@ from builder.net.findlinks import as_path
 from builder.net.mirrors import mirrors_of
 from builder.redact import redact, without_userinfo
 from builder.settings import Settings
-from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
+from builder.workspace import Workspace
 
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
 _TAGS = "+refs/tags/*:refs/tags/*"
@@ -190,7 +190,7 @@ class Repository:
 
 
 @contextmanager
-def open_repository(url: str, settings: Settings, store: Store) -> Iterator[Repository]:
+def open_repository(url: str, work: Workspace) -> Iterator[Repository]:
     """Yield the repository of a URL in the cache, which no other process uses meanwhile.
 
     Raises:
@@ -198,10 +198,10 @@ def open_repository(url: str, settings: Settings, store: Store) -> Iterator[Repo
         UsageError: git is not installed.
     """
     name = hashlib.sha256(without_userinfo(url).encode()).hexdigest()[:32]
-    folder = CacheFolders(settings.cache).git / name
-    with store.lock(f"git {name}"):
+    folder = CacheFolders(work.settings.cache).git / name
+    with work.store.lock(f"git {name}"):
         try:
-            repository = Repository(folder, url, settings)
+            repository = Repository(folder, url, work.settings)
         except GitError as e:
             raise FetchError(f"{folder}: {e}", f"remove the folder: rm -r {folder}") from None
         os.utime(folder)  # for builder cache prune

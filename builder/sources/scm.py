@@ -17,13 +17,12 @@ from builder.errors import ConfigError, UsageError
 from builder.git import Git, GitError
 from builder.lock.sourcerecords import TEXT
 from builder.lock.spec import SourceSpec
-from builder.settings import Settings
 from builder.sources.repository import open_repository
 from builder.sources.tree import SourceTree, url_of
-from builder.store.blobs import Store
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
 from builder.store.walk import remove_tree
+from builder.workspace import Workspace
 
 _ARCHIVAL = ".git_archival.txt"
 #: Bytes of the files of a repository that name a folder or a reference.
@@ -49,9 +48,7 @@ class Scm:
         return (start, *start.parents) if self.searches else (start,)
 
 
-def describe(
-    spec: SourceSpec, tree: SourceTree, scm: Scm, root: Path, settings: Settings, store: Store
-) -> str:
+def describe(spec: SourceSpec, tree: SourceTree, scm: Scm, root: Path, work: Workspace) -> str:
     """Return the text of ``git describe``; empty for archives and for what is in no repository.
 
     Args:
@@ -59,8 +56,6 @@ def describe(
         tree: what was opened for it.
         scm: how its package makes the version.
         root: the project folder.
-        settings: cache, mirrors, and whether to work offline.
-        store: where repositories are stored.
 
     Raises:
         FetchError: the history is not available.
@@ -72,13 +67,13 @@ def describe(
     setting = f"set the version in the recipe: pip: {{build: {{{spec.name or 'NAME'}: {env}}}}}"
     try:
         if spec.kind == "git" and tree.root in scm.tops(tree.path):
-            with open_repository(url_of(spec), settings, store) as repository:
+            with open_repository(url_of(spec), work) as repository:
                 commit = tree.locked.commit
                 return _described(repository.history(commit), commit, scm, title)
         if spec.kind == "local":
             for top in scm.tops(root / spec.url / spec.subdirectory):
                 if (top / ".git").exists():
-                    with temporary_folder(settings.tmpdir, 0o700) as folder:
+                    with temporary_folder(work.settings.tmpdir, 0o700) as folder:
                         return _described(_linked(folder / "git", top), "HEAD", scm, title)
     except UsageError as e:
         raise UsageError(

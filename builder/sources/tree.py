@@ -15,17 +15,16 @@ from builder.lock.sourcespec import PROJECT_FILES, is_project
 from builder.lock.spec import SourceSpec
 from builder.model import LockedSource
 from builder.net.urlvariables import expanded
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.redact import redact, userinfo, without_userinfo
-from builder.settings import Settings
 from builder.sources.archive import check_hash, fetch_archive, filename_of, unpack_archive
 from builder.sources.objects import Unpacker
 from builder.sources.repository import open_repository
 from builder.sources.target import Target, only_folder
-from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
 from builder.trees.project import project_tree
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +51,7 @@ class _Opening:
     url: str
     """With the values of its variables: may contain credentials."""
     root: Path
-    settings: Settings
-    store: Store
-    reporter: Reporter
+    work: Workspace
     pinned: LockedSource | None
     target: Path
     """The folder into which the source is unpacked; it does not exist yet."""
@@ -68,21 +65,13 @@ class _Opening:
 
 @contextmanager
 def open_source(
-    spec: SourceSpec,
-    root: Path,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
-    pinned: LockedSource | None = None,
+    spec: SourceSpec, root: Path, work: Workspace, pinned: LockedSource | None = None
 ) -> Iterator[SourceTree]:
     """Unpack a source into a temporary folder, which is removed at the end.
 
     Args:
         spec: the source.
         root: the project folder, to which the paths of local sources are relative.
-        settings: cache, mirrors, and whether to work offline.
-        store: where downloads are stored.
-        reporter: receives progress and notices.
         pinned: the source of a lock, which has to be opened exactly; None: what ``spec`` names
             today.
 
@@ -95,11 +84,14 @@ def open_source(
     """
     if spec.editable and pinned is None:
         problem = "is installed as a normal package: an image has no checkout"
-        reporter.note(f"{spec.where}: -e {spec.shown} {problem}")
-    with space_errors(settings.tmpdir), temporary_folder(settings.tmpdir, 0o700) as folder:
+        work.reporter.note(f"{spec.where}: -e {spec.shown} {problem}")
+    with (
+        space_errors(work.settings.tmpdir),
+        temporary_folder(work.settings.tmpdir, 0o700) as folder,
+    ):
         target = folder / "source"
-        opening = _Opening(spec, url_of(spec), root, settings, store, reporter, pinned, target)
-        with working(reporter, f"opening {spec.name or spec.shown}"):
+        opening = _Opening(spec, url_of(spec), root, work, pinned, target)
+        with working(work.reporter, f"opening {spec.name or spec.shown}"):
             tree, locked = _OPENERS[spec.kind](opening)
         if pinned is not None:
             locked = replace(locked, describe=pinned.describe)
@@ -118,7 +110,7 @@ def url_of(spec: SourceSpec) -> str:
 def _git(opening: _Opening) -> tuple[Path, LockedSource]:
     spec, pinned = opening.spec, opening.pinned
     shown = redact(spec.url)
-    opener = partial(open_repository, settings=opening.settings, store=opening.store)
+    opener = partial(open_repository, work=opening.work)
     unpacker = Unpacker(Target(opening.target, shown), opener)
     with opener(opening.url) as repository:
         if pinned is None:
@@ -145,9 +137,7 @@ def _archive(opening: _Opening) -> tuple[Path, LockedSource]:
     sha256 = pinned.sha256 if pinned else spec.sha256
     if "://" in opening.url:
         name = spec.name or filename_of(opening.url)
-        path, found = fetch_archive(
-            opening.url, sha256, name, opening.settings, opening.store, opening.reporter
-        )
+        path, found = fetch_archive(opening.url, sha256, name, opening.work)
     else:
         path = opening.root / spec.url
         if not path.is_file():

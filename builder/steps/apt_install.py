@@ -24,14 +24,12 @@ from builder.layers.cache import cached_layer, read_layer
 from builder.layers.entry import Entry
 from builder.model import Fetched, Layer, OsPackage, canonical_json
 from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
-from builder.progress import QUIET, Reporter
 from builder.run.base import Mount
-from builder.settings import Settings
 from builder.steps.apt_base import MOUNTED, runnable
 from builder.steps.job import StepRun
 from builder.steps.run import run_step
-from builder.store.blobs import Store
 from builder.store.leftovers import temporary_folder
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +81,7 @@ class OsInstall:
     """File, line and key of ``base_packages``, for messages."""
 
 
-def fetch_os_packages(
-    install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
-) -> list[Fetched]:
+def fetch_os_packages(install: OsInstall, work: Workspace) -> list[Fetched]:
     """Return the files of OS packages; missing ones are downloaded into the store.
 
     In this order from: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address in
@@ -100,7 +96,7 @@ def fetch_os_packages(
     packages = [package.locked("") for package in install.packages]
     places = {p.url: _places(p.url, mirrors, install.locked) for p in install.packages}
     try:
-        return fetch_packages(packages, settings, store, places=places, reporter=reporter)
+        return fetch_packages(packages, work, places=places)
     except FetchError as e:
         hint = e.hint
         if re.search("HTTP 4(04|10)", e.message):  # the archive has a newer version now
@@ -117,9 +113,7 @@ def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) 
     return tuple(dict.fromkeys(place for place in found if place is not None))
 
 
-def os_layer(
-    install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
-) -> Layer:
+def os_layer(install: OsInstall, work: Workspace) -> Layer:
     """Return the layer of the OS packages; install them if the cache does not have it.
 
     Raises:
@@ -131,15 +125,15 @@ def os_layer(
 
     def make() -> Layer:
         log.info("installing %d OS packages for %s", len(install.packages), install.target)
-        fetched = fetch_os_packages(install, settings, store, reporter)
-        return _install(install, fetched, settings, store, reporter)
+        fetched = fetch_os_packages(install, work)
+        return _install(install, fetched, work)
 
-    return cached_layer(_record(install, settings, store), store, make)
+    return cached_layer(_record(install, work), work.store, make)
 
 
-def recorded_layer(install: OsInstall, settings: Settings, store: Store) -> Layer | None:
+def recorded_layer(install: OsInstall, work: Workspace) -> Layer | None:
     """Return the layer if it is in the cache; the base's layers need not be."""
-    return read_layer(_record(install, settings, store), store)
+    return read_layer(_record(install, work), work.store)
 
 
 def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
@@ -161,14 +155,8 @@ def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
     return [*history, {"created_by": f"builder: {layer.title}"}]
 
 
-def _install(
-    install: OsInstall,
-    files: Sequence[Fetched],
-    settings: Settings,
-    store: Store,
-    reporter: Reporter,
-) -> Layer:
-    with temporary_folder(settings.tmpdir, 0o755) as folder:
+def _install(install: OsInstall, files: Sequence[Fetched], work: Workspace) -> Layer:
+    with temporary_folder(work.settings.tmpdir, 0o755) as folder:
         (folder / "debs").mkdir()
         (folder / "debs").chmod(0o755)
         (folder / "install.sh").write_text(_script(install))
@@ -185,7 +173,7 @@ def _install(
             title=f"OS packages of {install.base.reference}",
             leave_out=_is_left_out,
         )
-        layer = run_step(runnable(install.base), step, settings, store, reporter)
+        layer = run_step(runnable(install.base), step, work)
     return replace(layer, title=TITLE)
 
 
@@ -202,7 +190,7 @@ def _is_left_out(entry: Entry) -> bool:
     return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
 
 
-def _record(install: OsInstall, settings: Settings, store: Store) -> Path:
+def _record(install: OsInstall, work: Workspace) -> Path:
     files = sorted([p.filename, p.sha256] for p in install.packages)
-    key = canonical_json([FORMAT, install.base.digest, files, settings.epoch])
-    return store.folders.layers / f"os-{hashlib.sha256(key).hexdigest()[:32]}.json"
+    key = canonical_json([FORMAT, install.base.digest, files, work.settings.epoch])
+    return work.store.folders.layers / f"os-{hashlib.sha256(key).hexdigest()[:32]}.json"

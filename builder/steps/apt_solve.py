@@ -16,17 +16,16 @@ from builder.config.yamlfile import place_of
 from builder.errors import BuilderError, FetchError, LockError, RunnerError, SolveError
 from builder.lock.record import package_of
 from builder.model import OsPackage, SifImage
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.redact import redact
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
 from builder.run.select import ENGINE_NAMES, find_runner
-from builder.settings import Settings
 from builder.steps import apt_base
 from builder.steps.apt_base import MOUNTED, AptBase, AptNetwork
 from builder.steps.recipe import check_processor
-from builder.store.blobs import Store
 from builder.text import human_bytes, visible
+from builder.workspace import Workspace
 
 #: Seconds for the lists of packages and the solution.
 _TIMEOUT_S = 900
@@ -66,21 +65,13 @@ _LINE = re.compile(
 
 
 def solve_os_packages(
-    recipe: Recipe,
-    base: BaseImage,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
-    *keys: str,
+    recipe: Recipe, base: BaseImage, work: Workspace, *keys: str
 ) -> tuple[OsPackage, ...]:
     """Return the packages that the base's apt would install for a recipe's ``base_packages``.
 
     Args:
         recipe: the target.
         base: its base, with all layers on this machine.
-        settings: mirrors, offline, folders.
-        store: the cache, where the base is unpacked.
-        reporter: receives progress.
         keys: where the recipe names them, for messages; by default ``base_packages``.
 
     Raises:
@@ -90,22 +81,22 @@ def solve_os_packages(
         SolveError: apt finds no solution, or knows no such package or version.
     """
     where = place_of(recipe.source, *(keys or ("base_packages",)))
-    if settings.offline:
+    if work.settings.offline:
         message = f"{where}: the OS packages of {recipe.base} cannot be solved offline"
         raise FetchError(message, f"lock once online: builder lock {recipe.name}")
     check_processor(recipe, where)
     image = apt_base.runnable(base)
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
-    runner = find_runner(settings, store, reporter=reporter, without=unfit)
-    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    runner = find_runner(work, without=unfit)
+    work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with (
-        working(reporter, f"OS packages of {recipe.base}"),
-        tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="apt-") as tmp,
+        working(work.reporter, f"OS packages of {recipe.base}"),
+        tempfile.TemporaryDirectory(dir=work.settings.tmpdir, prefix="apt-") as tmp,
     ):
         folder = Path(tmp) / "mounted"
         folder.mkdir()
         found = apt_base.read_apt_base(base, runner, where)
-        network = apt_base.prepare_network(folder, found, settings, where)
+        network = apt_base.prepare_network(folder, found, work.settings, where)
         command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
         options = RunOptions(
             env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
@@ -120,7 +111,7 @@ def solve_os_packages(
         raise _failure(done, recipe, found, where)
     packages = tuple(read_uris(done.stdout, network))
     size = human_bytes(sum(package.size for package in packages))
-    reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
+    work.reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
     return packages
 
 

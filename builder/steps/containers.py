@@ -34,7 +34,7 @@ def run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: Ru
     done = runner.run_recorded(image, job.step.arguments, options, archive)
     check_step(done, job.step, job.output)
     top = top_layer(archive, len(image.layers), job.folder / "layer.tar")
-    return {} if top is None else nodes_of_layer(top, job.store, job.folder / "files")
+    return {} if top is None else nodes_of_layer(top, job.work.store, job.folder / "files")
 
 
 def top_layer(archive: Path, below: int, path: Path) -> Layer | None:

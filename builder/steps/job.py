@@ -10,14 +10,12 @@ from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.layers.entry import Entry
 from builder.model import Image, SifImage
-from builder.progress import Reporter
 from builder.redact import redact
 from builder.run.base import ImageConfig, Mount
 from builder.run.process import Completed
 from builder.run.task import TaskLog
-from builder.settings import Settings
-from builder.store.blobs import Store
 from builder.text import visible
+from builder.workspace import Workspace
 
 #: Lines of a failed step that the message shows.
 SHOWN_LINES = 30
@@ -71,9 +69,7 @@ class StepJob:
     step: StepRun
     folder: Path
     """An empty folder, which is removed after the run."""
-    settings: Settings
-    store: Store
-    reporter: Reporter
+    work: Workspace
     compression: Compression
     output: TaskLog
 
@@ -86,7 +82,7 @@ class StepJob:
         """
         own = {
             "HOME": _HOME,
-            "SOURCE_DATE_EPOCH": str(self.settings.epoch),
+            "SOURCE_DATE_EPOCH": str(self.work.settings.epoch),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         return {**own, **ImageConfig.of(self.image).env, **self.step.env}

@@ -20,7 +20,7 @@ from builder.layers.cache import cache_key, cached_layer
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.run.base import ImageConfig, Runner, RunOptions
 from builder.run.confine import seccomp_library
 from builder.run.docker import DockerRunner
@@ -35,10 +35,10 @@ from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
 from builder.steps.containers import run_in_engine
 from builder.steps.job import StepJob, StepRun, check_step
-from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
 from builder.text import human_bytes
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,7 @@ _SHOWN = 5
 
 
 def cached_step(
-    image: Image,
-    step: StepRun,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
-    *,
-    compression: Compression = "gzip",
+    image: Image, step: StepRun, work: Workspace, *, compression: Compression = "gzip"
 ) -> Layer:
     """Return the layer of a step; run the step only if it has not run with the same inputs.
 
@@ -65,20 +59,22 @@ def cached_step(
     Raises:
         FetchError: The step needs the network, and builder is offline.
     """
-    record = store.folders.layers / f"step-{step_key(image, step, settings, compression)}.json"
+    record = (
+        work.store.folders.layers / f"step-{step_key(image, step, work.settings, compression)}.json"
+    )
     state = "it has run with these inputs" if record.is_file() else "new inputs"
     log.info("step %s: %s", step.name, state)
 
     def run() -> Layer:
-        if step.network and settings.offline:
+        if step.network and work.settings.offline:
             where = step.where or "a step"
             raise FetchError(
                 f"{where}: {step.name!r} needs the network, and builder is offline",
                 "build once with a network; the cache then has the step's layer",
             )
-        return run_step(image, step, settings, store, reporter, compression=compression)
+        return run_step(image, step, work, compression=compression)
 
-    return cached_layer(record, store, run)
+    return cached_layer(record, work.store, run)
 
 
 def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:
@@ -103,9 +99,7 @@ def step_key(image: Image, step: StepRun, settings: Settings, compression: Compr
 def run_step(
     image: Image | SifImage,
     step: StepRun,
-    settings: Settings,
-    store: Store,
-    reporter: Reporter = QUIET,
+    work: Workspace,
     *,
     runner: str | None = None,
     compression: Compression = "gzip",
@@ -116,9 +110,6 @@ def run_step(
         image: the complete image that the step runs in (a SIF only with userns); its layers
             are on this machine.
         step: commands, variables, mounts.
-        settings: cache, temporary folder, time of all files.
-        store: receives the layer.
-        reporter: receives the output's lines as they come.
         runner: ``userns``, ``docker``, ``podman`` or ``podman-hpc``; None: the first one that
             works.
         compression: of the layer.
@@ -132,19 +123,19 @@ def run_step(
     for mount in step.mounts:
         mount.check()
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
-    found = find_runner(settings, store, runner, reporter, without=("apptainer", *unfit))
+    found = find_runner(work, runner, without=("apptainer", *unfit))
     task = f"step {step.name}"
     started = time.monotonic()
     with (
-        space_errors(settings.tmpdir),
-        TaskLog(settings, task, reporter, "step") as output,
-        temporary_folder(settings.tmpdir, 0o700) as folder,
-        working(reporter, task),
+        space_errors(work.settings.tmpdir),
+        TaskLog(work.settings, task, work.reporter, "step") as output,
+        temporary_folder(work.settings.tmpdir, 0o700) as folder,
+        working(work.reporter, task),
     ):
-        job = StepJob(image, step, folder, settings, store, reporter, compression, output)
+        job = StepJob(image, step, folder, work, compression, output)
         layer = _layer(job, found)
     seconds = time.monotonic() - started
-    reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
+    work.reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
@@ -152,7 +143,7 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
     """Run a step and return the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
-    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
+    rootfs = cached_rootfs(job.image, job.work, owner=owner)
     options = RunOptions(
         env=job.env,
         mounts=step.mounts,
@@ -171,13 +162,13 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
     if step.leave_out is not None:
         entries = itertools.filterfalse(step.leave_out, entries)
     try:
-        layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
+        layer = make_layer(entries, title, job.work, compression=job.compression)
     except LayerError as e:
         message = f"the step left what no layer can have: {e.message}"
         raise LayerError(message, "rename it in the step, or delete it there") from None
     if changes.skipped:
         more = " ..." if len(changes.skipped) > _SHOWN else ""
-        job.reporter.note(
+        job.work.reporter.note(
             f"step {step.name}: left out, because layers hold no devices, sockets and pipes: "
             f"{', '.join(changes.skipped[:_SHOWN])}{more}"
         )
@@ -187,14 +178,14 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
 def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
     """Run a step with the user-namespace runner."""
     if seccomp_library() is None:
-        job.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
-    interpreter = interpreter_of(ImageConfig.of(job.image).architecture, job.reporter)
+        job.work.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
+    interpreter = interpreter_of(ImageConfig.of(job.image).architecture, job.work.reporter)
     try:
         done = run_recorded(rootfs, job.folder, job.step.arguments, options, interpreter)
     except RunnerError as e:
         if OVERLAY_ON_DISK not in e.message:
             raise
-        needed = f"Linux 5.11 or later and a local file system at {job.settings.tmpdir}"
+        needed = f"Linux 5.11 or later and a local file system at {job.work.settings.tmpdir}"
         raise RunnerError(
             f"{e.message}: a step needs {needed}",
             "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), "

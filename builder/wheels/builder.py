@@ -28,20 +28,19 @@ from builder.lock.sourcerecords import locked_url
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
 from builder.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.qemu import emulation
 from builder.redact import redact
 from builder.run.select import ENGINE_NAMES, find_runner
-from builder.settings import Settings
 from builder.sources import SourceTree, open_source
 from builder.sources.scm import describe, write_archival
 from builder.steps.recipe import check_processor
-from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import NeedsMore, WheelJob, built
+from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +55,7 @@ class ImageWheelBuilder:
     """The :class:`builder.lock.request.WheelBuilder` of a target."""
 
     recipe: Recipe
-    settings: Settings
-    store: Store
-    reporter: Reporter = QUIET
+    work: Workspace
     base: LockedBase | None = None
     """The base that the lock pins; None: the one that the recipe names now."""
     exclude_newer: str | None = None
@@ -82,9 +79,7 @@ class ImageWheelBuilder:
     ) -> BuiltWheel:
         """See :class:`builder.lock.request.WheelBuilder`."""
         self._check_architecture(source)
-        with open_source(
-            source, self.recipe.root, self.settings, self.store, self.reporter
-        ) as tree:
+        with open_source(source, self.recipe.root, self.work) as tree:
             name = source.name or project_name(tree.path)
             tree = self._with_description(source, name, tree)
             wheel = self._wheel(source, name, tree, packages, previous)
@@ -105,9 +100,7 @@ class ImageWheelBuilder:
         spec = self._requirement(package.name, package.source)
         self._check_architecture(spec)
         pinned = package.source
-        with open_source(
-            spec, self.recipe.root, self.settings, self.store, self.reporter, pinned=pinned
-        ) as tree:
+        with open_source(spec, self.recipe.root, self.work, pinned=pinned) as tree:
             wheel = self._wheel(spec, package.name, tree, packages, None)
         if wheel.sha256 != package.sha256:
             raise WheelError(
@@ -138,7 +131,7 @@ class ImageWheelBuilder:
         if scm is None or any("PRETEND_VERSION" in variable for variable in env):
             return tree
         spec = replace(source, name=name)
-        text = describe(spec, tree, scm, self.recipe.root, self.settings, self.store)
+        text = describe(spec, tree, scm, self.recipe.root, self.work)
         return replace(tree, locked=replace(tree.locked, describe=text))
 
     # one wheel
@@ -176,7 +169,7 @@ class ImageWheelBuilder:
                 tree.path.relative_to(tree.root).as_posix(),
                 backend,
                 requires,
-                fetch_requirements(wheels, self._request, self.store),
+                fetch_requirements(wheels, self._request, self.work.store),
                 options,
                 f"{self.recipe.conda.prefix}/bin/python",
                 self._uv(seen),
@@ -201,16 +194,16 @@ class ImageWheelBuilder:
         """Build, checks and stores a wheel."""
         image = Layered().build(environment).artifact
         unfit = ENGINE_NAMES if isinstance(image, SifImage) else ()
-        runner = find_runner(self.settings, self.store, reporter=self.reporter, without=unfit)
+        runner = find_runner(self.work, without=unfit)
         version = next(p.version for p in environment.lock.packages if p.name == "python")
         task = f"building the wheel of {job.name}"
         with (
-            working(self.reporter, task),
-            built(job, image, runner, self.settings, self.reporter) as folder,
+            working(self.work.reporter, task),
+            built(job, image, runner, self.work.settings, self.work.reporter) as folder,
         ):
             wheel = check_wheel(folder, job.name, name, self.recipe, version)
             record = self._stored(wheel)
-        self.reporter.note(f"{wheel.package.filename}: built from {_described(locked)}")
+        self.work.reporter.note(f"{wheel.package.filename}: built from {_described(locked)}")
         for key in keys:
             write_record(self._record(locked, key), record)
         return self._from_record(record, replace(locked, build=keys[0]))
@@ -237,15 +230,13 @@ class ImageWheelBuilder:
             }
         )
         lock = Lock(tuple(packages), (recipe.platform,), base=self._base)
-        return BuildRequest(
-            plain, lock, b"", self.settings, self.store, reporter=self.reporter, wheel_of=name
-        )
+        return BuildRequest(plain, lock, b"", self.work, wheel_of=name)
 
     def _uv(self, packages: Sequence[LockedPackage]) -> Path:
         """Return uv for the processor of the image."""
         if emulation(self.recipe.architecture) is None:
             return Path(uv_program())
-        return fetch_uv(packages, self._request, self.store)
+        return fetch_uv(packages, self._request, self.work.store)
 
     # the cache
 
@@ -262,14 +253,14 @@ class ImageWheelBuilder:
                 "base": [self._base.digest, lock.base and lock.base.digest, *recipe.base_packages],
                 "requirements": sorted(wheel.key for wheel in wheels),
                 "settings": options.model_dump(mode="json"),
-                "epoch": self.settings.epoch,
+                "epoch": self.work.settings.epoch,
             }
         )
 
     def _record(self, locked: LockedSource, key: str) -> Path:
         source = [locked.sha256, locked.commit, locked.tree, locked.subdirectory]
         digest = cache_key([*source, *filter(None, [locked.describe]), key])
-        return self.store.folders.wheels / f"{digest}.json"
+        return self.work.store.folders.wheels / f"{digest}.json"
 
     def _known(
         self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
@@ -282,7 +273,7 @@ class ImageWheelBuilder:
         record = read_record(self._record(locked, key))
         if record is not None and name not in (None, record["name"]):
             return None
-        if record is not None and self.store.get(f"sha256:{record['sha256']}") is not None:
+        if record is not None and self.work.store.get(f"sha256:{record['sha256']}") is not None:
             return self._from_record(record, pinned)
         same = (p for p in (previous, *self.locked) if p and p.source == pinned and p.sha256)
         previous = next((p for p in same if name in (None, p.name)), None)
@@ -290,20 +281,20 @@ class ImageWheelBuilder:
             return None
         try:
             places = find_links(self.recipe)
-            [fetched] = fetch_packages([previous], self.settings, self.store, find_links=places)
+            [fetched] = fetch_packages([previous], self.work.quiet(), find_links=places)
         except FetchError:
             return None
         return self._from_record(self._stored(fetched), pinned)
 
     def _from_record(self, record: dict[str, str], locked: LockedSource) -> BuiltWheel:
         return BuiltWheel(
-            path=self.store.path(f"sha256:{record['sha256']}"), locked=locked, **record
+            path=self.work.store.path(f"sha256:{record['sha256']}"), locked=locked, **record
         )
 
     def _stored(self, wheel: Fetched) -> dict[str, str]:
         """Copy a wheel into the store; returns its record."""
         package = wheel.package
-        with self.store.writer() as blob, wheel.path.open("rb") as f:
+        with self.work.store.writer() as blob, wheel.path.open("rb") as f:
             shutil.copyfileobj(f, blob, 1 << 20)
             sha256 = blob.commit()[0].removeprefix("sha256:")
         values = {"filename": package.filename, "name": package.name, "version": package.version}
@@ -313,9 +304,7 @@ class ImageWheelBuilder:
 
     @cached_property
     def _base(self) -> LockedBase:
-        return self.base or resolve_recipe_base(
-            self.recipe, self.settings, self.store, self.reporter
-        )
+        return self.base or resolve_recipe_base(self.recipe, self.work)
 
     @cached_property
     def _request(self) -> SolveRequest:
@@ -324,7 +313,7 @@ class ImageWheelBuilder:
         own = cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip")
         newest = cutoff(self.exclude_newer, "--exclude-newer") or own
         return SolveRequest(
-            recipe, environment, self.settings, newest=newest, reporter=self.reporter
+            recipe, environment, self.work.settings, newest=newest, reporter=self.work.reporter
         )
 
     def _check_architecture(self, source: SourceSpec) -> None:

@@ -11,9 +11,8 @@ from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
 from builder.lock.environment import find_links
 from builder.model import Lock
-from builder.progress import Reporter
-from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 #: The folder of a project with the wheels that were built for it. Whoever has it need not build them.
 FOLDER = "wheels"
@@ -43,9 +42,7 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
     return placed
 
 
-def build_missing_wheels(
-    recipe: Recipe, lock: Lock, settings: Settings, store: Store, reporter: Reporter
-) -> None:
+def build_missing_wheels(recipe: Recipe, lock: Lock, work: Workspace) -> None:
     """Build the wheels of a lock that neither the cache nor the project nor find-links have.
 
     Raises:
@@ -55,15 +52,15 @@ def build_missing_wheels(
     platform = lock.for_platform(recipe.platform)
     unbuilt = [package for package in platform if package.source is None]
     for package in platform:
-        if package.source is None or store.get(package.key) is not None:
+        if package.source is None or work.store.get(package.key) is not None:
             continue
         with contextlib.suppress(FetchError):
-            fetch_packages([package], settings, store, find_links=find_links(recipe))
+            fetch_packages([package], work.quiet(), find_links=find_links(recipe))
             continue
         from builder.wheels.builder import ImageWheelBuilder  # slow, and nearly always not needed
 
-        builder = ImageWheelBuilder(recipe, settings, store, reporter, lock.base)
-        reporter.note(
+        builder = ImageWheelBuilder(recipe, work, lock.base)
+        work.reporter.note(
             f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source"
         )
         try:

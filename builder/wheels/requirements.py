@@ -22,6 +22,7 @@ from builder.lock.urls import url_variables
 from builder.model import Fetched, LockedPackage
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
+from builder.workspace import Workspace
 
 
 def resolve_requirements(
@@ -99,9 +100,7 @@ def fetch_requirements(
     """
     return fetch_packages(
         wheels,
-        request.settings,
-        store,
+        Workspace(request.settings, store, request.reporter),
         find_links=find_links(request.recipe),
         variables=url_variables(request.recipe),
-        reporter=request.reporter,
     )

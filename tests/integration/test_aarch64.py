@@ -28,6 +28,7 @@ from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.files import CHUNK
 from builder.trees.merge import Merge
+from builder.workspace import Workspace
 from tests.integration.conftest import CLONE, Builder
 from tests.support.debian_channel import make_debian_channel, mirror_line
 from tests.support.parts import need, part_missing
@@ -170,7 +171,7 @@ def test_debian_base(tmp_path: Path) -> None:
         pytest.skip("root has not registered qemu for arm64 on this host")
     settings = Settings.from_environment(cache=tmp_path / "cache")
     store = Store(settings.cache)
-    digest = debian_base("debian:bookworm", "arm64", settings, store, reporter=QUIET)
+    digest = debian_base("debian:bookworm", "arm64", Workspace(settings, store, QUIET))
     manifest = json.loads(store.path(digest).read_bytes())
     with tarfile.open(store.path(manifest["layers"][0]["digest"])) as tar:
         names = tar.getnames()

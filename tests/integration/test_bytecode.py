@@ -15,11 +15,11 @@ from builder.engines.base import BuildRequest, Clock
 from builder.engines.prepare import prepare_inputs
 from builder.layers.packages import Packages
 from builder.lock.file import read_lock
-from builder.progress import QUIET
 from builder.project import Project
 from builder.run.select import runner_classes
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.integration.conftest import Builder, keep_base, new_project, runner_environment
 
 RECIPE = """\
@@ -149,17 +149,19 @@ def test_runners(
         monkeypatch.setenv(variable, value)
     settings = Settings.from_environment(cache=own.cache)
     store = Store(settings.cache)
-    recipe = Project(own.root, settings, store).recipe("own")
-    inputs = prepare_inputs(BuildRequest(recipe, read_lock(recipe.lock_path), b"", settings, store), Clock())
-    packages = Packages(inputs.fetched, inputs.context, store, settings)
+    recipe = Project(own.root, Workspace(settings, store)).recipe("own")
+    inputs = prepare_inputs(
+        BuildRequest(recipe, read_lock(recipe.lock_path), b"", Workspace(settings, store)), Clock()
+    )
+    packages = Packages(inputs.fetched, inputs.context, Workspace(settings, store))
     chosen = tuple(p for p in packages.locked if p.name in ("rich", "pip"))
-    compile_request = BytecodeRequest(packages, inputs.base, recipe, settings, store, 90, ())
+    compile_request = BytecodeRequest(packages, inputs.base, recipe, Workspace(settings, store), 90, ())
     expected = compile_packages(compile_request, chosen)
     assert len(expected) == 2 and all(expected.values())
 
     records = sorted(store.folders.bytecode.glob("*.json"))
     saved = {path: path.read_bytes() for path in records if not path.name.startswith("python-")}
-    [runner] = [runner(settings, store, QUIET) for runner in runner_classes() if runner.name == name]
+    [runner] = [runner(Workspace(settings, store)) for runner in runner_classes() if runner.name == name]
     used = []
     monkeypatch.setattr(compile_module, "find_runner", lambda *args, **more: used.append(1) or runner)
     try:

@@ -19,6 +19,7 @@ from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import image_kit
 from tests.support.parts import need
 from tests.support.rootfs import make_rootfs
@@ -58,7 +59,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(settings.cache)
     bottom = pack_tar([out.getvalue()], store, 2, "programs")
     made = image_kit.image(store, bottom, env={"PATH": "/bin", "FROM_IMAGE": 'it\'s "$x"'}, workdir="/work")
-    write_plain(made, folder / "engine.sqsh", settings, store)
+    write_plain(made, folder / "engine.sqsh", Workspace(settings, store))
     return folder / "engine.sqsh"
 
 

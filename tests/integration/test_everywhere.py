@@ -17,6 +17,7 @@ from builder.run.base import Mount, RunOptions
 from builder.run.select import find_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
 from tests.support.ranks import RANKS
 from tests.support.schema import check_report as check_schema
@@ -95,7 +96,7 @@ def test_smoke_by_engine(
     mounts = [Mount(unpacked(), "/smoke"), Mount(CLONE, str(CLONE))]
     options = RunOptions({"MEETING": "/tmp"}, mounts, entrypoint=[], timeout_s=300)
     words = Modified(RANKS).command("--ranks", "2", python="/opt/conda/bin/python", file="/smoke")
-    found = find_runner(settings, Store(settings.cache), runner)
+    found = find_runner(Workspace(settings, Store(settings.cache)), runner)
     ran = found.run(read_layout(cpu.root / "dist", "cpu"), words, options)
     result = Result(subprocess.CompletedProcess(words, ran.returncode, ran.stdout, ran.stderr))
     assert result.verdict == "pass" and result.report["launch"]["ranks"] == 2, result.table

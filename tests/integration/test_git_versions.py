@@ -21,6 +21,7 @@ from builder.sources.scm import write_archival
 from builder.store.blobs import Store
 from builder.wheels.backend import read_backend
 from builder.wheels.builder import ImageWheelBuilder
+from builder.workspace import Workspace
 from tests.integration.conftest import Builder, keep_base
 from tests.support.gitserver import GitServer, Repo
 
@@ -128,13 +129,13 @@ def wheel_builder(root: Path) -> ImageWheelBuilder:
     values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "platform": "linux-64"}
     recipe = Recipe.model_validate({**values, "root": root, "source": root / "t.yaml"})
     settings = Settings.from_environment({"HOME": str(root.parent)}, cache=root.parent / "cache")
-    return ImageWheelBuilder(recipe, settings, Store(settings.cache))
+    return ImageWheelBuilder(recipe, Workspace(settings, Store(settings.cache)))
 
 
 def opened(spec: SourceSpec, repo: Repo, copy: Path) -> SourceTree:
     """Return a source as it is built, in a folder that stays."""
     builder = wheel_builder(repo.folder)
-    with open_source(spec, repo.folder, builder.settings, builder.store) as tree:
+    with open_source(spec, repo.folder, builder.work) as tree:
         tree = builder._with_description(spec, "tool", tree)
         write_archival(tree)
         shutil.copytree(tree.root, copy)

@@ -26,6 +26,7 @@ from builder.run.select import runners
 from builder.run.userns import UsernsRunner
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import attacks, parts
 from tests.support.images import digest_of, make_test_image
 
@@ -77,7 +78,7 @@ def attack(name: str, folder: Path, *, keep_root: bool = False) -> dict[str, Any
     """Lets an image of one file try everything; returns the program's report."""
     settings = Settings.from_environment(cache=folder / "cache")
     store = Store(settings.cache)
-    runner = next(r for r in runners(settings, store) if r.name == name)
+    runner = next(r for r in runners(Workspace(settings, store)) if r.name == name)
     if reason := runner.available():
         parts.part_missing(reason)
     (secret := folder / "secret").write_text("the host's")
@@ -207,7 +208,7 @@ def test_what_programs_need(keep_root: bool, tmp_path: Path, monkeypatch: pytest
     usable = device.stat().st_mode & 0o006 == 0o006 if as_stranger else os.access(device, os.R_OK | os.W_OK)
     monkeypatch.setattr(userns, "gpu_devices", lambda vendor: [device.parent])
     settings = Settings.from_environment(cache=tmp_path / "cache")
-    runner = UsernsRunner(settings, Store(settings.cache))
+    runner = UsernsRunner(Workspace(settings, Store(settings.cache)))
     if reason := runner.available():
         parts.part_missing(reason)
     options = RunOptions(ENVIRONMENT, python_of_host(), entrypoint=[], gpu="amd", keep_root=keep_root)
@@ -223,7 +224,7 @@ def test_what_programs_need(keep_root: bool, tmp_path: Path, monkeypatch: pytest
 def test_links_to_host(tmp_path: Path) -> None:
     """No link of an image leads to the host: not by "..", and not by a file that the runner has open."""
     settings = Settings.from_environment(cache=tmp_path / "cache")
-    runner = UsernsRunner(settings, Store(settings.cache))
+    runner = UsernsRunner(Workspace(settings, Store(settings.cache)))
     if reason := runner.available():
         parts.part_missing(reason)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as target:  # a new /tmp hides the host's

@@ -15,6 +15,7 @@ from builder.run.base import RunOptions
 from builder.run.select import runners
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import parts
 from tests.support.hostile import OUTSIDE, build_and_unpack, hostile_image, package_layers
 
@@ -102,7 +103,7 @@ def test_run(
         if name == "apptainer":
             monkeypatch.setenv("PATH", f"{part.path.parent}:{os.environ['PATH']}")
     made, given, store = image
-    runner = next(r for r in runners(given, store) if r.name == name)
+    runner = next(r for r in runners(Workspace(given, store)) if r.name == name)
     if reason := runner.available():
         parts.part_missing(reason)
     options = RunOptions(entrypoint=["/bin/sh"], timeout_s=120)

@@ -23,6 +23,7 @@ from builder.model import Image, Lock, LockedBase
 from builder.oci.layout import read_layout, write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.integration.conftest import keep_base
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
@@ -48,8 +49,8 @@ def debian_in(cache: Path) -> Debian:
     """The base of a cache, which is made if it is not there."""
     given = replace(settings(cache.parent), cache=cache, tmpdir=cache / "tmp")
     store = Store(cache)
-    locked = resolve_base("debian:bookworm", "amd64", given, store)
-    return Debian(given, store, locked, open_base(locked, "amd64", given, store))
+    locked = resolve_base("debian:bookworm", "amd64", Workspace(given, store))
+    return Debian(given, store, locked, open_base(locked, "amd64", Workspace(given, store)))
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +77,15 @@ def whole_image(shared: Debian, target: Recipe, top_compression: Compression = "
         return Entry(path, "file", mode, len(data), content=Inline(data))
 
     own = Settings(store.root, store.root, 1, epoch=EPOCH)
-    bottom = make_layer(whiteout_entries("/opt/conda"), "prefix", own, store)
+    bottom = make_layer(whiteout_entries("/opt/conda"), "prefix", Workspace(own, store))
     entries = [
         file("opt/conda/marker", b"new"),
         file("opt/conda/bin/tool", b"#!/bin/sh\necho tool\n", 0o755),
         file(script, b"x=(activated)\nexport ACTIVATED=${x[0]}\n"),
     ]
-    environment = make_layer(entries, "environment", own, store)
+    environment = make_layer(entries, "environment", Workspace(own, store))
     files = system_entries(target, b"lock", CONTEXT, [f"/{script}"])
-    top = make_layer(files, "builder", own, store, compression=top_compression)
+    top = make_layer(files, "builder", Workspace(own, store), compression=top_compression)
     lock = Lock((), ("linux-64",), digest="sha256:" + "1" * 64)
     return make_image(
         base, [bottom, environment, top], recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH
@@ -205,16 +206,16 @@ def test_layout_to_registry_and_back(registry: parts.Registry, tmp_path: Path) -
 
     reference = f"docker://{registry.host}/image-test/tiny:1"
     fresh = Store(tmp_path / "fresh")
-    locked = resolve_base(reference, "amd64", given, fresh)
+    locked = resolve_base(reference, "amd64", Workspace(given, fresh))
     assert locked == LockedBase(reference, made.digest)
-    lean = open_base(locked, "amd64", given, fresh, download=False)
+    lean = open_base(locked, "amd64", Workspace(given, fresh), download=False)
     assert [x.path for x in lean.layers] == [None, None] and {x.origin for x in lean.layers} == {
         f"{registry.host}/image-test/tiny"
     }
     assert [x.descriptor for x in lean.layers] == [
         x.descriptor for x in made.layers
     ] and lean.config == json.loads(made.config)
-    full = open_base(locked, "amd64", given, fresh)
+    full = open_base(locked, "amd64", Workspace(given, fresh))
     assert [x.path.read_bytes() for x in full.layers if x.path] == [
         x.path.read_bytes() for x in made.layers if x.path
     ]
@@ -234,14 +235,14 @@ def test_moved_tag(make_registry: parts.RegistryFactory, tmp_path: Path) -> None
     for made in images:
         write_layout(made, tmp_path / "dist", "x", store)
         parts.skopeo(tmp_path, "copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
-        locks.append(resolve_base(reference, "amd64", given, Store(tmp_path / "fresh")))
+        locks.append(resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh"))))
     assert [x.digest for x in locks] == [x.digest for x in images]
     fresh = Store(tmp_path / "another")
-    assert open_base(locks[0], "amd64", given, fresh).digest == images[0].digest
+    assert open_base(locks[0], "amd64", Workspace(given, fresh)).digest == images[0].digest
     own.stop()
-    assert open_base(locks[0], "amd64", given, fresh).digest == images[0].digest
+    assert open_base(locks[0], "amd64", Workspace(given, fresh)).digest == images[0].digest
     with pytest.raises(RegistryError):
-        resolve_base(reference, "amd64", given, fresh)
+        resolve_base(reference, "amd64", Workspace(given, fresh))
 
 
 # running ------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from builder.layers.entry import Deflated, Entry, Inline, LinkContext
 from builder.model import Fetched
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.packagefiles import files_of
 from tests.support.wheels import fetched
 
@@ -60,7 +61,7 @@ def real_wheels(
 def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
     where = Settings(folder / "cache", folder / "tmp", jobs)
     return build_layers(
-        files_of(packages, where, CONTEXT), Layers(groups=3), where, Store(where.cache), budget=90
+        files_of(packages, where, CONTEXT), Layers(groups=3), Workspace(where, Store(where.cache)), budget=90
     )
 
 
@@ -124,7 +125,7 @@ def test_file_over_4_gib(tmp_path: Path) -> None:
         Entry("after", "file", 0o644, 2, content=Inline(b"ok")),
     ]
     own = Settings(tmp_path, tmp_path, 1)
-    layer = make_layer(entries, "", own, Store(tmp_path / "store"))
+    layer = make_layer(entries, "", Workspace(own, Store(tmp_path / "store")))
     assert layer.unpacked > 4 << 30 and layer.descriptor.size < 10 << 20
     assert layer.path is not None
     with igzip.open(layer.path) as f:  # it compares the trailer

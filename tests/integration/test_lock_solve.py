@@ -28,6 +28,7 @@ from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.workspace import Workspace
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
 
 BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
@@ -265,7 +266,7 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
             "MINE_TOKEN"
         ]
         fetched = fetch_packages(
-            made.packages, settings, Store(settings.cache), variables=url_variables(recipe)
+            made.packages, Workspace(settings, Store(settings.cache)), variables=url_variables(recipe)
         )
         assert sha256_file(fetched[0].path) == f"sha256:{made.packages[0].sha256}"
         with pytest.raises(SolveError) as caught:
@@ -277,7 +278,9 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
     ):
         lock(recipe, settings)
     with pytest.raises(FetchError) as gone:
-        fetch_packages(made.packages, replace(settings, cache=tmp_path / "other"), Store(tmp_path / "other"))
+        fetch_packages(
+            made.packages, Workspace(replace(settings, cache=tmp_path / "other"), Store(tmp_path / "other"))
+        )
     assert "MINE_TOKEN" in gone.value.hint
 
 

@@ -21,6 +21,7 @@ from builder.run.base import RunOptions
 from builder.run.select import find_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.integration.conftest import runner_environment
 from tests.support import parts
 from tests.support.machine import Machine
@@ -44,7 +45,7 @@ def write_base(base_cache: Path, folder: Path) -> None:
     """Writes ``debian:bookworm`` as an OCI layout."""
     settings = Settings.from_environment(cache=base_cache)
     store = Store(base_cache)
-    locked = resolve_base("debian:bookworm", "amd64", settings, store)
+    locked = resolve_base("debian:bookworm", "amd64", Workspace(settings, store))
     base = stored_base("debian:bookworm", locked.digest, store)
     manifest = store.path(locked.digest).read_bytes()
     config = Descriptor.from_json(json.loads(manifest)["config"])
@@ -91,7 +92,7 @@ def test_lock(machine: Machine) -> None:
 def output(machine: Machine, image: Image | SifImage, runner: str, script: str) -> str:
     """What a script prints in an image."""
     settings = Settings.from_environment(cache=machine.project.cache)
-    found = find_runner(settings, Store(settings.cache), runner)
+    found = find_runner(Workspace(settings, Store(settings.cache)), runner)
     done = found.run(image, ["/bin/sh", "-c", script], RunOptions(entrypoint=(), timeout_s=300))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -21,6 +21,7 @@ from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image
 from tests.support.parts import Registry
 
@@ -34,7 +35,7 @@ ROUNDS = 8
 def project(folder: Path) -> Project:
     (folder / "recipes").mkdir(parents=True)
     settings = Settings.from_environment({"HOME": str(folder)}, cache=folder / "cache")
-    return Project(folder, settings, Store(settings.cache))
+    return Project(folder, Workspace(settings, Store(settings.cache)))
 
 
 def built(project: Project, label: str) -> BuildResult:
@@ -43,7 +44,7 @@ def built(project: Project, label: str) -> BuildResult:
     image = make_test_image(layers, label)
     source = project.root / "recipes/t.yaml"
     recipe = Recipe(name="t", base="oci:b", environment="e.yml", source=source, smoke="torch")
-    SmokeRecord(project.settings.cache).store(image.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(image.digest, "pass", "userns")
     return BuildResult(recipe, LOCK, LockedBase("oci:b", "sha256:" + "e" * 64), image)
 
 

@@ -22,6 +22,7 @@ from builder.registry.pull import pull_image
 from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import parts
 from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged
@@ -121,7 +122,9 @@ def test_push_and_pull(
 
 def test_image_of_skopeo(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     """An image that skopeo pushed in Docker's format is pulled."""
-    there = open_destination(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "cache"))
+    there = open_destination(
+        f"oci:{tmp_path / 'layout'}", Workspace(settings(tmp_path), Store(tmp_path / "cache"))
+    )
     there.push(image)
     there.move_tag("t", image)
     options = ["--dest-tls-verify=false", "--format", "v2s2"]
@@ -151,7 +154,9 @@ def test_base_not_downloaded(
         report = push_tagged(child, other, "x/child", ["1"])
         assert (report.blobs_mounted, report.blobs_sent) == (0, 6)
         assert pull_image(other, "x/child", "1", "amd64", Store(tmp_path / "c2")).digest == child.digest
-    there = open_destination(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "c3"))
+    there = open_destination(
+        f"oci:{tmp_path / 'layout'}", Workspace(settings(tmp_path), Store(tmp_path / "c3"))
+    )
     there.push(child)
     there.move_tag("1", child)
     assert there.resolve("1").digest == child.digest  # type: ignore[union-attr]
@@ -167,7 +172,7 @@ def test_basic_authentication(
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     monkeypatch.setenv("REGISTRY_USER", ROBOT)
     monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)
-    there = open_destination(f"{registry.host}/a/b", settings(tmp_path), Store(tmp_path / "cache"))
+    there = open_destination(f"{registry.host}/a/b", Workspace(settings(tmp_path), Store(tmp_path / "cache")))
     there.push(image)
     there.move_tag("latest", image)
     assert there.resolve("latest").digest == image.digest  # type: ignore[union-attr]

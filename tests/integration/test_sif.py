@@ -27,6 +27,7 @@ from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.compare import compare_trees, image_tree
@@ -61,7 +62,7 @@ def sifs(cpu: Builder, cpu_sif: Path, module_folder: Path) -> Sifs:
 def _write_layered(cpu: Builder, path: Path, cache: Path, jobs: int) -> None:
     image = read_layout(cpu.root / "dist", "cpu")
     settings = Settings(cache, cache / "tmp", jobs)
-    write_sif(image, path, settings, Store(cache), layout="layered", compression="zstd")
+    write_sif(image, path, Workspace(settings, Store(cache)), layout="layered", compression="zstd")
 
 
 def sha256(path: Path) -> str:
@@ -151,8 +152,8 @@ def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -
     apptainer.run("build", folder / "base.sif", folder / "base.def")
     settings = image_kit.settings(folder)
     store = Store(settings.cache)
-    locked = resolve_base(f"sif:{folder}/base.sif", "amd64", settings, store)
-    base = open_base(locked, "amd64", settings, store)
+    locked = resolve_base(f"sif:{folder}/base.sif", "amd64", Workspace(settings, store))
+    base = open_base(locked, "amd64", Workspace(settings, store))
     assert base.sif is not None
 
     def member(name: str, data: bytes | None = None) -> object:
@@ -185,7 +186,7 @@ def test_base_of_apptainer(
 ) -> None:
     """Packages above a SIF that Apptainer built run, in both layouts."""
     path = tmp_path / "a.sif"
-    sif = write_sif(tiny.image, path, tiny.settings, tiny.store, layout=layout, base=tiny.base)  # type: ignore[arg-type]
+    sif = write_sif(tiny.image, path, Workspace(tiny.settings, tiny.store), layout=layout, base=tiny.base)  # type: ignore[arg-type]
     show = "cat /etc/builder-test; ls /opt/conda/bin; cat /opt/conda/bin/both; echo; echo $PATH"
     commands = [["run", "--cleanenv", path], ["exec", "--cleanenv", path, "sh", "-c", show]]
     expected = [
@@ -208,7 +209,11 @@ def test_base_of_apptainer(
             assert a.read(own.size) == b.read(theirs.size)
     else:
         other = write_sif(
-            tiny.image, tmp_path / "b.sif", tiny.settings, tiny.store, layout="layered", base=tiny.base
+            tiny.image,
+            tmp_path / "b.sif",
+            Workspace(tiny.settings, tiny.store),
+            layout="layered",
+            base=tiny.base,
         )
         assert compare_trees(image_tree(sif, tiny.store), image_tree(other, tiny.store)) == []
 
@@ -249,7 +254,7 @@ def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
         annotations={},
         epoch=image_kit.EPOCH,
     )
-    return write_sif(image, tmp_path / "layered.sif", tiny.settings, store, layout="layered")
+    return write_sif(image, tmp_path / "layered.sif", Workspace(tiny.settings, store), layout="layered")
 
 
 @pytest.mark.usefixtures("fuse")
@@ -286,7 +291,7 @@ def test_runtime_without_overlays(
     assert "sif: {layout: flat}" in done.stderr
     for name, value in apptainer.env.items():
         monkeypatch.setenv(name, value)
-    runner = ApptainerRunner(tiny.settings, tiny.store)
+    runner = ApptainerRunner(Workspace(tiny.settings, tiny.store))
     assert runner.run(layered, []).stdout == "hello /opt/conda/bin/hello x\n"
     monkeypatch.setenv("APPTAINER_CONFIG_FILE", str(conf))
     with pytest.raises(RunnerError, match=r"did not mount the overlay partitions of .*layered\.sif") as e:
@@ -301,7 +306,10 @@ def test_every_runner(
     """Runners for SIFs run it; docker and podman refuse it with a hint."""
     for name, value in apptainer.env.items():
         monkeypatch.setenv(name, value)
-    for runner in (ApptainerRunner(tiny.settings, tiny.store), UsernsRunner(tiny.settings, tiny.store)):
+    for runner in (
+        ApptainerRunner(Workspace(tiny.settings, tiny.store)),
+        UsernsRunner(Workspace(tiny.settings, tiny.store)),
+    ):
         if isinstance(runner, UsernsRunner) and (reason := runner.available()):
             parts.part_missing(reason)
         assert runner.run(layered, []).stdout == "hello /opt/conda/bin/hello x\n"
@@ -315,7 +323,10 @@ def test_every_runner(
             runner.run(layered, ["-c", "pwd"], RunOptions(entrypoint=["sh"], workdir="/etc")).stdout
             == "/etc\n"
         )
-    for refusing in (DockerRunner(tiny.settings, tiny.store), PodmanRunner(tiny.settings, tiny.store)):
+    for refusing in (
+        DockerRunner(Workspace(tiny.settings, tiny.store)),
+        PodmanRunner(Workspace(tiny.settings, tiny.store)),
+    ):
         with pytest.raises(
             RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one"
         ) as e:
@@ -325,7 +336,7 @@ def test_every_runner(
 
 def test_userns_runs_sif_of_apptainer(tiny: Tiny) -> None:
     """The user-namespace runner runs a SIF that Apptainer built."""
-    runner = UsernsRunner(tiny.settings, tiny.store)
+    runner = UsernsRunner(Workspace(tiny.settings, tiny.store))
     if reason := runner.available():
         parts.part_missing(reason)
     assert (

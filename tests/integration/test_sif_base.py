@@ -10,6 +10,7 @@ from builder.settings import Settings
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.workspace import Workspace
 from tests.support.image_kit import image
 from tests.support.machine import Machine
 from tests.support.project import edit, tiny_channel, tiny_project
@@ -29,7 +30,7 @@ def test_sif_base(tmp_path: Path) -> None:
     copy.parent.mkdir(parents=True)
     store = Store(tmp_path / "store")
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=store.root)
-    sif = write_sif(image(store), copy, settings, store)
+    sif = write_sif(image(store), copy, Workspace(settings, store))
     env = {"BUILDER_MIRRORS": f"/appl/local={tmp_path}/appl"}
     built = machine.json("build", "tiny", env=env)
     base = read_lock(project.lock).base

@@ -20,6 +20,7 @@ from builder.settings import Settings
 from builder.sif.read import open_sif
 from builder.steps.run import StepRun, run_step
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.integration.conftest import CLONE, Builder
 from tests.support import parts
 from tests.support.compare import compare_trees, image_tree
@@ -81,7 +82,7 @@ def base_layer(cache: Path) -> Layer:
         else:
             mode = 0o755 if os.access(path, os.X_OK) else 0o644
             entries.append(Entry(name, "file", mode, path.stat().st_size, content=Range(path)))
-    return make_layer(entries, "tools", settings_of(cache), Store(cache))
+    return make_layer(entries, "tools", Workspace(settings_of(cache), Store(cache)))
 
 
 def run_as(cache: Path, runner: str) -> Layer:
@@ -94,7 +95,7 @@ def run_as(cache: Path, runner: str) -> Layer:
     given.chmod(0o644)
     image = image_of([base_layer(cache)], {"PATH": "/bin", "IN_IMAGE": "yes"})
     step = StepRun(COMMANDS, env={"IN_STEP": "yes"}, mounts=[Mount(given, "/data/given")])
-    return run_step(image, step, settings_of(cache), Store(cache), runner=runner)
+    return run_step(image, step, Workspace(settings_of(cache), Store(cache)), runner=runner)
 
 
 def members(layer: Layer) -> dict[str, str]:

@@ -11,6 +11,7 @@ from builder.engines.base import BuildRequest
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 HASH = "a" * 64
 
@@ -41,4 +42,4 @@ def request(tmp_path: Path, packages: Sequence[LockedPackage] = (), **recipe: An
         base=LockedBase("debian:bookworm", f"sha256:{HASH}"),
         digest="sha256:lock",
     )
-    return BuildRequest(made, lock, b"version: 1\n", settings, Store(settings.cache))
+    return BuildRequest(made, lock, b"version: 1\n", Workspace(settings, Store(settings.cache)))

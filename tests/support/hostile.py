@@ -33,6 +33,7 @@ from builder.model import Fetched, Image, Layer, Lock
 from builder.oci.layout import write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
 from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes
@@ -78,7 +79,7 @@ def entries_of(package: Fetched, folder: Path) -> Iterator[Entry]:
 
 def layer_of(package: Fetched, folder: Path, store: Store) -> Layer:
     """The package's layer."""
-    return make_layer(entries_of(package, folder), "hostile", Settings(folder, folder, 1), store)
+    return make_layer(entries_of(package, folder), "hostile", Workspace(Settings(folder, folder, 1), store))
 
 
 def assert_inside(layer: Layer) -> None:
@@ -405,7 +406,7 @@ def hostile_image(folder: Path) -> tuple[Image, Settings, Store]:
             continue
         with contextlib.suppress(BuilderError):
             layer_of(package, folder / "refused", store)
-    built = build_layers(files_of(accepted, given), Layers(), given, store, budget=100)
+    built = build_layers(files_of(accepted, given), Layers(), Workspace(given, store), budget=100)
     bottom = pack_tar([make_rootfs_tar(folder).read_bytes()], store, 2, "bottom")
     lock = Lock((), ("linux-64",))
     target = recipe(cmd=["sh", "-c", "ls /opt/conda"])

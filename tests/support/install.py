@@ -22,6 +22,7 @@ from builder.bases.resolve import resolve_base
 from builder.errors import BuilderError
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import debs
 from tests.support.debs import NotInstalled
 from tests.support.install_registries import install_crane
@@ -93,7 +94,7 @@ def base_folder(cache: Path) -> Path:
     cache.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(cache.parent / f".{cache.name}.lock"):
         settings = Settings.from_environment(cache=cache)
-        resolve_base("debian:bookworm", "amd64", settings, Store(cache))
+        resolve_base("debian:bookworm", "amd64", Workspace(settings, Store(cache)))
     return cache
 
 

@@ -9,9 +9,10 @@ from builder.layers.packages import Packages
 from builder.model import Fetched
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.wheels import CONTEXT
 
 
 def files_of(packages: Sequence[Fetched], settings: Settings, context: LinkContext = CONTEXT) -> Packages:
     """The files of packages in link order; their indexes are cached in the settings' cache."""
-    return Packages(packages, context, Store(settings.cache), settings)
+    return Packages(packages, context, Workspace(settings, Store(settings.cache)))

@@ -17,6 +17,7 @@ from builder.sif.read import read_sif
 from builder.sif.write import Layout, write_sif
 from builder.store.blobs import Store
 from builder.store.records import read_record
+from builder.workspace import Workspace
 from tests.support import image_kit as kit
 from tests.support.image_kit import layer
 
@@ -47,8 +48,7 @@ class Place:
         return write_sif(
             image,
             path,
-            settings or self.settings,
-            self.store,
+            Workspace(settings or self.settings, self.store),
             layout=layout,
             compression=compression,
             base=base,
@@ -121,9 +121,9 @@ def partition_names(sif: SifImage) -> list[str]:
 
 def make_above_sif(place: Place, base: SifImage, **recipe: object) -> Image:
     """An image of packages above a SIF."""
-    locked = resolve_base(f"sif:{base.path}", "amd64", place.settings, place.store)
+    locked = resolve_base(f"sif:{base.path}", "amd64", Workspace(place.settings, place.store))
     assert locked.digest == base.digest
-    opened = open_base(locked, "amd64", place.settings, place.store)
+    opened = open_base(locked, "amd64", Workspace(place.settings, place.store))
     assert opened.sif is not None
     assert (opened.sif.digest, opened.layers) == (base.digest, ())
     whole = place.image(place.package("pip torch 2.0", "torch"))

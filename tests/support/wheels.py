@@ -36,6 +36,7 @@ from builder.model import Fetched, Layer, LockedPackage
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.workspace import Workspace
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
@@ -189,7 +190,9 @@ def assert_like_installer(wheel: Path, tmp_path: Path, context: LinkContext = CO
     root.mkdir()
     expected = installed(wheel, root, context)
     store = Store(tmp_path / "store")
-    layer = make_layer(wheel_entries(fetched(wheel), context), "w", Settings(tmp_path, tmp_path, 1), store)
+    layer = make_layer(
+        wheel_entries(fetched(wheel), context), "w", Workspace(Settings(tmp_path, tmp_path, 1), store)
+    )
     got = tree([layer])
     assert sorted(got) == sorted(expected)
     for path, (kind, mode, data) in expected.items():

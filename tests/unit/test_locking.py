@@ -13,6 +13,7 @@ from builder.config.recipe import Recipe
 from builder.model import Lock, LockedBase, LockRecord, OsPackage
 from builder.progress import QUIET
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import image_kit
 
 WithOsPackages = Callable[[Recipe, Lock, Lock | None], Lock]
@@ -34,7 +35,7 @@ def with_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WithOsP
     monkeypatch.setattr(locking, "open_recipe_base", lambda *_, **__: image_kit.base())
     monkeypatch.setattr(locking, "solve_os_packages", lambda *_: (NEW,))
     return lambda recipe, lock, previous: locking._with_os_packages(
-        recipe, settings, Store(settings.cache), QUIET, lock, previous
+        recipe, Workspace(settings, Store(settings.cache), QUIET), lock, previous
     )
 
 

@@ -16,6 +16,7 @@ from builder.errors import ImageError
 from builder.model import Image
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings, tar_bytes
 
@@ -45,7 +46,7 @@ def test_damaged_archives(kind: str, made: Image, store: Store, given: Settings,
 
     def refused(message: str) -> None:
         with pytest.raises(ImageError, match=message) as caught:
-            resolve_base(reference, "amd64", given, Store(tmp_path / "fresh"), root=tmp_path)
+            resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh")), root=tmp_path)
         assert "image.tar" in caught.value.message
         shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
 
@@ -74,13 +75,13 @@ def test_wrong_layer_in_docker_archive(made: Image, store: Store, given: Setting
         m.size = len(d)
     (tmp_path / "saved.tar").write_bytes(tar_bytes(changed))
     with pytest.raises(ImageError, match=r"layer 1/layer.tar is sha256:\w+, its config lists"):
-        resolve_base("docker-archive:saved.tar", "amd64", given, store, root=tmp_path)
+        resolve_base("docker-archive:saved.tar", "amd64", Workspace(given, store), root=tmp_path)
 
 
 def _refused(file: Path, members: list[tuple[tarfile.TarInfo, bytes]], given: Settings, message: str) -> None:
     file.write_bytes(tar_bytes(members))
     with pytest.raises(ImageError, match=message) as caught:
-        resolve_base(f"docker-archive:{file}", "amd64", given, Store(file.parent / "fresh"))
+        resolve_base(f"docker-archive:{file}", "amd64", Workspace(given, Store(file.parent / "fresh")))
     assert "\n" not in caught.value.message
 
 
@@ -103,13 +104,13 @@ def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.M
 def test_compressed_archives(kind: str, made: Image, given: Settings, tmp_path: Path) -> None:
     """Archives may be compressed with gzip."""
     reference = write_base(kind, made, tmp_path)
-    plain = resolve_base(reference, "amd64", given, Store(tmp_path / "a"), root=tmp_path)
+    plain = resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "a")), root=tmp_path)
     file = tmp_path / "image.tar"
     file.write_bytes(gzip.compress(file.read_bytes()))
-    assert resolve_base(reference, "amd64", given, Store(tmp_path / "b"), root=tmp_path) == plain
+    assert resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "b")), root=tmp_path) == plain
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ImageError, match="archive|cannot be read"):
-        resolve_base(reference, "amd64", given, Store(tmp_path / "c"), root=tmp_path)
+        resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "c")), root=tmp_path)
 
 
 def test_blob_of_another_size(made: Image, given: Settings, tmp_path: Path) -> None:
@@ -124,4 +125,4 @@ def test_blob_of_another_size(made: Image, given: Settings, tmp_path: Path) -> N
             members[number] = info, data + bytes(512)
     file.write_bytes(tar_bytes(members))
     with pytest.raises(ImageError, match="bytes, not"):
-        resolve_base(reference, "amd64", given, Store(tmp_path / "fresh"), root=tmp_path)
+        resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh")), root=tmp_path)

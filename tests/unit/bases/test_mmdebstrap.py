@@ -14,6 +14,7 @@ from builder.net import apt
 from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.image_kit import settings
 
 
@@ -63,7 +64,7 @@ def test_ordinary_user_who_cannot(
     monkeypatch.setattr(mmdebstrap.os, "geteuid", lambda: 987654)
     monkeypatch.setattr(mmdebstrap, "ranges", lambda file: [])
     with pytest.raises(ImageError, match=message) as caught:
-        resolve_base("debian:bookworm", "amd64", given, store)
+        resolve_base("debian:bookworm", "amd64", Workspace(given, store))
     assert hint in caught.value.hint
 
 
@@ -121,7 +122,7 @@ def test_foreign_processor(
     monkeypatch.setattr(mmdebstrap, "host_architecture", lambda: "amd64")
     monkeypatch.setattr(mmdebstrap, "is_registered", lambda architecture: False)
     with pytest.raises(ImageError, match="the base is for arm64, this host is amd64") as caught:
-        resolve_base("debian:bookworm", "arm64", given, store)
+        resolve_base("debian:bookworm", "arm64", Workspace(given, store))
     assert "apt-get install qemu-user-static binfmt-support" in caught.value.hint
 
 
@@ -136,4 +137,4 @@ def test_messages_of_a_failure(
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
     with pytest.raises(ImageError, match="has no package nope"):
-        mmdebstrap.make_debian_base(BASE, given, store, QUIET)
+        mmdebstrap.make_debian_base(BASE, Workspace(given, store, QUIET))

@@ -13,6 +13,7 @@ from builder.errors import ConfigError, ImageError
 from builder.fetch.venv import BasePython
 from builder.model import LockedBase
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.image_kit import base, layer, member, recipe, settings
 
 DPKG = b"""Package: python3
@@ -109,10 +110,10 @@ def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "open_recipe_base", open_base)
     locked = LockedBase("debian:bookworm", "sha256:" + "b" * 64)
-    assert base_python(locked, recipe(python="base"), given, store) == BasePython(
+    assert base_python(locked, recipe(python="base"), Workspace(given, store)) == BasePython(
         "/usr/bin/python3.11", "3.11.2"
     )
-    seeing = base_python(locked, recipe(python="base-with-packages"), given, store)
+    seeing = base_python(locked, recipe(python="base-with-packages"), Workspace(given, store))
     assert seeing.sees_packages and len(opened) == 1
 
 
@@ -124,7 +125,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bases = iter([base(layer(store, *files("usr/bin/sh"))), base(layer(store, *CONDA))])
     monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: next(bases))
     with pytest.raises(ImageError, match=r"tiny.yaml:2: python: the base debian:bookworm has no Python 3"):
-        base_python(LockedBase("x", "sha256:1"), recipe(tmp_path, python="base"), given, store)
+        base_python(LockedBase("x", "sha256:1"), recipe(tmp_path, python="base"), Workspace(given, store))
     own = recipe(tmp_path, python="base", conda={"prefix": "/opt/conda"})
     with pytest.raises(ConfigError, match=r"/opt/conda hides /opt/conda/bin/python3.10 of the base"):
-        base_python(LockedBase("x", "sha256:2"), own, given, store)
+        base_python(LockedBase("x", "sha256:2"), own, Workspace(given, store))

@@ -15,6 +15,7 @@ from builder.model import Image, LockedBase
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.trees.inflate import inflate
+from builder.workspace import Workspace
 from tests.support.base_files import write_base
 from tests.support.image_kit import image, layer, member, settings
 
@@ -39,9 +40,9 @@ def made(tmp_path: Path) -> Image:
 def test_local_images(kind: str, made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
     """Images in layouts and archives are opened, always with the same digest."""
     reference = write_base(kind, made, tmp_path)
-    locked = resolve_base(reference, "amd64", given, store, root=tmp_path)
+    locked = resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path)
     assert locked.reference == reference
-    found = open_base(locked, "amd64", given, store, root=tmp_path)
+    found = open_base(locked, "amd64", Workspace(given, store), root=tmp_path)
     assert found.digest == locked.digest
     assert [x.diff_id for x in found.layers] == [x.diff_id for x in made.layers]
     assert found.config == json.loads(made.config)
@@ -54,7 +55,7 @@ def test_local_images(kind: str, made: Image, store: Store, given: Settings, tmp
     if kind != "docker save":
         assert [x.descriptor for x in found.layers] == [x.descriptor for x in made.layers]
     again = Store(tmp_path / "another")
-    assert resolve_base(reference, "amd64", settings(tmp_path), again, root=tmp_path) == locked
+    assert resolve_base(reference, "amd64", Workspace(settings(tmp_path), again), root=tmp_path) == locked
 
 
 @pytest.mark.parametrize("kind", ["oci", "oci-archive", "docker-archive", "docker save"])
@@ -67,7 +68,7 @@ def test_other_image_than_locked(
     with pytest.raises(
         ImageError, match=f"pins the base {reference} as sha256:eee.* but it holds sha256"
     ) as caught:
-        open_base(locked, "amd64", given, store, root=tmp_path)
+        open_base(locked, "amd64", Workspace(given, store), root=tmp_path)
     assert "--update-base" in caught.value.hint
 
 
@@ -75,7 +76,7 @@ def test_wrong_architecture(made: Image, store: Store, given: Settings, tmp_path
     """An image for another architecture is refused."""
     reference = write_base("oci", made, tmp_path)
     with pytest.raises(ImageError, match="is for linux/amd64, the recipe for linux/arm64"):
-        open_base(LockedBase(reference, made.digest), "arm64", given, store, root=tmp_path)
+        open_base(LockedBase(reference, made.digest), "arm64", Workspace(given, store), root=tmp_path)
 
 
 def test_damaged_layer_in_layout(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_damaged_layer_in_layout(made: Image, store: Store, given: Settings, tmp
     path = tmp_path / "layout/blobs/sha256" / made.layers[0].descriptor.digest[7:]
     path.write_bytes(b"?" * path.stat().st_size)
     with pytest.raises(ImageError, match="its content does not match its digest"):
-        resolve_base(reference, "amd64", given, store, root=tmp_path)
+        resolve_base(reference, "amd64", Workspace(given, store), root=tmp_path)
 
 
 @pytest.mark.parametrize(

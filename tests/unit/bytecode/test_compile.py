@@ -25,6 +25,7 @@ from builder.progress import QUIET
 from builder.run.process import Completed
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member
 from tests.support.thispython import ThisPython
@@ -43,8 +44,8 @@ MODULES = {
 def request(folder: Path, *packages: Fetched, context: LinkContext = CONTEXT) -> BytecodeRequest:
     settings = Settings(folder / "cache", folder / "tmp", 2)
     store = Store(settings.cache)
-    made = Packages(packages, context, store, settings)
-    return BytecodeRequest(made, BASE, RECIPE, settings, store, 90, ())
+    made = Packages(packages, context, Workspace(settings, store))
+    return BytecodeRequest(made, BASE, RECIPE, Workspace(settings, store), 90, ())
 
 
 def compile_packages(asked: BytecodeRequest) -> dict[str, Bytecode]:

@@ -19,6 +19,7 @@ from builder.layers.entry import LinkContext
 from builder.model import Fetched, Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member
 from tests.support.packagefiles import files_of
@@ -69,8 +70,8 @@ def make(
     settings = Settings(folder / "cache", folder / "tmp", jobs)
     store = Store(settings.cache)
     files = files_of(packages, settings, context)
-    built = build_layers(files, recipe.layers, settings, store, budget=60)
-    request = BytecodeRequest(files, BASE, recipe, settings, store, 90, built.layers)
+    built = build_layers(files, recipe.layers, Workspace(settings, store), budget=60)
+    request = BytecodeRequest(files, BASE, recipe, Workspace(settings, store), 90, built.layers)
     return Made(built, bytecode_layers(request))
 
 

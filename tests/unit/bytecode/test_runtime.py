@@ -20,6 +20,7 @@ from builder.layers.packages import Packages
 from builder.model import Fetched, Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member, symlink
 from tests.support.wheels import CONTEXT
@@ -30,7 +31,7 @@ RECIPE = Recipe(name="demo", base="docker://example.org/base", environment="envi
 def layer(store: Store, settings: Settings, *files: str, **links: str) -> Layer:
     entries = [Entry(path, "file", 0o644, 4, content=Inline(b"data")) for path in files]
     entries += [Entry(path.replace("_", "/"), "symlink", 0o777, target=to) for path, to in links.items()]
-    return make_layer(entries, "layer", settings, store)
+    return make_layer(entries, "layer", Workspace(settings, store))
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def base(settings: Settings) -> BaseImage:
 
 def source(settings: Settings, base: BaseImage, *packages: Fetched) -> BytecodeRequest:
     store = Store(settings.cache)
-    made = Packages(packages, CONTEXT, store, settings)
-    return BytecodeRequest(made, base, RECIPE, settings, store, 90, ())
+    made = Packages(packages, CONTEXT, Workspace(settings, store))
+    return BytecodeRequest(made, base, RECIPE, Workspace(settings, store), 90, ())
 
 
 def names(found: Layer) -> set[str]:

@@ -16,6 +16,7 @@ from builder.settings import Settings
 from builder.steps import run
 from builder.steps.job import StepRun
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 
@@ -35,7 +36,7 @@ class Runs:
         random = str(len(self.steps)) if "random" in step.commands else "same"
         data = f"{step.commands} {random}".encode()
         entry = Entry(f"opt/{step.name}", "file", 0o644, len(data), content=Inline(data))
-        return make_layer([entry], f"step: {step.name}", settings, store)
+        return make_layer([entry], f"step: {step.name}", Workspace(settings, store))
 
     @property
     def names(self) -> list[str]:

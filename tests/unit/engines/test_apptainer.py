@@ -95,7 +95,7 @@ def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of packages, which cotainr runs, see no credentials of builder."""
     for name, value in {"REGISTRY_PASSWORD": "secret", "BUILDER_MIRRORS": "a=b", "OTHER": "x"}.items():
         monkeypatch.setenv(name, value)
-    settings = request(tmp_path).settings
+    settings = request(tmp_path).work.settings
     found = environment(settings)
     assert found["OTHER"] == "x" and found["APPTAINER_TMPDIR"] == str(settings.tmpdir)
     assert not any(name.startswith(("REGISTRY_", "BUILDER_")) for name in found)

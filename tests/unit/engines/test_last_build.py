@@ -49,12 +49,12 @@ class DifferentEachTime:
             path = cached_sif(request, self.name)
             path.write_bytes(data)
             return SifImage(path, sha256_file(path), len(data))
-        digest = request.store.add(data)
-        write_record(library_record(digest, request.store), {"digest": digest, "files": {}})
+        digest = request.work.store.add(data)
+        write_record(library_record(digest, request.work.store), {"digest": digest, "files": {}})
         layer = Layer(
             Descriptor("application/x", digest, len(data)),
             "sha256:d",
-            request.store.path(digest),
+            request.work.store.path(digest),
             title="one",
             packages=("a",),
             unpacked=7,

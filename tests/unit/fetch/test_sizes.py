@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builder.fetch.sizes import head_sizes
+from builder.workspace import Workspace
 from tests.unit.fetch.conftest import DATA, offline, package
 
 
@@ -15,7 +16,7 @@ def test_head_sizes(server, settings, store, tmp_path):
     there = package(server.put("/there.conda"))
     unknown = package(server.url + "/unknown.conda", b"?")
     channel = package("builder://debian/noarch/pip-1-0.conda", b"!")
-    sizes = head_sizes([cached, here, there, unknown, channel], settings, store)
+    sizes = head_sizes([cached, here, there, unknown, channel], Workspace(settings, store))
     assert sizes == {cached.key: 6, here.key: 7, there.key: len(DATA), unknown.key: None, channel.key: None}
     assert not (settings.cache / "channels").exists() and {m for m, *_ in server.log} == {"HEAD"}
-    assert head_sizes([there], offline(settings), store) == {there.key: None}
+    assert head_sizes([there], Workspace(offline(settings), store)) == {there.key: None}

@@ -13,6 +13,7 @@ from builder.fetch.venv import BasePython, locked_base_python, write_base_python
 from builder.layers.entry import LinkContext
 from builder.model import Fetched
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.conda_reader import read
 from tests.support.image_kit import settings
 
@@ -32,7 +33,9 @@ def test_fetched(tmp_path: Path, python: BasePython, platform: str, url: str) ->
     """A machine that has the lock alone makes the same package."""
     locked = locked_base_python(python, platform, tmp_path / "packages")
     assert (locked.url, locked.version, locked.manager) == (url, python.version, "conda")
-    [fetched] = fetch_packages([locked], settings(tmp_path / "other"), Store(tmp_path / "other" / "cache"))
+    [fetched] = fetch_packages(
+        [locked], Workspace(settings(tmp_path / "other"), Store(tmp_path / "other" / "cache"))
+    )
     assert fetched.path.is_relative_to(tmp_path / "other")
     assert [p.suffix for p in fetched.path.parent.iterdir()] == [".conda"]
 
@@ -73,4 +76,4 @@ def test_bad_url(tmp_path: Path, url: str) -> None:
     assert write_base_python(url, tmp_path) is None
     locked = replace(locked_base_python(DEBIAN, "linux-64", tmp_path), url=url)
     with pytest.raises(FetchError, match="names no Python of a base image"):
-        fetch_packages([locked], settings(tmp_path / "other"), Store(tmp_path / "other" / "cache"))
+        fetch_packages([locked], Workspace(settings(tmp_path / "other"), Store(tmp_path / "other" / "cache")))

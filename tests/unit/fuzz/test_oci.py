@@ -19,6 +19,7 @@ from builder.oci.layout import list_tags, prune_layout, read_layout, write_layou
 from builder.settings import Settings
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.compare import image_tree
 from tests.support.fuzz import fuzz, mutated, only_builder_errors
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings, tar_bytes
@@ -82,7 +83,7 @@ class Place:
             list_tags(self.layout)
             found = read_layout(self.layout, "x", "amd64")
             image_tree(found, self.store)
-            write_sif(found, self.folder / "a.sif", self.settings, self.store, layout="layered")
+            write_sif(found, self.folder / "a.sif", Workspace(self.settings, self.store), layout="layered")
             write_layout(found, self.folder / "copy", "x", self.store)
             prune_layout(self.folder / "copy")
         if self.use_base(f"oci:{self.layout}:x"):
@@ -91,8 +92,8 @@ class Place:
     def use_base(self, name: str) -> bool:
         """Builds an image on one; returns whether that was possible."""
         with only_builder_errors():
-            locked = resolve_base(name, "amd64", self.settings, self.store)
-            base = open_base(locked, "amd64", self.settings, self.store)
+            locked = resolve_base(name, "amd64", Workspace(self.settings, self.store))
+            base = open_base(locked, "amd64", Workspace(self.settings, self.store))
             lock = Lock((), ("linux-64",))
             made = make_image(base, [], recipe=recipe(), lock=lock, env={}, annotations={}, epoch=EPOCH)
             write_layout(made, self.layout, "built", self.store)

@@ -21,6 +21,7 @@ from builder.layers.wheel import wheel_entries
 from builder.model import Fetched
 from builder.store.blobs import Store
 from builder.tarheaders import BLOCK, TarError, read_headers
+from builder.workspace import Workspace
 from tests.support import condapackage, wheels
 from tests.support.condapackage import (
     PLACEHOLDER,
@@ -154,7 +155,7 @@ def test_elf(tmp_path: Path, data: bytes) -> None:
     """A damaged library is laid as it is, and what it needs are names of files."""
     package = wheels.fetched(wheels.make_wheel(tmp_path, "demo", files={"demo/x.so": data}))
     store = Store(tmp_path / "store")
-    layer = make_layer(wheel_entries(package, wheels.CONTEXT), "t", settings(tmp_path), store)
+    layer = make_layer(wheel_entries(package, wheels.CONTEXT), "t", Workspace(settings(tmp_path), store))
     (needed,) = recorded_libraries(layer.descriptor.digest, store).values()
     assert not any("/" in name or len(name.encode()) > 256 for name in needed)
 

@@ -21,6 +21,7 @@ from builder.trees.member import Kind, Member
 from builder.trees.squashfs.format import SUPERBLOCK, Superblock
 from builder.trees.squashfs.reader import Squashfs
 from builder.trees.squashfs.writer import SquashfsWriter
+from builder.workspace import Workspace
 from tests.support.compare import image_tree
 from tests.support.fuzz import Sample, fuzz, only_builder_errors
 from tests.support.image_kit import EPOCH, image, member, settings, tar_bytes
@@ -99,8 +100,10 @@ def test_sif(place: Place, whole_sif: Sample, data: st.DataObject) -> None:
     bad = place.folder / "bad.sif"
     bad.write_bytes(data.draw(whole_sif.damaged()))
     with only_builder_errors():
-        locked = resolve_base("sif:bad.sif", "amd64", place.settings, place.store, root=place.folder)
-        open_base(locked, "amd64", place.settings, place.store, root=place.folder)
+        locked = resolve_base(
+            "sif:bad.sif", "amd64", Workspace(place.settings, place.store), root=place.folder
+        )
+        open_base(locked, "amd64", Workspace(place.settings, place.store), root=place.folder)
         sif = open_sif(bad, place.store)
         image_tree(sif, place.store)
         place.sif(place.image(), "above.sif", layout="layered", base=sif)
@@ -157,6 +160,6 @@ def test_layer(folder: Path, data: st.DataObject) -> None:
     if (place / "root").exists():
         remove_tree(place / "root")
     with only_builder_errors():
-        write_sif(made, place / "a.sif", settings(folder), store)
+        write_sif(made, place / "a.sif", Workspace(settings(folder), store))
     (place / "a.sif").unlink(missing_ok=True)
     assert list(place.iterdir()) == []

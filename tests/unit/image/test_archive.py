@@ -17,6 +17,7 @@ from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.disk import flip
 from tests.support.image_kit import image, layer, member
 
@@ -64,7 +65,7 @@ def test_zstd_layers(store: Store, tmp_path: Path, known: bool) -> None:
     """zstd layers are uncompressed in an archive for Docker."""
     entry = Entry("a", "file", size=3_000_000, content=Inline(bytes(range(250)) * 12_000))
     own = Settings(tmp_path, tmp_path, 1)
-    one = make_layer([entry], "", own, store, compression="zstd")
+    one = make_layer([entry], "", Workspace(own, store), compression="zstd")
     write_docker_archive(image(store, one if known else replace(one, unpacked=0)), tmp_path / "a.tar", "x:y")
     found = content(tmp_path / "a.tar")
     name = json.loads(found["manifest.json"])[0]["Layers"][1]
@@ -89,7 +90,7 @@ def test_deterministic(store: Store, tmp_path: Path, write) -> None:
 def test_flipped_bit(store: Store, tmp_path: Path, write, compression) -> None:
     """A layer in which a bit has flipped goes into no archive, also where the format has no checksum."""
     entry = Entry("a", "file", size=25_000, content=Inline(bytes(range(250)) * 100))
-    one = make_layer([entry], "", Settings(tmp_path, tmp_path, 1), store, compression=compression)
+    one = make_layer([entry], "", Workspace(Settings(tmp_path, tmp_path, 1), store), compression=compression)
     made = image(store, one)
     (tmp_path / "a.tar").write_bytes(b"the archive before")
     flip(one.path)

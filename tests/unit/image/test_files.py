@@ -16,6 +16,7 @@ from builder.layers.entry import Entry, Inline, LinkContext
 from builder.model import Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.images import unpack
 
@@ -23,7 +24,7 @@ CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
 
 def own_layer(store: Store, entries: Iterable[Entry]) -> Layer:
-    return make_layer(entries, "", Settings(store.root, store.root, 1), store)
+    return make_layer(entries, "", Workspace(Settings(store.root, store.root, 1), store))
 
 
 def by_path(entries: list[Entry]) -> dict[str, Entry]:

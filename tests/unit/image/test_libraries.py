@@ -14,8 +14,8 @@ from builder.layers.build import make_layer
 from builder.layers.packages import Packages
 from builder.layers.wheel import wheel_entries
 from builder.model import Layer, MissingLibrary
-from builder.progress import QUIET
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.elf import elf
 from tests.support.image_kit import base, layer, member, recipe, settings
 from tests.support.wheels import CONTEXT, fetched, make_wheel
@@ -38,18 +38,22 @@ class Searched:
         self.store = Store(self.settings.cache)
         self.base = base(layer(self.store, *(member(path, b"x") for path in self.below)))
         paths = [self._wheel(name, files) for name, files in self.wheels.items()]
-        self.packages = Packages([fetched(path) for path in paths], CONTEXT, self.store, self.settings)
+        self.packages = Packages(
+            [fetched(path) for path in paths], CONTEXT, Workspace(self.settings, self.store)
+        )
         self.layers = [self._layer(path) for path in paths]
 
     def _wheel(self, name: str, files: Mapping[str, Sequence[str]]) -> Path:
         return make_wheel(self.folder, name, files={path: elf(needed) for path, needed in files.items()})
 
     def _layer(self, wheel: Path) -> Layer:
-        return make_layer(wheel_entries(fetched(wheel), CONTEXT), "t", self.settings, self.store)
+        return make_layer(wheel_entries(fetched(wheel), CONTEXT), "t", Workspace(self.settings, self.store))
 
     def missing(self) -> tuple[MissingLibrary, ...]:
         made = recipe(self.folder, **self.more)
-        return missing_libraries(made, self.base, self.layers, self.packages, self.store, QUIET)
+        return missing_libraries(
+            made, self.base, self.layers, self.packages, Workspace(self.settings, self.store)
+        )
 
     def names(self, optional: bool = False) -> list[str]:
         return [one.name for one in self.missing() if one.optional == optional]

@@ -21,6 +21,7 @@ from builder.layers.wheel import wheel_entries
 from builder.model import Fetched, Layer, LayerContent
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.packagefiles import files_of
 from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tree
@@ -74,8 +75,7 @@ def build(
     return build_layers(
         files_of(packages, where, context),
         options or Layers(groups=4, own_layer_from=1 << 20),
-        where,
-        Store(where.cache),
+        Workspace(where, Store(where.cache)),
         budget=90,
     )
 
@@ -211,9 +211,13 @@ def test_link_scripts(tmp_path: Path) -> None:
     with pytest.raises(
         LayerError, match=r"a-1.0-0.conda has a link script \(/opt/conda/bin/.a-post-link.sh\)"
     ) as caught:
-        build_layers(files_of([a], where), Layers(), where, store, budget=9, post_link={"b": "skip"})
+        build_layers(
+            files_of([a], where), Layers(), Workspace(where, store), budget=9, post_link={"b": "skip"}
+        )
     assert "post_link: {a: skip}" in caught.value.hint
-    result = build_layers(files_of([a], where), Layers(), where, store, budget=9, post_link={"a": "skip"})
+    result = build_layers(
+        files_of([a], where), Layers(), Workspace(where, store), budget=9, post_link={"a": "skip"}
+    )
     assert result.notes == ("a: its link script was not run, as the recipe says",)
 
 

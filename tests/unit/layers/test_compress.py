@@ -23,6 +23,7 @@ from builder.model import Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.workspace import Workspace
 from tests.support.wheels import noise, tar_bytes, tree
 
 EPOCH = 315532800
@@ -60,7 +61,7 @@ def file(path: str, content: Content, size: int) -> Entry:
 
 def layer(store: Store, entries: list[Entry], compression: Compression = "gzip") -> Layer:
     own = Settings(store.root, store.root, 1, epoch=EPOCH)
-    return make_layer(entries, "", own, store, compression=compression)
+    return make_layer(entries, "", Workspace(own, store), compression=compression)
 
 
 sizes = st.one_of(

@@ -15,6 +15,7 @@ from builder.layers.libraries import Libraries, is_library, library_record, reco
 from builder.layers.wheel import wheel_entries
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member, pack, symlink
 from tests.support.elf import elf
@@ -31,7 +32,7 @@ def settings(tmp_path: Path) -> Settings:
 def found(entries: list[Entry], settings: Settings) -> Libraries:
     """Return what is recorded of a layer of these entries."""
     store = Store(settings.cache)
-    layer = make_layer(entries, "t", settings, store)
+    layer = make_layer(entries, "t", Workspace(settings, store))
     return recorded_libraries(layer.descriptor.digest, store)
 
 
@@ -74,7 +75,7 @@ def test_conda(tmp_path: Path, settings: Settings) -> None:
     ]
     package = condapackage.fetched(pack(tmp_path, "x", members))
     store = Store(settings.cache)
-    layer = make_layer(conda_entries(package, CONTEXT, settings.tmpdir), "t", settings, store)
+    layer = make_layer(conda_entries(package, CONTEXT, settings.tmpdir), "t", Workspace(settings, store))
     assert recorded_libraries(layer.descriptor.digest, store) == {
         "opt/conda/lib/libx.so.1.2": ("liby.so.1",),
         "opt/conda/lib/libx.so.1": ("libx.so.1.2",),
@@ -98,7 +99,7 @@ def test_lost_record(settings: Settings) -> None:
     store = Store(settings.cache)
     content = elf(["liba.so.1"])
     layer = make_layer(
-        [Entry("a.so", "file", size=len(content), content=Inline(content))], "t", settings, store
+        [Entry("a.so", "file", size=len(content), content=Inline(content))], "t", Workspace(settings, store)
     )
     record = layer_record(layer) | {"packages": ["a"]}
     assert recorded_layer(record, store) is not None

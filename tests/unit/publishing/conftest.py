@@ -18,6 +18,7 @@ from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
 
@@ -52,7 +53,7 @@ def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
-    return Project(tmp_path, settings, Store(settings.cache), Listening())
+    return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
 
 
 def built(tmp_path: Path, **recipe: Any) -> BuildResult:

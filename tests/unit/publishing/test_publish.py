@@ -27,6 +27,7 @@ from builder.publishing.smoke_record import SmokeRecord
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 
@@ -60,7 +61,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegist
 def project(tmp_path: Path) -> Project:
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     (tmp_path / "recipes").mkdir()
-    return Project(tmp_path, settings, Store(settings.cache), Listening())
+    return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def send(project: Project, result: BuildResult, fake: FakeRegistry, **more: Any)
 def test_attached_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """Everything is attached before a tag names the image."""
     path = write(project.root / "reports/t/x.json", report(result.digest))
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns", path)
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns", path)
     done = send(project, result, fake)
     assert list(done.attached) == [SBOM, PROVENANCE, SMOKE_REPORT]
     assert (done.smoke, done.tags) == ("pass", TAGS)
@@ -133,7 +134,7 @@ def test_race(project: Project, result: BuildResult, fake: FakeRegistry, method:
     """Another publish sets the month's tag at any moment: one of the two wins, and ours does not say it won
     unless the tag names our image.
     """
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     other, seen = other_image(result), [0]
 
     def fault(request: Request) -> None:
@@ -159,7 +160,7 @@ def test_tag_of_another_image(project: Project, result: BuildResult, fake: FakeR
     """A dated tag stays, and nothing is sent; with ``force`` it moves, and what it named is reported."""
     other = other_image(result)
     name(fake, "26.11", other)
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     with pytest.raises(TagExistsError, match=r"26\.11 exists"):
         send(project, result, fake)
     assert fake.count("PUT") == fake.count("POST") == 0
@@ -169,7 +170,7 @@ def test_tag_of_another_image(project: Project, result: BuildResult, fake: FakeR
 
 def test_read_back_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """No tag moves to an image that the registry does not return as it was sent."""
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     layer = result.image.layers[0].descriptor.digest  # type: ignore[union-attr]
 
     def fault(request: Request) -> Reply | None:
@@ -189,7 +190,7 @@ def test_read_back_before_tags(project: Project, result: BuildResult, fake: Fake
 
 def test_unchanged(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """Publishing an unchanged image again asks once for each tag and reads nothing."""
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     send(project, result, fake)
     before = len(fake.requests)
     send(project, result, fake)
@@ -209,10 +210,10 @@ def test_images_only(project: Project, result: BuildResult, fake: FakeRegistry) 
         return None
 
     fake.fault = fault
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     done = send(project, result, fake)
     assert done.attached == {} and done.tags == TAGS and "latest" in fake.manifests["a/b"]
-    (warning,) = project.reporter.warnings  # type: ignore[attr-defined]
+    (warning,) = project.work.reporter.warnings  # type: ignore[attr-defined]
     assert "unknown artifact" in warning and "accepts images only" in warning
 
 
@@ -226,14 +227,14 @@ def test_report_of_a_new_test(
     done = send(project, result, fake)
     again = send(project, result, fake)  # on record now
     assert SMOKE_REPORT in done.attached and again.attached == done.attached
-    assert SmokeRecord(project.settings.cache).report(result.digest) == report(result.digest)
+    assert SmokeRecord(project.work.settings.cache).report(result.digest) == report(result.digest)
 
 
 def test_fail_after_a_pass(
     project: Project, result: BuildResult, fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An image whose last test failed is not published by the record of an earlier one."""
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     answer = SmokeReport("fail", report(result.digest, "fail"), "userns", result.digest, 1.0, None)
     monkeypatch.setattr(Project, "smoke", lambda self, *a, **k: answer)
     for policy in ("always", "auto"):
@@ -246,7 +247,7 @@ def test_log(
     project: Project, result: BuildResult, fake: FakeRegistry, told: Callable[[], list[str]]
 ) -> None:
     """``builder -v`` tells each step: tags, test, push, read-back, and each tag before and after."""
-    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    SmokeRecord(project.work.settings.cache).store(result.digest, "pass", "userns")
     done = send(project, result, fake)
     to, digest, verified = done.reference, done.digest, done.verified
     assert verified is not None

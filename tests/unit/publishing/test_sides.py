@@ -48,7 +48,7 @@ def named(project: Project, tmp_path: Path) -> Any:
 def test_files_here(named: Any, project: Project, tmp_path: Path) -> None:
     """A layout and a SIF; a text that is neither lists the forms."""
     image = old_image(tmp_path)
-    write_layout(image, tmp_path / "old", "t", project.store)
+    write_layout(image, tmp_path / "old", "t", project.work.store)
     assert named(f"oci:{tmp_path / 'old'}:t").digest == image.digest
     sif = make_sif(tmp_path / "x.sif")
     found = named(str(tmp_path / "x.sif"))
@@ -63,7 +63,7 @@ def test_registry(named: Any, project: Project, tmp_path: Path) -> None:
     image = old_image(tmp_path)
     with FakeRegistry() as fake:
         name = f"{fake.host}/a/b"
-        place = open_destination(name, project.settings, project.store)
+        place = open_destination(name, project.work.quiet())
         place.push(image)
         place.move_tag("26.10", image)
         place.close()
@@ -90,7 +90,7 @@ def test_files_of_jobs(
 ) -> None:
     """What jobs of a runtime cannot run is refused with the command that helps."""
     image = old_image(tmp_path)
-    write_layout(image, tmp_path / "old", "t", project.store)
+    write_layout(image, tmp_path / "old", "t", project.work.store)
     old = f"oci:{tmp_path / 'old'}:t"
     sif = make_sif(tmp_path / "x.sif")
     assert named(str(sif.path), JOB, site=APPTAINER, format="sif").reference == str(sif.path)

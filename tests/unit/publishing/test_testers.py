@@ -60,7 +60,7 @@ def test_untested(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = built(tmp_path, smoke={"none": "needs a licence"})
     done = send(project, result, f"oci:{tmp_path / 'there'}", policy="always")
     assert (done.smoke, done.untested, done.tags) == ("none", "needs a licence", ("26.11", "latest"))
-    assert project.reporter.notes[-1] == "t is not smoke-tested: needs a licence"  # type: ignore[attr-defined]
+    assert project.work.reporter.notes[-1] == "t is not smoke-tested: needs a licence"  # type: ignore[attr-defined]
     texts = {kind: "" for kind in done.attached}
     for kind, digest in done.attached.items():
         blobs = tmp_path / "there" / "blobs" / "sha256"
@@ -87,8 +87,8 @@ def test_other_test(project: Project, tmp_path: Path, monkeypatch: pytest.Monkey
     for result in (torch, torch, imports, imports, torch):
         assert send(project, result, to).smoke == "warn"
     assert asked == ["torch", "imports", "torch"], "each pass is of one test"
-    assert "smoke test: warn x: odd" in project.reporter.notes  # type: ignore[attr-defined]
-    record = SmokeRecord(project.settings.cache)
+    assert "smoke test: warn x: odd" in project.work.reporter.notes  # type: ignore[attr-defined]
+    record = SmokeRecord(project.work.settings.cache)
     assert record.passed(torch.digest) == "warn"
     assert record.passed(torch.digest, SmokePlan(imports=("a",))) is None
     assert record.report(torch.digest, SmokePlan(imports=("b",))) is None
@@ -137,7 +137,7 @@ def test_ab(
     to = f"oci:{tmp_path / 'there'}"
     first = built(tmp_path, smoke="torch")
     assert send(project, first, to, ab=True).tags and not asked
-    assert "not compared with an earlier image: latest names no image yet" in project.reporter.notes  # type: ignore[attr-defined]
+    assert "not compared with an earlier image: latest names no image yet" in project.work.reporter.notes  # type: ignore[attr-defined]
     second = replace(first, artifact=make_test_image([make_layer(tmp_path / "layers", "two")]))
     if words:
         with pytest.raises(SmokeError, match=words) as e:
@@ -232,7 +232,7 @@ def test_when_images_are_compared(
     """This host compares before the push, a job after it, when its nodes can pull the image."""
     turns: list[str] = []
     monkeypatch.setattr(ComparingTester, "_compare", lambda self, release: turns.append(turn))
-    there = LayoutDestination(tmp_path / "there", project.store)
+    there = LayoutDestination(tmp_path / "there", project.work.store)
     tester = ComparingTester(Tester(), project, there, SmokeOptions(), job, "sha256:1")
     release = Release(built(tmp_path))
     turn = "before"

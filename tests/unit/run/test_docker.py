@@ -12,6 +12,7 @@ import pytest
 from builder.run import docker
 from builder.run.docker import DockerRunner, docker_address, docker_gpu_options
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.image_kit import settings
 
 
@@ -64,16 +65,18 @@ def test_docker_context(docker_config: Path, tmp_path: Path, monkeypatch: pytest
     assert docker_address() == {}
     monkeypatch.setenv("DOCKER_CONTEXT", "mine")
     assert docker_address()["base_url"].endswith(f"{tmp_path}/mine.sock")
-    assert f"{tmp_path}/mine.sock" in str(DockerRunner(settings(tmp_path), Store(tmp_path)).available())
+    assert f"{tmp_path}/mine.sock" in str(
+        DockerRunner(Workspace(settings(tmp_path), Store(tmp_path))).available()
+    )
     monkeypatch.delenv("DOCKER_CONTEXT")
     (docker_config / "config.json").write_text(json.dumps({"currentContext": "mine"}))
     assert docker_address()["base_url"].endswith("mine.sock")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/other.sock")  # wins, as on the command line
     assert docker_address() == {}
-    assert "other.sock" in str(DockerRunner(settings(tmp_path), Store(tmp_path)).available())
+    assert "other.sock" in str(DockerRunner(Workspace(settings(tmp_path), Store(tmp_path))).available())
 
 
 def test_password_is_not_shown(docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://me:s3cret@127.0.0.1:9")
-    said = DockerRunner(settings(tmp_path), Store(tmp_path)).available()
+    said = DockerRunner(Workspace(settings(tmp_path), Store(tmp_path))).available()
     assert said and "s3cret" not in said

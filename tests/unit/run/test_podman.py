@@ -17,6 +17,7 @@ from builder.run.base import RunOptions
 from builder.run.leftovers import remove_loaded
 from builder.run.podman import PodmanHpcRunner, PodmanRunner, variable_options
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.image_kit import settings
 from tests.support.images import make_layer, make_test_image
 from tests.support.waiting import until
@@ -43,7 +44,7 @@ def test_variable_options(tmp_path: Path) -> None:
 
 
 def test_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = PodmanRunner(settings(tmp_path), Store(tmp_path))
+    runner = PodmanRunner(Workspace(settings(tmp_path), Store(tmp_path)))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert runner.available() == "not installed"
     (tmp_path / "podman").write_text("#!/bin/sh\necho 'Error: no cgroups' >&2\nexit 125\n")
@@ -73,7 +74,7 @@ def test_podman_hpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(podman, "gpu_devices", lambda vendor: [Path("/dev/nvidia0")])
-    runner = PodmanHpcRunner(settings(tmp_path), Store(tmp_path / "cache"))
+    runner = PodmanHpcRunner(Workspace(settings(tmp_path), Store(tmp_path / "cache")))
     assert runner.available() is None
     done = runner.run(image, ["true"], RunOptions(gpu="nvidia", timeout_s=20))
     assert done.stdout == "hello\n"

@@ -27,6 +27,7 @@ from builder.store import unpacked
 from builder.store.blobs import Store
 from builder.store.unpacked import keep_last
 from builder.trees.rootfs import unpack_layer
+from builder.workspace import Workspace
 from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image
 
@@ -71,7 +72,9 @@ def unpack_pairs(layers: list[Layer], target: str, settings: Settings) -> set[in
     """Unpacks an image of each two neighbours, one after the other; returns the sizes of all files."""
     sizes = set()
     for pair in pairwise(layers):
-        tree = cached_rootfs(labelled(make_test_image([*pair]), target), settings, Store(settings.cache))
+        tree = cached_rootfs(
+            labelled(make_test_image([*pair]), target), Workspace(settings, Store(settings.cache))
+        )
         sizes |= {(tree / "data" / one.title).stat().st_size for one in pair}
         release()
     return sizes
@@ -109,7 +112,9 @@ def test_changed_package(tmp_path: Path, own: Settings, unpacked_now: list[str])
     versions = [make_layer(tmp_path, f"package-{n}") for n in range(3)]
     trees = []
     for version in versions:
-        trees.append(cached_rootfs(labelled(make_test_image([torch, version, script])), own, store))
+        trees.append(
+            cached_rootfs(labelled(make_test_image([torch, version, script])), Workspace(own, store))
+        )
         release()
     assert unpacked_now == ["torch", "package-0", "script", "package-1", "package-2"]
     assert [tree.exists() for tree in trees] == [False, True, True], "two images of a target are kept"
@@ -122,9 +127,9 @@ def test_second_target(tmp_path: Path, own: Settings, unpacked_now: list[str]) -
     store = Store(own.cache)
     lower = make_layer(tmp_path, "a"), make_layer(tmp_path, "b")
     top = layer(store, member("data/a", b"other"), member("data/.wh.b", b""), title="top")
-    first = cached_rootfs(labelled(make_test_image([*lower])), own, store)
-    second = cached_rootfs(make_test_image([*lower, top]), own, store)
-    third = cached_rootfs(labelled(make_test_image([lower[1], lower[0]])), own, store)
+    first = cached_rootfs(labelled(make_test_image([*lower])), Workspace(own, store))
+    second = cached_rootfs(make_test_image([*lower, top]), Workspace(own, store))
+    third = cached_rootfs(labelled(make_test_image([lower[1], lower[0]])), Workspace(own, store))
     assert unpacked_now == ["a", "b", "top"]
     assert (second / "data/a").read_bytes() == b"other" and not (second / "data/b").exists()
     for name in ("data/a", "data/b"):
@@ -137,8 +142,8 @@ def test_forged_layers(tmp_path: Path, own: Settings) -> None:
     store = Store(own.cache)
     genuine = make_layer(tmp_path, "a")
     evil = replace(make_layer(tmp_path, "a", size=10), diff_id=genuine.diff_id)
-    theirs = cached_rootfs(labelled(make_test_image([evil])), own, store)
-    ours = cached_rootfs(labelled(make_test_image([genuine])), own, store)
+    theirs = cached_rootfs(labelled(make_test_image([evil])), Workspace(own, store))
+    ours = cached_rootfs(labelled(make_test_image([genuine])), Workspace(own, store))
     assert [(tree / "data/a").stat().st_size for tree in (theirs, ours)] == [10, 1000]
     release()
 
@@ -162,8 +167,8 @@ def test_links_are_not_changed(tmp_path: Path, own: Settings) -> None:
         member("data/out/x", b"top"),
         member("data/up/y", b"top"),
     )
-    below = cached_rootfs(labelled(make_test_image([lower])), own, store)
-    tree = cached_rootfs(labelled(make_test_image([lower, top])), own, store)
+    below = cached_rootfs(labelled(make_test_image([lower])), Workspace(own, store))
+    tree = cached_rootfs(labelled(make_test_image([lower, top])), Workspace(own, store))
     for name in ("a", "b"):
         assert (below / "data" / name).read_bytes() == b"lower"
         assert (below / "data" / name).stat().st_mode & 0o777 == 0o644
@@ -176,10 +181,10 @@ def test_same_layers(tmp_path: Path, own: Settings) -> None:
     """Images that differ in their configs only are one tree. Its layers count as used whenever it is."""
     store = Store(own.cache)
     image = make_test_image([make_layer(tmp_path, "a")])
-    tree = cached_rootfs(image, own, store)
+    tree = cached_rootfs(image, Workspace(own, store))
     for path in (own.cache / "rootfs").iterdir():
         os.utime(path, (0, 0))
-    assert cached_rootfs(make_test_image([*image.layers], "other"), own, store) == tree
+    assert cached_rootfs(make_test_image([*image.layers], "other"), Workspace(own, store)) == tree
     assert all(path.stat().st_mtime > 0 for path in (own.cache / "rootfs").iterdir())
     release()
 
@@ -190,7 +195,7 @@ def test_damaged_layer(tmp_path: Path, own: Settings) -> None:
     whole = make_layer(tmp_path, "a")
     damaged = layer(store, member("b", b"1"), member("c", kind=b"Z"))
     with pytest.raises(ImageError):
-        cached_rootfs(make_test_image([whole, damaged]), own, store)
+        cached_rootfs(make_test_image([whole, damaged]), Workspace(own, store))
     assert [path.name[:64] for path in (own.cache / "rootfs").iterdir()] == [whole.descriptor.digest[7:]]
 
 
@@ -198,10 +203,10 @@ def test_killed_while_unpacking(tmp_path: Path, own: Settings) -> None:
     """What a killed process left of a layer is not taken for whole; the next process removes it."""
     big = make_layer(tmp_path, "big", 3 << 20)
     with processes() as pool, pytest.raises(BrokenProcessPool):
-        pool.submit(cached_rootfs, make_test_image([big]), own, Store(own.cache), Killer()).result()
+        pool.submit(cached_rootfs, make_test_image([big]), Workspace.of(own, Killer())).result()
     (half,) = (own.cache / "rootfs").iterdir()
     assert half.name.startswith(".") and (half / "0").exists()
-    tree = cached_rootfs(make_test_image([big]), own, Store(own.cache))
+    tree = cached_rootfs(make_test_image([big]), Workspace(own, Store(own.cache)))
     assert (tree / "data/big").stat().st_size == 3 << 20 and not half.exists()
     release()
 
@@ -226,5 +231,5 @@ def test_no_half_tree(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "chown", chown)
     settings = Settings.from_environment(cache=tmp_path / "cache")
     with pytest.raises(RunnerError):
-        cached_rootfs(image, settings, Store(settings.cache), owner=Identity(4711, 4712))
+        cached_rootfs(image, Workspace(settings, Store(settings.cache)), owner=Identity(4711, 4712))
     assert list((settings.cache / "rootfs").iterdir()) == []

@@ -15,6 +15,7 @@ from builder.run.failures import Problem
 from builder.run.podman import PodmanRunner
 from builder.run.select import find_runner, runners
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.image_kit import settings
 
 
@@ -50,7 +51,7 @@ def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     caplog.set_level(logging.INFO, "builder")
     fakes = [Fake("docker", "not installed"), Fake("userns", None)]
     monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)
-    find_runner(settings(tmp_path), Store(tmp_path))
+    find_runner(Workspace(settings(tmp_path), Store(tmp_path)))
     assert caplog.messages == ["runner docker does not work: not installed", "runner userns works"]
 
 
@@ -58,17 +59,17 @@ def test_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: list[Pro
     """An engine that answers and cannot start a container is left out, with the reason and what to do."""
     warnings: list[str] = []
     monkeypatch.setattr(NullReporter, "warn", lambda self, message: warnings.append(message))
-    args = settings(tmp_path), Store(tmp_path)
-    fakes = [Docker(*args), Engine(*args), Fake("userns", None)]
+    work = Workspace(settings(tmp_path), Store(tmp_path))
+    fakes = [Docker(work), Engine(work), Fake("userns", None)]
     monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)
     trials += [Problem("docker is broken"), Problem("podman is broken", "type this")]
-    assert find_runner(*args).name == "userns"
+    assert find_runner(work).name == "userns"
     assert warnings == [
         "docker is broken; trying the next runner",
         "podman is broken; trying the next runner\n  hint: type this",
     ]
     trials.append(Problem("docker is broken"))
-    assert find_runner(*args, "docker").name == "docker", "the named one is not tried"
+    assert find_runner(work, "docker").name == "docker", "the named one is not tried"
 
 
 def test_first_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,14 +80,14 @@ def test_first_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         Fake("userns", None),
     ]
     monkeypatch.setattr(select, "runners", lambda *a, **more: fakes)
-    args = settings(tmp_path), Store(tmp_path)
-    assert find_runner(*args).name == "podman"
-    assert find_runner(*args, "userns").name == "userns"
-    assert find_runner(*args, without=["podman"]).name == "apptainer"
+    work = Workspace(settings(tmp_path), Store(tmp_path))
+    assert find_runner(work).name == "podman"
+    assert find_runner(work, "userns").name == "userns"
+    assert find_runner(work, without=["podman"]).name == "apptainer"
     with pytest.raises(RunnerError, match="docker: no engine"):
-        find_runner(*args, "docker")
+        find_runner(work, "docker")
     with pytest.raises(UsageError, match="'dokcer'"):
-        find_runner(*args, "dokcer")
+        find_runner(work, "dokcer")
 
 
 @pytest.mark.parametrize(
@@ -106,5 +107,5 @@ def test_order(
 ) -> None:
     """User namespaces come first, unless device files of GPUs are missing: an engine can make those."""
     monkeypatch.setattr("builder.run.gpu.gpu_devices", lambda vendor: [Path("/dev", name) for name in files])
-    found = runners(settings(tmp_path), Store(tmp_path), gpu=gpu)
+    found = runners(Workspace(settings(tmp_path), Store(tmp_path)), gpu=gpu)
     assert [runner.name for runner in found] == expected

@@ -15,6 +15,7 @@ from builder.run.identity import STRANGER, Identity
 from builder.run.process import Completed
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image
 
 
@@ -33,7 +34,7 @@ def plan_of(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(userns, "cached_rootfs", unpacked)
     monkeypatch.setattr(userns, "_start", start)
     settings = Settings.from_environment(cache=tmp_path / "cache")
-    runner = userns.UsernsRunner(settings, Store(settings.cache))
+    runner = userns.UsernsRunner(Workspace(settings, Store(settings.cache)))
     runner.run(make_test_image([make_layer(tmp_path, "a")]), ["true"], options)
     return seen["plan"], seen["owner"]
 

@@ -11,6 +11,7 @@ from builder.image.convert import convert_image
 from builder.oci.layout import write_layout
 from builder.sif.plain import config_files, write_plain
 from builder.trees.sources import squashfs_source
+from builder.workspace import Workspace
 from tests.support.compare import compare_trees, image_tree, read_tree
 from tests.support.image_kit import layer, member
 from tests.support.sif_place import Place
@@ -29,7 +30,7 @@ def test_same_files_as_image(place: Place) -> None:
     info.uid = info.gid = 1000
     image = place.image(layer(place.store, (info, content)), workdir="/work/dir")
     path = place.folder / "a.sqsh"
-    _, size = write_plain(image, path, place.settings, place.store)
+    _, size = write_plain(image, path, Workspace(place.settings, place.store))
     assert size == path.stat().st_size
     tree = read_tree([squashfs_source(path, 0, "a", "", size)])
     expected = image_tree(image, place.store)
@@ -43,7 +44,7 @@ def test_same_files_as_image(place: Place) -> None:
 def test_reproducible(tmp_path: Path) -> None:
     """Bytes do not depend on the cache."""
     places = [Place(tmp_path / name) for name in ("one", "two")]
-    made = {write_plain(p.image(), p.folder / "a.sqsh", p.settings, p.store) for p in places}
+    made = {write_plain(p.image(), p.folder / "a.sqsh", Workspace(p.settings, p.store)) for p in places}
     assert len(made) == 1
 
 
@@ -81,7 +82,7 @@ def test_hostile_layer(place: Place) -> None:
     root = member("bin/su", b"x")
     root[0].mode = 0o4755
     image = place.image(layer(place.store, link, program, root), workdir="/a/../../b")
-    write_plain(image, place.folder / "a.sqsh", place.settings, place.store)
+    write_plain(image, place.folder / "a.sqsh", Workspace(place.settings, place.store))
     tree = read_tree([squashfs_source(place.folder / "a.sqsh", 0, "a")])
     assert {"etc", "etc/rc", "b"} <= set(tree) and "a" not in tree
     assert (tree["bin/own"].mode & 0o7777, tree["bin/su"].mode & 0o7777) == (0o755, 0o4755)
@@ -91,13 +92,13 @@ def test_convert(place: Place) -> None:
     """An OCI image becomes a squashfs by the file's name; SIFs and squashfs images are no source."""
     image = place.image()
     write_layout(image, place.folder / "dist", "cpu", place.store)
-    tools = (place.settings, place.store)
-    made = convert_image(f"oci:{place.folder}/dist:cpu", f"{place.folder}/a.sqsh", *tools)
+    work = Workspace(place.settings, place.store)
+    made = convert_image(f"oci:{place.folder}/dist:cpu", f"{place.folder}/a.sqsh", work)
     assert made.source_digest == image.digest
     tree = read_tree([squashfs_source(place.folder / "a.sqsh", 0, "a.sqsh", "", made.size)])
     missing = {one.path for one in compare_trees(image_tree(image, place.store), tree) if one.b is None}
     assert not missing
     with pytest.raises(UsageError, match="not an image that builder reads"):
-        convert_image(f"{place.folder}/a.sqsh", "b.sif", *tools)
+        convert_image(f"{place.folder}/a.sqsh", "b.sif", work)
     with pytest.raises(UsageError, match="is a SIF, and convert reads OCI images"):
-        convert_image(str(place.sif(image).path), "b.sqsh", *tools)
+        convert_image(str(place.sif(image).path), "b.sqsh", work)

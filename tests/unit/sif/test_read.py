@@ -12,6 +12,7 @@ from builder.bases.resolve import open_base, resolve_base
 from builder.errors import ImageError
 from builder.sif.read import open_sif
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.sif_place import Place, without_descriptors
 
 DESCRIPTORS = 4096
@@ -47,7 +48,7 @@ def _refused(place: Place, data: bytes | None, architecture: str = "amd64") -> I
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(ImageError) as e:
-        resolve_base("sif:base.sif", architecture, place.settings, place.store, root=place.folder)
+        resolve_base("sif:base.sif", architecture, Workspace(place.settings, place.store), root=place.folder)
     assert "base.sif" in e.value.message
     assert e.value.hint
     return e.value
@@ -97,8 +98,8 @@ def test_not_squashfs(place: Place, good: bytes) -> None:
 def test_config_from_scripts(place: Place, good: bytes) -> None:
     """Without an OCI config, one is composed of scripts and labels."""
     (place.folder / "base.sif").write_bytes(without_descriptors(good))
-    locked = resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
-    base = open_base(locked, "amd64", place.settings, place.store, root=place.folder)
+    locked = resolve_base("sif:base.sif", "amd64", Workspace(place.settings, place.store), root=place.folder)
+    base = open_base(locked, "amd64", Workspace(place.settings, place.store), root=place.folder)
     env = dict(e.split("=", 1) for e in base.config["config"]["Env"])
     assert env["PATH"].startswith("/opt/conda/bin:")
     assert base.config["config"]["Entrypoint"] == ["/.singularity.d/runscript"]
@@ -163,7 +164,9 @@ def _refused_base(place: Place, data: bytes) -> ImageError:
 
 def resolve_base_or_error(place: Place) -> object:
     try:
-        return resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
+        return resolve_base(
+            "sif:base.sif", "amd64", Workspace(place.settings, place.store), root=place.folder
+        )
     except ImageError as e:
         return e
 

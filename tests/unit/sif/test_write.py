@@ -23,6 +23,7 @@ from builder.sif.write import Layout
 from builder.store.blobs import Store
 from builder.trees.member import Kind
 from builder.trees.squashfs.reader import Squashfs
+from builder.workspace import Workspace
 from tests.support import image_kit as kit
 from tests.support.compare import compare_trees, image_tree
 from tests.support.disk import flip
@@ -164,7 +165,7 @@ def test_flipped_bit_in_a_layer(place: Place, compression: str) -> None:
     """A layer in which a bit has flipped goes into no partition, also where the format has no checksum."""
     content = bytes(range(256)) * 50
     entry = Entry("etc/file", "file", size=len(content), content=Inline(content))
-    one = make_layer([entry], "", place.settings, place.store, compression=compression)  # type: ignore[arg-type]
+    one = make_layer([entry], "", Workspace(place.settings, place.store), compression=compression)  # type: ignore[arg-type]
     image = place.image(one)
     assert one.path is not None
     flip(one.path)

@@ -22,6 +22,7 @@ from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
 from builder.smoke.suggested import TORCH, SmokePlan
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.reports import a100
 from tests.support.smoke_project import NEW, OLD, RECIPE, SLURM, write_recipe
 
@@ -66,8 +67,7 @@ def here(
     found = ab_here(
         SIDES,
         recipe,
-        settings,
-        Store(settings.cache),
+        Workspace(settings, Store(settings.cache)),
         options=SmokeOptions(plan=TORCH),
         rounds=2,
         folder=tmp_path / "reports",

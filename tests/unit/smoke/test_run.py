@@ -21,6 +21,7 @@ from builder.smoke.schema import find_report
 from builder.smoke.suggested import SmokePlan
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
+from builder.workspace import Workspace
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.reports import SMALL
 from tests.support.schema import check_report
@@ -145,7 +146,7 @@ def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner
     store = Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1")))
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
-    return made, smoke(made, RECIPE, settings, store, **options)
+    return made, smoke(made, RECIPE, Workspace(settings, store), **options)
 
 
 def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +275,7 @@ def test_sif_replaced_while_it_is_tested(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(
             "builder.run.select.runners", lambda *a, r=runner, **more: [r("userns", printed(SMALL))]
         )
-        report = smoke(sif, RECIPE, settings, store)
+        report = smoke(sif, RECIPE, Workspace(settings, store))
         assert report.verdict == verdict
     assert "another build replaced" in report.report["probes"][0]["seen"]
 

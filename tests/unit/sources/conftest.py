@@ -15,6 +15,7 @@ from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.sources import SourceTree, open_source
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.fileserver import Server
 from tests.support.gitserver import GitServer, Repo
 
@@ -49,7 +50,7 @@ def opened(tmp_path: Path, settings: Settings) -> Open:
         reporter: Reporter = QUIET,
     ) -> AbstractContextManager[SourceTree]:
         return open_source(
-            spec, tmp_path / "project", settings, Store(settings.cache), reporter, pinned=pinned
+            spec, tmp_path / "project", Workspace(settings, Store(settings.cache), reporter), pinned=pinned
         )
 
     return open_it

@@ -14,6 +14,7 @@ from builder.lock.spec import SourceSpec
 from builder.settings import Settings
 from builder.sources.scm import Scm, describe, write_archival
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.gitserver import GitServer, Repo
 from tests.unit.sources.conftest import Open
 
@@ -28,7 +29,7 @@ Describe = Callable[..., str]
 def described(tmp_path: Path, opened: Open, settings: Settings) -> Describe:
     def describe_it(spec: SourceSpec, scm: Scm = SCM, settings: Settings = settings) -> str:
         with opened(spec, settings=settings) as tree:
-            return describe(spec, tree, scm, tmp_path / "project", settings, Store(settings.cache))
+            return describe(spec, tree, scm, tmp_path / "project", Workspace(settings, Store(settings.cache)))
 
     return describe_it
 

@@ -15,6 +15,7 @@ from builder.steps import apt_install
 from builder.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer
 from builder.steps.job import StepRun
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import image_kit
 from tests.support.fileserver import Server
 
@@ -52,7 +53,7 @@ def test_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         lib = package(store, f"{server.url}/lib.deb", "lib", "i386")
         wanted = install(store, package(store, server.url + POOL), lib)
-        layer = os_layer(wanted, settings, store)
+        layer = os_layer(wanted, Workspace(settings, store))
     finally:
         server.close()
     step, files = steps[0]
@@ -60,8 +61,8 @@ def test_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert files["hello_1%3a2_amd64.deb"] == "hello" and files["lib_1%3a2_i386.deb"] == "lib"
     assert "dpkg --add-architecture i386" in files["install.sh"]
     assert layer.title == "OS packages"
-    assert os_layer(wanted, settings, store).descriptor == layer.descriptor and len(steps) == 1
-    assert recorded_layer(install(store, lib), settings, store) is None
+    assert os_layer(wanted, Workspace(settings, store)).descriptor == layer.descriptor and len(steps) == 1
+    assert recorded_layer(install(store, lib), Workspace(settings, store)) is None
 
 
 def test_missing(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_missing(tmp_path: Path) -> None:
     server = Server()
     try:
         with pytest.raises(FetchError) as caught:
-            fetch_os_packages(install(store, package(store, server.url + POOL)), settings, store)
+            fetch_os_packages(install(store, package(store, server.url + POOL)), Workspace(settings, store))
     finally:
         server.close()
     assert POOL in caught.value.message

@@ -22,6 +22,7 @@ from builder.steps import apt_base, apt_solve
 from builder.steps.apt_base import AptBase, AptNetwork, prepare_network, read_apt_base
 from builder.steps.apt_solve import read_uris, solve_os_packages
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import image_kit
 
 PROBE = """
@@ -82,7 +83,7 @@ def solve(
         root=tmp_path,
     )
     try:
-        return solve_os_packages(recipe, base_image, settings, store), runner
+        return solve_os_packages(recipe, base_image, Workspace(settings, store)), runner
     except BuilderError as e:
         return e, runner
 

@@ -17,6 +17,7 @@ from builder.steps import run as run_module
 from builder.steps.job import StepRun
 from builder.steps.run import cached_step
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 
 class Runs:
@@ -26,7 +27,7 @@ class Runs:
         self.settings = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
         self.store = Store(self.settings.cache)
         self.count = 0
-        below = make_layer([Entry("opt", "dir", 0o755)], "below", self.settings, self.store)
+        below = make_layer([Entry("opt", "dir", 0o755)], "below", Workspace(self.settings, self.store))
         self.image = image_of([below], {"PATH": "/bin"})
         self.step = StepRun(("make",), env={"A": "1"})
         monkeypatch.setattr(run_module, "run_step", self._run)
@@ -34,11 +35,11 @@ class Runs:
     def _run(self, image: Image, step: StepRun, *_: object, **__: object) -> Layer:
         self.count += 1
         name = f"opt/{self.count}"
-        return make_layer([Entry(name, "dir", 0o755)], step.name, self.settings, self.store)
+        return make_layer([Entry(name, "dir", 0o755)], step.name, Workspace(self.settings, self.store))
 
     def __call__(self, image: Image | None = None, **changed: object) -> Layer:
         step = replace(self.step, **changed)  # type: ignore[arg-type]
-        return cached_step(image or self.image, step, self.settings, self.store)
+        return cached_step(image or self.image, step, Workspace(self.settings, self.store))
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_base_that_lies(runs: Runs) -> None:
     """A layer with the diff_id of another one, whose blob is different."""
     runs()
     (below,) = runs.image.layers
-    other = make_layer([Entry("evil", "dir", 0o755)], "other", runs.settings, runs.store)
+    other = make_layer([Entry("evil", "dir", 0o755)], "other", Workspace(runs.settings, runs.store))
     runs(image_of([replace(other, diff_id=below.diff_id)], {"PATH": "/bin"}))
     assert runs.count == 2
 

@@ -14,6 +14,7 @@ from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.trees import bounds
 from builder.trees.bounds import MAX_FOLDERS, MAX_PATH
+from builder.workspace import Workspace
 from tests.support.image_kit import image, layer, member, settings
 from tests.support.images import unpack
 
@@ -32,7 +33,7 @@ def refused(store: Store, folder: Path, *members: tuple[tarfile.TarInfo, bytes])
     messages.append(caught.value.message)
     assert not (folder / "root").exists()
     with pytest.raises(ImageError) as caught:
-        write_sif(made, folder / "a.sif", settings(folder), store)
+        write_sif(made, folder / "a.sif", Workspace(settings(folder), store))
     messages.append(caught.value.message)
     assert not (folder / "a.sif").exists()
     assert all(message.isprintable() for message in messages)
@@ -70,7 +71,7 @@ def test_deepest_path(store: Store, tmp_path: Path) -> None:
     unpack(made, tmp_path / "root", store)
     assert os.listdir(tmp_path / "root" / path) == ["last"]
     for layout in ("flat", "layered"):
-        write_sif(made, tmp_path / "a.sif", settings(tmp_path), store, layout=layout)
+        write_sif(made, tmp_path / "a.sif", Workspace(settings(tmp_path), store), layout=layout)
 
 
 def test_size_of_a_tree(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

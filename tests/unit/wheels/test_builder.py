@@ -21,6 +21,7 @@ from builder.sources import SourceTree
 from builder.store.blobs import Store
 from builder.wheels import builder
 from builder.wheels.builder import ImageWheelBuilder
+from builder.workspace import Workspace
 from tests.support.gitserver import Repo
 
 LINE = "tool @ git+https://$USER_NAME:$TOKEN@host.example/tool.git@main"
@@ -31,7 +32,7 @@ def wheel_builder(root: Path, platform: str = "linux-64") -> ImageWheelBuilder:
     values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "platform": platform}
     recipe = Recipe.model_validate({**values, "root": root, "source": root / "t.yaml"})
     settings = Settings.from_environment({"HOME": str(root)}, cache=root / "cache")
-    return ImageWheelBuilder(recipe, settings, Store(root / "cache"))
+    return ImageWheelBuilder(recipe, Workspace(settings, Store(root / "cache")))
 
 
 def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

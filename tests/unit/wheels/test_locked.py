@@ -16,6 +16,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.wheels import builder
 from builder.wheels.locked import build_missing_wheels, place_wheels
+from builder.workspace import Workspace
 
 NAME = "demo-1.0-py3-none-any.whl"
 
@@ -64,7 +65,7 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def missing(data: bytes, *, stored: bool) -> list[str]:
         lock = Lock((package(store if stored else None, data),), ("linux-64",))
         built.clear()
-        build_missing_wheels(recipe, lock, settings, store, QUIET)
+        build_missing_wheels(recipe, lock, Workspace(settings, store, QUIET))
         return built
 
     assert missing(b"one", stored=True) == []
