@@ -138,5 +138,5 @@ audit: setup ## look up the locked dependencies in the advisory database (needs 
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean: ## remove what was made, but not the package caches
-	rm -rf $(VENV) dist reports site bundle .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
+	rm -rf $(VENV) dist reports site bundle .mypy_cache .ruff_cache builder/.ruff_cache .pytest_cache .cache/bench/work
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from builder.engines.base import BuildResult as BuildResult
     from builder.errors import BuilderError as BuilderError
     from builder.launch.images import TargetImages as TargetImages
+    from builder.launch.smoke import SmokeOutcome as SmokeOutcome
     from builder.launch.smoke import SmokeRequest as SmokeRequest
-    from builder.launch.smoke import SmokeTest as SmokeTest
     from builder.launch.smoke import smoke_target as smoke_target
     from builder.model import Lock as Lock
     from builder.project import Project as Project
@@ -44,7 +44,7 @@ _MODULES = {
     "SmokeOptions": "builder.smoke.options",
     "SmokeReport": "builder.smoke.run",
     "SmokeRequest": "builder.launch.smoke",
-    "SmokeTest": "builder.launch.smoke",
+    "SmokeOutcome": "builder.launch.smoke",
     "TargetImages": "builder.launch.images",
     "examine_host": "builder.doctor",
     "publish": "builder.publishing.publish",

@@ -24,9 +24,9 @@ from builder.fetch.venv import locked_base_python
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
 from builder.lock.file import earlier_lock, read_lock, replace_lock
-from builder.lock.packages import Solver, solved
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
+from builder.lock.solved import Solver, solved
 from builder.model import Lock, LockedBase, OsPackage
 from builder.steps.apt_solve import solve_os_packages
 from builder.wheels.builder import ImageWheelBuilder

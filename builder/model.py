@@ -11,6 +11,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 Manager = Literal["conda", "pip", "apt"]
+Compression = Literal["gzip", "zstd"]
 
 #: The category, or group, of the packages that belong to no other one.
 MAIN = "main"
@@ -180,7 +181,7 @@ class LockRecord:
     """What ``base_packages`` adds to the base: empty if it has everything already. None: unknown,
     because another tool made the lock or the recipe has no ``base_packages``."""
     asked: str = ""
-    """What an unfinished lock was asked for, see :mod:`builder.lock.packages`."""
+    """What an unfinished lock was asked for, see :mod:`builder.lock.solved`."""
     others: Mapping[str, str] = field(default_factory=dict)
     """Values of other tools, by their keys."""
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.bases.resolve import check_base
-from builder.config.inside import own_path
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
@@ -36,11 +35,12 @@ from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.site.pulled import forget_pull
 from builder.store.files import write_atomic
+from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.lock.packages import Solver
+    from builder.lock.solved import Solver
     from builder.smoke.options import SlurmOptions, SmokeOptions
     from builder.smoke.run import SmokeReport
     from builder.smoke.suggested import SmokePlan

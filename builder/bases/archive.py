@@ -98,9 +98,8 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
         diff_ids = parse_config(raw_config, str(path))["rootfs"]["diff_ids"]
         names = image["Layers"]
         if len(diff_ids) != len(names):
-            raise ImageError(
-                f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids", _WRITE_AGAIN
-            )
+            problem = f"{path}: {len(names)} layers but {len(diff_ids)} diff_ids"
+            raise ImageError(problem, _WRITE_AGAIN)
         layers = [
             _docker_layer(archive, name, diff_id, work)
             for name, diff_id in zip(names, diff_ids, strict=True)
@@ -151,10 +150,8 @@ class _RegistryArchive:
         """
         size = self._find(name)[0].size
         if size > MAX_DOCUMENT:
-            raise ImageError(
-                f"{self.path}: {name} has {size} bytes; at most {MAX_DOCUMENT} are allowed",
-                DO_NOT_USE,
-            )
+            problem = f"{self.path}: {name} has {size} bytes; at most {MAX_DOCUMENT} are allowed"
+            raise ImageError(problem, DO_NOT_USE)
         return b"".join(self.chunks(name))
 
     def size(self, name: str) -> int:
@@ -188,10 +185,8 @@ class _RegistryArchive:
             path = posixpath.normpath(posixpath.join(folder, header.target))
         if name in self.members:
             raise ImageError(f"{self.path}: {name} is not a file", _WRITE_AGAIN)
-        raise ImageError(
-            f"{self.path} has no {name}",
-            "it is another kind of archive, or damaged: write it again",
-        )
+        hint = "it is another kind of archive, or damaged: write it again"
+        raise ImageError(f"{self.path} has no {name}", hint)
 
 
 @contextmanager
@@ -245,10 +240,8 @@ def _store_blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store)
         return
     name = f"blobs/{descriptor.digest.replace(':', '/')}"
     if archive.size(name) != descriptor.size:
-        raise ImageError(
-            f"{archive.path}: {name} has {archive.size(name)} bytes, not {descriptor.size}",
-            _WRITE_AGAIN,
-        )
+        problem = f"{archive.path}: {name} has {archive.size(name)} bytes, not {descriptor.size}"
+        raise ImageError(problem, _WRITE_AGAIN)
     with store.writer() as out:
         for data in archive.chunks(name):
             out.write(data)
@@ -271,10 +264,8 @@ def _choose_docker_image(archive: _RegistryArchive, tag: str | None) -> dict[str
         return images[0]
     tags = [name for image in listing for name in image.get("RepoTags") or ()]
     named = f" named {tag!r}" if tag else ""
-    raise ImageError(
-        f"{archive.path} holds {len(images)} images{named}, not one",
-        f"name one by its tag: {some(tags)}",
-    )
+    hint = f"name one by its tag: {some(tags)}"
+    raise ImageError(f"{archive.path} holds {len(images)} images{named}, not one", hint)
 
 
 def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
@@ -302,10 +293,8 @@ def _docker_layer(archive: _RegistryArchive, name: str, diff_id: str, work: Work
         layer = pack_tar(whole, work.store, work.settings.jobs)
     if layer.diff_id != diff_id:
         work.store.drop(layer.descriptor.digest)
-        raise ImageError(
-            f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}",
-            _WRITE_AGAIN,
-        )
+        problem = f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}"
+        raise ImageError(problem, _WRITE_AGAIN)
     write_record(record, layer.descriptor.to_json())
     return layer
 

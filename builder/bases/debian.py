@@ -128,10 +128,8 @@ def check_packages(packages: Sequence[str]) -> None:
     for package in packages:
         if not _PACKAGE.fullmatch(package):
             words = ", ".join(package.replace(",", " ").split())
-            raise ConfigError(
-                f"{package!r} is not the name of a Debian package",
-                f"write base_packages: [{words.lower()}]",
-            )
+            hint = f"write base_packages: [{words.lower()}]"
+            raise ConfigError(f"{package!r} is not the name of a Debian package", hint)
 
 
 def _record(suite: str, architecture: str, include: Sequence[str], work: Workspace) -> Path:
@@ -145,10 +143,8 @@ def _offline(reference: str, known: str, pinned: str | None) -> str:
     if known and pinned in (None, known):
         return known
     which = f"{reference} ({pinned})" if pinned else reference
-    raise ImageError(
-        f"the base {which} is not in the cache, and this build is offline",
-        "build once online, or use a base from oci: or docker://",
-    )
+    hint = "build once online, or use a base from oci: or docker://"
+    raise ImageError(f"the base {which} is not in the cache, and this build is offline", hint)
 
 
 def _is_stored(digest: str, store: Store) -> bool:

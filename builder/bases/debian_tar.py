@@ -75,10 +75,8 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
             continue
         info = _header(name, member, epoch)
         if member.flag == HARDLINK and info.linkname in dropped:
-            raise ImageError(
-                f"/{name} is a hard link to a file that Debian bases leave out",
-                "report this with the list of packages",
-            )
+            hint = "report this with the list of packages"
+            raise ImageError(f"/{name} is a hard link to a file that Debian bases leave out", hint)
         seen.add(name)
         if name in _FIXED:
             yield from _fixed_file(name, epoch)

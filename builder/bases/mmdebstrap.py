@@ -224,17 +224,13 @@ def mmdebstrap_mode(reference: str) -> str:
         ImageError: this user cannot run mmdebstrap; the hint names what is missing.
     """
     if not shutil.which("mmdebstrap"):
-        raise ImageError(
-            f"{reference}: mmdebstrap is not installed",
-            f"apt-get install mmdebstrap, {_OTHER_BASES}",
-        )
+        hint = f"apt-get install mmdebstrap, {_OTHER_BASES}"
+        raise ImageError(f"{reference}: mmdebstrap is not installed", hint)
     if os.geteuid() == 0:
         return "root"
     if not shutil.which("newuidmap") or not shutil.which("newgidmap"):
-        raise ImageError(
-            f"{reference}: an ordinary user needs newuidmap and newgidmap",
-            f"as root: apt-get install uidmap; {_OTHER_BASES}",
-        )
+        hint = f"as root: apt-get install uidmap; {_OTHER_BASES}"
+        raise ImageError(f"{reference}: an ordinary user needs newuidmap and newgidmap", hint)
     for file in (Path("/etc/subuid"), Path("/etc/subgid")):
         if not ranges(file):
             problem = f"user {user_name()} has no range of ids in {file}"

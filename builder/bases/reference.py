@@ -39,9 +39,8 @@ def split_reference(reference: str) -> tuple[str, str]:
         is_complete = rest.startswith("//") and len(rest) > 2
         rest = rest.removeprefix("//")
     if not is_complete:
-        raise ConfigError(
-            f"base {reference!r} is not a reference to an image", _meant(reference) or _FORMS
-        )
+        hint = _meant(reference) or _FORMS
+        raise ConfigError(f"base {reference!r} is not a reference to an image", hint)
     return kind, rest
 
 

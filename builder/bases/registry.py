@@ -114,9 +114,8 @@ class _Source:
 
     @cached_property
     def _client(self) -> RegistryClient:
-        from builder.registry.client import (
-            RegistryClient,
-        )  # slow: not for a base that the store has
+        # slow: not for a base that the store has
+        from builder.registry.client import RegistryClient
 
         client = RegistryClient(
             self._image.host, settings=self._work.settings, reporter=self._work.reporter

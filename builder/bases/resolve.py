@@ -55,9 +55,8 @@ def check_base(recipe: Recipe) -> None:
     try:
         check_packages(recipe.base_packages)
     except ConfigError as e:
-        raise ConfigError(
-            f"{place_of(recipe.source, 'base_packages')}: {e.message}", e.hint
-        ) from None
+        problem = f"{place_of(recipe.source, 'base_packages')}: {e.message}"
+        raise ConfigError(problem, e.hint) from None
 
 
 def resolve_recipe_base(recipe: Recipe, work: Workspace) -> LockedBase:
@@ -181,9 +180,8 @@ def _open_local(reference: str, architecture: str, work: Workspace, root: Path) 
     if kind == "oci":
         return open_layout_base(reference, path, tag, architecture, work.store)
     if not path.is_file():
-        raise ImageError(
-            f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}"
-        )
+        hint = f"for a folder write oci:{rest}"
+        raise ImageError(f"base {reference}: {path} is not a file", hint)
     from builder.bases.archive import open_docker_archive, open_oci_archive
 
     if kind == "oci-archive":

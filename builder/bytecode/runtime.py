@@ -55,10 +55,8 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
     """
     package = python_package(source.packages)
     if package is None:
-        raise LayerError(
-            "no Python in the environment: its modules cannot be compiled",
-            "add python to the environment, or write in the recipe: bytecode: none",
-        )
+        hint = "add python to the environment, or write in the recipe: bytecode: none"
+        raise LayerError("no Python in the environment: its modules cannot be compiled", hint)
     base_python = base_python_of(package.url)
     if base_python is not None:
         layers: tuple[Layer, ...] = (_base_python(source, base_python),)

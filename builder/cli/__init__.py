@@ -177,5 +177,5 @@ def failed(error: Exception, output: Output) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     leave(run(cli, prog_name="builder"))

@@ -97,10 +97,8 @@ class BuildOptions:
                 "omit them, or build the target with format: oci",
             )
         if self.job:
-            raise UsageError(
-                "--on slurm writes no archive and loads no image",
-                "omit them, and build once more without --on slurm when the job has ended",
-            )
+            hint = "omit them, and build once more without --on slurm when the job has ended"
+            raise UsageError("--on slurm writes no archive and loads no image", hint)
 
 
 @click.command()

@@ -145,7 +145,7 @@ def completed_root(ctx: click.Context) -> Path | None:
 
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion of target names."""
+    """Complete a target name in a shell."""
     from builder.config.recipe import recipe_files
 
     root = completed_root(ctx)
@@ -153,7 +153,7 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion of site names."""
+    """Complete a site name in a shell."""
     from builder.config.sites import site_files
 
     return [name for name in site_files(completed_root(ctx)) if name.startswith(incomplete)]

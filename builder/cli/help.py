@@ -46,10 +46,8 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:
 def _one(topic: str, words: tuple[str, ...], known: tuple[str, ...]) -> str:
     """Return the one word after a topic. Raise UsageError unless it is known."""
     if len(words) != 1 or words[0] not in known:
-        raise UsageError(
-            f"builder help {topic} takes one of: {', '.join(known)}",
-            f"write builder help {topic} {known[0]}",
-        )
+        hint = f"write builder help {topic} {known[0]}"
+        raise UsageError(f"builder help {topic} takes one of: {', '.join(known)}", hint)
     return words[0]
 
 

@@ -136,8 +136,6 @@ def _save(script: str, file: Path) -> None:
     from builder.store.files import write_output
 
     if not file.parent.is_dir():
-        raise UsageError(
-            f"--output {file}: the folder {file.parent} does not exist",
-            "create it, or choose another folder",
-        )
+        hint = "create it, or choose another folder"
+        raise UsageError(f"--output {file}: the folder {file.parent} does not exist", hint)
     write_output(file, script.encode(), mode=0o755)

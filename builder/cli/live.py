@@ -75,7 +75,7 @@ class LiveTask:
         return str(count) if total or not self.unit else f"{count} {self.unit}"
 
     def _rate(self, now: float) -> float:
-        """Units per second; 0 if that cannot be told yet."""
+        """Return units per second; 0 if that cannot be told yet."""
         if not self._samples:
             return 0.0
         then, amount = self._samples[0]

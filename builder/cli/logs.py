@@ -100,9 +100,8 @@ def start_logging(
         handler = _open(path)
     except OSError as e:
         if log_file is not None:
-            raise UsageError(
-                f"--log-file {log_file}: {e.strerror}", "name a file that you may write"
-            ) from None
+            hint = "name a file that you may write"
+            raise UsageError(f"--log-file {log_file}: {e.strerror}", hint) from None
         return
     handler.setFormatter(_Redacted(_LINE))
     _add(handler)

@@ -20,7 +20,7 @@ MAX_TEXT = 60_000
 
 
 def code(text: object) -> str:
-    """Text as a code span that is safe in a table."""
+    """Return text as a code span that is safe in a table."""
     plain = one_line(str(text)).replace("`", "'").replace("|", "\\|")
     return f"`{plain}`" if plain else ""
 

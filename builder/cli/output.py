@@ -108,7 +108,7 @@ class Output:
         return code
 
     def log_hint(self, path: Path) -> None:
-        """Names the log of a command that failed."""
+        """Name the log of a command that failed."""
         self._say("  log:  ", str(path))
 
     def close(self) -> None:

@@ -97,9 +97,8 @@ def publish(
     if only and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     if ab and no_tags:
-        raise UsageError(
-            "--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them"
-        )
+        hint = "omit one of them"
+        raise UsageError("--ab and --no-tags exclude each other: --no-tags tests nothing", hint)
     options = PublishOptions(
         **values,
         only=only,

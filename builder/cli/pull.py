@@ -66,7 +66,7 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
-    from builder.launch.pull import PullRequest, pull_named, pull_target
+    from builder.launch.pulling import PullRequest, pull_named, pull_target
     from builder.publishing.pull import is_reference
 
     out = context.output

@@ -110,8 +110,6 @@ def _targets(project: Project, names: Sequence[str]) -> list[str]:
             project.recipe(name)  # raises an error for an unknown target
     targets = list(dict.fromkeys(names or with_reports))
     if not targets:
-        raise ConfigError(
-            f"there is no report in {folder}: no smoke test has been run yet",
-            "run one: builder smoke TARGET",
-        )
+        hint = "run one: builder smoke TARGET"
+        raise ConfigError(f"there is no report in {folder}: no smoke test has been run yet", hint)
     return targets

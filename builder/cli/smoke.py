@@ -15,7 +15,7 @@ from builder.run.select import RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.launch.smoke import SmokeRequest, SmokeTest
+    from builder.launch.smoke import SmokeOutcome, SmokeRequest
     from builder.smoke.run import SmokeReport
 
 
@@ -106,7 +106,7 @@ def smoke(
 
 
 def _print(
-    context: Context, recipe: Recipe, test: SmokeTest, compare: str, *, everything: bool
+    context: Context, recipe: Recipe, test: SmokeOutcome, compare: str, *, everything: bool
 ) -> None:
     """Print the result, and end the command with its exit code."""
     from builder.smoke.table import render, render_changes

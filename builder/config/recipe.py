@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
 from builder.config.fields import Date, Line, Model, TargetName, Variable, VirtualPackages, empty
-from builder.config.inside import check_inside, own_path
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
 from builder.config.sites import load_site, site_of, yaml_files
@@ -26,12 +25,13 @@ from builder.config.steps import Step
 from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
+from builder.model import Compression
+from builder.trees.inside import check_inside, own_path
 from builder.version import __version__
 
 log = logging.getLogger(__name__)
 
 GpuVendor = Literal["nvidia", "amd", "none"]
-Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
 Platform = Literal["linux-64", "linux-aarch64"]
 Format = Literal["oci", "sif"]

@@ -113,7 +113,5 @@ def _require_available(engine: Engine, recipe: Recipe) -> None:
         return
     modules = " ".join(recipe.site.modules)
     remedy = f"load the modules of the site (module load {modules})" if modules else "fix that"
-    raise RunnerError(
-        f"the engine {engine.name} does not work here: {problem}",
-        f"{remedy}, or build with --engine layered, which needs no other program",
-    )
+    hint = f"{remedy}, or build with --engine layered, which needs no other program"
+    raise RunnerError(f"the engine {engine.name} does not work here: {problem}", hint)

@@ -51,10 +51,8 @@ class Docker:
         layers = _added_layers(request, stack)
 
         def error(message: str) -> ImageError:
-            return ImageError(
-                f"the Docker engine failed on target {recipe.name}: {message}",
-                "see the engine's log and its disk space, or build with --engine layered",
-            )
+            hint = "see the engine's log and its disk space, or build with --engine layered"
+            return ImageError(f"the Docker engine failed on target {recipe.name}: {message}", hint)
 
         tag = f"builder-build:{secrets.token_hex(8)}"
         with docker_errors(error), docker_client() as client:

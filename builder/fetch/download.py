@@ -83,9 +83,8 @@ class Downloader:
         if self._stop.is_set():
             raise Stopped
         with self._client.stream("GET", url, headers=range_header(offset)) as answer:
-            if (
-                answer.status_code == 416 and offset
-            ):  # the file is complete, or longer than the server's
+            # the file is complete, or longer than the server's
+            if answer.status_code == 416 and offset:
                 if received_key(part, package) != package.key:
                     part.restart()
                     yield from self._bytes(package, url, part, 0)

@@ -34,10 +34,8 @@ def not_found(
             "builder built its wheel, and neither the cache, wheels/ nor a find-links folder has it"
         )
     reasons = "; ".join(tried) or nowhere
-    return FetchError(
-        f"{package.name} {package.version} could not be fetched: {reasons}",
-        _hint(package, reasons, variables, offline),
-    )
+    hint = _hint(package, reasons, variables, offline)
+    return FetchError(f"{package.name} {package.version} could not be fetched: {reasons}", hint)
 
 
 def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline: bool) -> str:

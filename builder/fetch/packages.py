@@ -84,7 +84,7 @@ class _Fetcher:
     # local files
 
     def find_local(self, packages: Sequence[LockedPackage], jobs: int) -> list[Fetched | None]:
-        """For each package its verified local file, or None if it has to be downloaded."""
+        """Return for each package its verified local file; None: it has to be downloaded."""
         if all(self._verifier.was_seen(package) for package in packages):
             # Probably nothing has to be hashed: threads would cost more than they save.
             return [self._local(package) for package in packages]

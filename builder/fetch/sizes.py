@@ -45,9 +45,8 @@ def head_sizes(
     unknown = {p.key: p for p in packages if sizes[p.key] is None}
     if not unknown or work.settings.offline:
         return sizes
-    from builder.net.http import (
-        make_client,
-    )  # slow to import, and a build with nothing changed needs none
+    # slow to import, and a build with nothing changed needs none
+    from builder.net.http import make_client
 
     unreachable: set[str] = set()
     with make_client(jobs) as client, ThreadPoolExecutor(jobs, thread_name_prefix="head") as pool:

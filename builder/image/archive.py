@@ -129,10 +129,8 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str
                 raise ImageError(what, "read the engine's log")
         return str(client.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        raise ImageError(
-            f"the Docker engine did not load {repo_tag}: {e}",
-            "read the engine's log, and check its free disk space",
-        ) from None
+        hint = "read the engine's log, and check its free disk space"
+        raise ImageError(f"the Docker engine did not load {repo_tag}: {e}", hint) from None
 
 
 def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from builder.bases.reference import path_and_tag
 from builder.bases.resolve import open_base, resolve_base
-from builder.config.recipe import Compression
 from builder.errors import UsageError
-from builder.model import OCI_MANIFEST, Descriptor, Image, SifImage
+from builder.model import OCI_MANIFEST, Compression, Descriptor, Image, SifImage
 from builder.oci.layout import read_layout
 from builder.oci.manifest import parse_manifest
 from builder.sif.plain import write_plain
@@ -110,10 +109,8 @@ def convert_image(
     """
     kind, rest = split_image(dest)
     if kind not in ("sif", "squashfs"):
-        raise UsageError(
-            f"convert writes SIFs and plain squashfs images, not {dest}",
-            "for OCI images: skopeo copy SOURCE DEST; or builder build --to oci-archive:FILE",
-        )
+        hint = "for OCI images: skopeo copy SOURCE DEST; or builder build --to oci-archive:FILE"
+        raise UsageError(f"convert writes SIFs and plain squashfs images, not {dest}", hint)
     image = open_image(source, work, architecture=architecture)
     if isinstance(image, SifImage):
         raise UsageError(

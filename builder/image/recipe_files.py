@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.config.inside import is_inside
 from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError
 from builder.layers.entry import Entry, Range
+from builder.trees.inside import is_inside
 
 if TYPE_CHECKING:
     from builder.image.ignore import FilesIgnore

@@ -218,10 +218,8 @@ class TargetImages:
         return request
 
     def _other_digest(self, found: str, wanted: str) -> ImageError:
-        return ImageError(
-            f"{self.recipe.name} is {found} on this machine, not {wanted}",
-            "a file of the recipe, or the lock, has changed since: start again",
-        )
+        hint = "a file of the recipe, or the lock, has changed since: start again"
+        return ImageError(f"{self.recipe.name} is {found} on this machine, not {wanted}", hint)
 
     def _how_to_get(self) -> str:
         """Return the commands that put the target's image into ``dist/``."""

@@ -29,10 +29,8 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
     """
     recipe = images.recipe
     if submit and recipe.site.slurm is None:
-        raise UsageError(
-            f"{recipe.site_title} has no scheduler to submit jobs to",
-            "write the script with --output FILE and run it on the machine",
-        )
+        hint = "write the script with --output FILE and run it on the machine"
+        raise UsageError(f"{recipe.site_title} has no scheduler to submit jobs to", hint)
     if submit and recipe.site.runtime.kind == "edf":
         require_engine(os.environ)
     plan_job(recipe, request)  # what is wrong is reported before the registry is asked

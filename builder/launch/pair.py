@@ -113,9 +113,8 @@ def compare_pair(
     runs = run_sides(project, recipe, sides, options=options, rounds=rounds, slurm=job)
     test = PairTest(recipe.name, sides, runs)
     for run in test.failed:
-        SmokeRecord(project.work.settings.cache).update(
-            run
-        )  # an earlier pass does not count any more
+        # an earlier pass does not count any more
+        SmokeRecord(project.work.settings.cache).update(run)
     return test
 
 

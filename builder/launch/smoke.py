@@ -39,7 +39,7 @@ class SmokeRequest:
 
 
 @dataclass(frozen=True)
-class SmokeTest:
+class SmokeOutcome:
     """The result of a smoke test."""
 
     run: SmokeReport
@@ -55,7 +55,7 @@ class SmokeTest:
 
 def smoke_target(
     project: Project, recipe: Recipe, request: SmokeRequest | None = None
-) -> SmokeTest:
+) -> SmokeOutcome:
     """Build a target, test it, and record whether the build passed.
 
     A verdict about another image (``job.image``) is not recorded.
@@ -76,12 +76,12 @@ def smoke_target(
         _note_push(project, result, job)
     run = smoke_and_record(project, result, options, job)
     if run.verdict in ("none", "error"):
-        return SmokeTest(run)
+        return SmokeOutcome(run)
     if not request.compare:
         earlier = earlier_runs(run.report, project.reports)
     log.info("%s: %d earlier runs to compare with", recipe.name, len(earlier))
     this = StoredReport(run.report, str(run.path or "this run"))
-    return SmokeTest(run, compare([this], earlier) if earlier else None)
+    return SmokeOutcome(run, compare([this], earlier) if earlier else None)
 
 
 def _note_push(project: Project, result: BuildResult, job: SlurmOptions) -> None:

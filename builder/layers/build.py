@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import Compression, Layers
+from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.cache import (
     FORMAT,
@@ -31,7 +31,7 @@ from builder.layers.entry import Entry, PackageIndex
 from builder.layers.grouping import LayerPlan, listed, plan_lock, split_index
 from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
-from builder.model import Descriptor, Layer, LayerContent, LockedPackage
+from builder.model import Compression, Descriptor, Layer, LayerContent, LockedPackage
 from builder.parallel import Stopped, in_parallel
 from builder.progress import working
 from builder.store.blobs import Store

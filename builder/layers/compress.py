@@ -33,13 +33,12 @@ import deflate
 import zstandard
 from isal import isal_zlib
 
-from builder.config.recipe import Compression
 from builder.errors import LayerError
 from builder.layers.content import STEP, read_steps
 from builder.layers.entry import Deflated, Entry, Range
 from builder.layers.libraries import LayerLibraries
 from builder.layers.tar import END, header, padding, with_parents
-from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
+from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Compression
 from builder.store.blobs import BlobWriter
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
@@ -94,10 +93,8 @@ class LayerWriter:
         advance: Callable[[int], None] = lambda n: None,
     ) -> None:
         if not 0 <= mtime < 8**11:
-            raise LayerError(
-                f"a tar cannot hold the time {mtime}",
-                "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it",
-            )
+            hint = "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it"
+            raise LayerError(f"a tar cannot hold the time {mtime}", hint)
         self.blob = _CompressedTar(out, compression, advance)
         """What is written so far."""
         self.libraries = LayerLibraries()

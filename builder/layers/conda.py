@@ -174,10 +174,8 @@ class _Linker:
         try:
             linked = replaced(chunks, item.placeholder, self._prefix, binary=item.binary)
         except ValueError as e:
-            raise LayerError(
-                f"{self._package.filename}: {item.path}: {e}",
-                "choose a shorter conda.prefix in the recipe",
-            ) from None
+            hint = "choose a shorter conda.prefix in the recipe"
+            raise LayerError(f"{self._package.filename}: {item.path}: {e}", hint) from None
         chunks = _hashed(linked, installed.update)
         content: Inline | Range
         if member.size > CHUNK:

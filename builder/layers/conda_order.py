@@ -94,9 +94,8 @@ def _cycles(needs: _Needs) -> list[list[str]]:
         visited.add(start)
         path = [start]
         place = {start: 0}  # of each name in path
-        todo = [
-            iter(needs[start])
-        ]  # the dependencies that are not visited yet, for each name in path
+        # the dependencies that are not visited yet, for each name in path
+        todo = [iter(needs[start])]
         while todo:
             name = next(todo[-1], None)
             if name is None:

@@ -250,9 +250,8 @@ class _Redirects:
                         _INCOMPATIBLE,
                     )
         except RecursionError:
-            raise LayerError(
-                f"{package.name}: the symlinks on the way to /{folder} form a loop", _INCOMPATIBLE
-            ) from None
+            problem = f"{package.name}: the symlinks on the way to /{folder} form a loop"
+            raise LayerError(problem, _INCOMPATIBLE) from None
         except IndexError:
             raise self._outside(link, "image") from None
         if link and not f"{found}/".startswith(self._root):
@@ -261,9 +260,8 @@ class _Redirects:
 
     def _outside(self, link: str, of: str) -> LayerError:
         package = self._packages[self._links[link]]
-        return LayerError(
-            f"the link /{link} of {package.name} points outside the {of}", "do not use this package"
-        )
+        hint = "do not use this package"
+        return LayerError(f"the link /{link} of {package.name} points outside the {of}", hint)
 
     def _target(self, link: str) -> str:
         """Return the text of a symlink."""

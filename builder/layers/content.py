@@ -95,17 +95,13 @@ def _read(entry: Entry, fd: int, at: int, left: int, step: int) -> Iterator[byte
     while left:
         data = os.pread(fd, min(left, step), at)
         if not data:
-            raise LayerError(
-                f"{one_line(entry.path)}: its archive ends too early",
-                "the archive changed while it was read: build again",
-            )
+            hint = "the archive changed while it was read: build again"
+            raise LayerError(f"{one_line(entry.path)}: its archive ends too early", hint)
         at += len(data)
         left -= len(data)
         yield data
 
 
 def _damaged(entry: Entry, why: str) -> LayerError:
-    return LayerError(
-        f"{one_line(entry.path)}: damaged in its archive ({why})",
-        "fetch the package again (builder cache prune), or lock another version",
-    )
+    hint = "fetch the package again (builder cache prune), or lock another version"
+    return LayerError(f"{one_line(entry.path)}: damaged in its archive ({why})", hint)

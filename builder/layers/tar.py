@@ -187,10 +187,8 @@ def _check_target(entry: Entry, others: set[str]) -> None:
 
 
 def _duplicate(path: str) -> LayerError:
-    return LayerError(
-        f"/{path} appears twice in one layer",
-        "check which packages, or which files: of the recipe, add it",
-    )
+    hint = "check which packages, or which files: of the recipe, add it"
+    return LayerError(f"/{path} appears twice in one layer", hint)
 
 
 def check_path(path: str) -> None:

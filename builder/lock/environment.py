@@ -80,10 +80,8 @@ def recipe_environment(recipe: Recipe) -> Environment:
     found = read_any_environment(path, recipe.platform, recipe.root, groups, pixi)
     unset = {name: value for name, value in found.variables if name not in recipe.env}
     if unset:
-        raise ConfigError(
-            f"{path}: variables: the recipe does not set {', '.join(unset)}",
-            f"write into {recipe.source}: env: {json.dumps({**recipe.env, **unset})}",
-        )
+        hint = f"write into {recipe.source}: env: {json.dumps({**recipe.env, **unset})}"
+        raise ConfigError(f"{path}: variables: the recipe does not set {', '.join(unset)}", hint)
     return found
 
 
@@ -112,10 +110,8 @@ def _of_other_tool(path: Path, text: str) -> ConfigError | None:
     found = other_file(path, text)
     if found is None or found.what == "an environment file":
         return None
-    return ConfigError(
-        f"{path}: this is {found.what}, and 'environment:' names a conda environment file",
-        found.hint,
-    )
+    problem = f"{path}: this is {found.what}, and 'environment:' names a conda environment file"
+    return ConfigError(problem, found.hint)
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from builder.config.inside import wider_project
 from builder.errors import LockError, UsageError
 from builder.lock.basepython import refuse_conda_packages
 from builder.lock.environment import recipe_environment
@@ -46,6 +45,7 @@ from builder.lock.urls import url_variables
 from builder.model import Lock, LockedPackage, LockRecord
 from builder.net.mirrors import public_url
 from builder.redact import redact
+from builder.trees.inside import wider_project
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
 #: Minor versions of Python 3 that a lock may be for.

@@ -109,10 +109,8 @@ def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetim
             return datetime(day.year, day.month, day.day, tzinfo=UTC)
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(
-            f"{where}: exclude-newer {text!r} is not a date",
-            f"write it as 2026-07-01, 2026-07-01T12:00:00Z or {MONTH}",
-        ) from None
+        hint = f"write it as 2026-07-01, 2026-07-01T12:00:00Z or {MONTH}"
+        raise ConfigError(f"{where}: exclude-newer {text!r} is not a date", hint) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
@@ -177,9 +175,8 @@ def imported_file(path: Path) -> dict[str, str]:
     try:
         return {"file": path.name, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
     except OSError as e:
-        raise LockError(
-            f"{path}: the lock file cannot be read: {e.strerror}", "correct 'lock:' in the recipe"
-        ) from None
+        hint = "correct 'lock:' in the recipe"
+        raise LockError(f"{path}: the lock file cannot be read: {e.strerror}", hint) from None
 
 
 def content_hash(values: Mapping[str, str]) -> str:
@@ -255,10 +252,8 @@ def require_sha256(recipe: Recipe, lock: Lock) -> None:
         LockError: packages of the recipe's platform have no SHA-256.
     """
     if problem := without_sha256(recipe, lock):
-        raise LockError(
-            f"{recipe.lock_path}: {problem}",
-            f"lock again with SHA-256 hashes: builder lock {recipe.name}",
-        )
+        hint = f"lock again with SHA-256 hashes: builder lock {recipe.name}"
+        raise LockError(f"{recipe.lock_path}: {problem}", hint)
 
 
 def _difference(old: str, new: str) -> str:

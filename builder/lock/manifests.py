@@ -277,10 +277,8 @@ class _Project:
                 project = table(load_toml(path).data, "project")
                 if canonicalize_name(str(project.get("name", ""))) == canonicalize_name(name):
                     return os.path.relpath(path.parent, folder)
-        raise ConfigError(
-            f"{where}: {name} is of a workspace, and no folder above has it",
-            "clone the whole repository, and run builder in it",
-        )
+        hint = "clone the whole repository, and run builder in it"
+        raise ConfigError(f"{where}: {name} is of a workspace, and no folder above has it", hint)
 
 
 def builds_package(file: TomlFile) -> bool:

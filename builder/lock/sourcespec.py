@@ -18,12 +18,12 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from builder.config.inside import is_inside, wider_project
 from builder.errors import ConfigError
 from builder.lock.spec import SourceSpec, Spec
 from builder.model import SourceKind
 from builder.redact import redact
 from builder.settings import expand_home
+from builder.trees.inside import is_inside, wider_project
 
 #: Archives that builder unpacks.
 ARCHIVES = (".tar.gz", ".tgz", ".zip")

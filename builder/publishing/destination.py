@@ -402,17 +402,13 @@ def check_destination(text: str, recipe: Recipe, option: str) -> None:
         return
     is_folder = "/" not in text and Path(text).is_dir()
     if text.startswith(("/", "./", "../", "~")) or is_folder:
-        raise UsageError(
-            f"{option} {text}: a folder, not a repository of a registry",
-            f"for an OCI layout in that folder write {option} oci:{text}",
-        )
+        hint = f"for an OCI layout in that folder write {option} oci:{text}"
+        raise UsageError(f"{option} {text}: a folder, not a repository of a registry", hint)
     plain = text.removeprefix("docker://").removeprefix("oras://")
     if _HOST.fullmatch(plain):
         repository = recipe.registry.repository or recipe.name
-        raise UsageError(
-            f"{option} {text}: a registry without a repository",
-            f"write {option} {plain.rstrip('/')}/{repository}",
-        )
+        hint = f"write {option} {plain.rstrip('/')}/{repository}"
+        raise UsageError(f"{option} {text}: a registry without a repository", hint)
     reference = Reference.parse(text)
     if reference.tag or reference.digest:
         tag = f" --tag {reference.tag}" if reference.tag else ""

@@ -49,15 +49,11 @@ class PullEngine:
             UsageError: the target runs a SIF.
         """
         if wanted.format == "sif":
-            raise UsageError(
-                f"target {wanted.name} runs a SIF, which {self.name} does not",
-                "leave out --load: the SIF is a file",
-            )
+            hint = "leave out --load: the SIF is a file"
+            raise UsageError(f"target {wanted.name} runs a SIF, which {self.name} does not", hint)
         if shutil.which(self.name) is None:
-            raise RunnerError(
-                f"{self.name} is not installed here",
-                "pull on a machine that has it, or leave out --load",
-            )
+            hint = "pull on a machine that has it, or leave out --load"
+            raise RunnerError(f"{self.name} is not installed here", hint)
 
     def has(self, name: str, image_id: str, digest: str) -> bool:
         """Return whether it has this image, for podman-hpc where all nodes see it.
@@ -106,10 +102,8 @@ def pull_into(
         RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
     """
     if not isinstance(origin, RegistryDestination):
-        raise UsageError(
-            f"--load {engine.name} needs a registry, not {origin.name}",
-            "leave out --load: the image goes into dist/",
-        )
+        hint = "leave out --load: the image goes into dist/"
+        raise UsageError(f"--load {engine.name} needs a registry, not {origin.name}", hint)
     where = reference_of(origin, tag)
     engine.check(wanted)
     described, layer = resolve_published(wanted, origin, tag)

@@ -104,10 +104,8 @@ class TagPlan:
             UsageError: the target has no such tag.
         """
         if wrong := [tag for tag in chosen if tag not in self.tags]:
-            raise UsageError(
-                f"--only {wrong[0]}: {target} has no such tag",
-                f"its tags are {', '.join(self.tags)}",
-            )
+            hint = f"its tags are {', '.join(self.tags)}"
+            raise UsageError(f"--only {wrong[0]}: {target} has no such tag", hint)
         return replace(self, tags=tuple(tag for tag in self.tags if not chosen or tag in chosen))
 
 
@@ -172,10 +170,8 @@ def _check_move(
     if tag in plan.fixed:
         plain = [other for other in plan.tags if other not in plan.fixed]
         only = f"; to move {plain[0]} alone: --only {plain[0]}; or " if plain else ": "
-        raise TagExistsError(
-            f"{where} exists and is {now}, not {ours}",
-            f"a dated tag is a record{only}use another --tag, or --force to overwrite it",
-        )
+        hint = f"a dated tag is a record{only}use another --tag, or --force to overwrite it"
+        raise TagExistsError(f"{where} exists and is {now}, not {ours}", hint)
     if named.media_type in INDEXES:
         raise TagExistsError(
             f"{where} is an index of several images, and {ours} is one image",

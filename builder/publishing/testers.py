@@ -136,10 +136,8 @@ class JobTester(Tester):
         result, runtime = release.result, release.result.recipe.site.runtime
         is_file, name = runtime.takes_sif or runtime.kind == "userns", self.destination.name
         if not is_file and not isinstance(self.destination, RegistryDestination):
-            raise UsageError(
-                f"the nodes run {runtime.kind}, which runs no image from {name}",
-                "publish to a registry: --to HOST/ or --to HOST/REPOSITORY",
-            )
+            hint = "publish to a registry: --to HOST/ or --to HOST/REPOSITORY"
+            raise UsageError(f"the nodes run {runtime.kind}, which runs no image from {name}", hint)
         in_dist = result.sif is not None or runtime.kind == "userns"
         folder = self.project.place(result) if in_dist else Path()
         reference, all_gpus = f"{name}@{release.image.digest}", self.options.all_gpus
@@ -219,10 +217,8 @@ class ComparingTester(Tester):
             )
         if found.slower:
             figures = "".join(f"\n  {figure}" for figure in found.slower)
-            raise SmokeError(
-                f"{recipe.name} is slower than {old}; no tag was moved{figures}",
-                f"see all figures: {again}",
-            )
+            hint = f"see all figures: {again}"
+            raise SmokeError(f"{recipe.name} is slower than {old}; no tag was moved{figures}", hint)
         project.work.reporter.note(
             f"{recipe.name} is not slower than {old}, in {found.rounds} rounds"
         )

@@ -196,8 +196,6 @@ def require_oci(image: Image | SifImage, runner: str) -> Image:
         RunnerError: It is a SIF.
     """
     if isinstance(image, SifImage):
-        raise RunnerError(
-            f"{runner} does not run SIFs, and {image.path} is one",
-            "use --runner apptainer or --runner userns, or build the target with format: oci",
-        )
+        hint = "use --runner apptainer or --runner userns, or build the target with format: oci"
+        raise RunnerError(f"{runner} does not run SIFs, and {image.path} is one", hint)
     return image

@@ -140,9 +140,8 @@ class _Unpacking:
         temporary = temporary_beside(folder)
         try:
             yield temporary
-            os.utime(
-                temporary
-            )  # with the image's time it would look like a tree of a killed process
+            # with the image's time it would look like a tree of a killed process
+            os.utime(temporary)
             self._owner.give(temporary)
             try:
                 temporary.replace(folder)

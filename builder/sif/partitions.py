@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from builder.config.recipe import Compression
 from builder.errors import ImageError
-from builder.model import Image, Layer, canonical_json
+from builder.model import Compression, Image, Layer, canonical_json
 from builder.progress import working
 from builder.sif.assign import MIN_OVERLAYS, LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from builder.config.recipe import Compression
 from builder.errors import ImageError
-from builder.model import Image
+from builder.model import Compression, Image
 from builder.oci.manifest import require_layers
 from builder.progress import Reporter
 from builder.sif.partitions import Files, PartitionMaker

@@ -179,10 +179,8 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
         number = header.architecture
     found = _ARCHITECTURE_NAMES.get(number[:2], _UNKNOWN)
     if architecture is not None and found not in (architecture, _UNKNOWN):
-        raise ImageError(
-            f"{path} is for {found}, not for {architecture}",
-            "use a SIF for this architecture, or correct the platform",
-        )
+        hint = "use a SIF for this architecture, or correct the platform"
+        raise ImageError(f"{path} is for {found}, not for {architecture}", hint)
     return Sif(path, found, header.uuid, header.created, tuple(objects), tuple(partitions))
 
 

@@ -17,9 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from builder.config.recipe import Compression
 from builder.errors import ImageError
-from builder.model import Image, SifImage, canonical_json
+from builder.model import Compression, Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
 from builder.progress import working
 from builder.settings import DEFAULT_EPOCH, MAX_EPOCH
@@ -72,10 +71,8 @@ def write_sif(
     config = json.loads(image.config)
     architecture = config.get("architecture", "amd64")
     if architecture not in raw.ARCHITECTURES:
-        raise ImageError(
-            f"SIF files do not support the architecture {architecture!r}",
-            f"supported are {', '.join(raw.ARCHITECTURES)}",
-        )
+        hint = f"supported are {', '.join(raw.ARCHITECTURES)}"
+        raise ImageError(f"SIF files do not support the architecture {architecture!r}", hint)
     below, base_files = None, None
     if base is not None:
         below = BaseSif(read_sif(base.path, architecture), base.digest)

@@ -44,10 +44,8 @@ def read_bind(text: str) -> BindMount:
     source, _, rest = text.partition(":")
     target, _, mode = rest.partition(":")
     if not source or "," in text:
-        raise UsageError(
-            f"--bind {text}: not a valid bind mount",
-            "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, and each bind as another --bind",
-        )
+        hint = "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, and each bind as another --bind"
+        raise UsageError(f"--bind {text}: not a valid bind mount", hint)
     if target and not target.startswith(("/", "$")):
         message = f"--bind {text}: the target {target!r} is not an absolute path in the container"
         raise UsageError(message, f"write --bind {source}:/{target.removeprefix('./')}")

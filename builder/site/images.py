@@ -102,7 +102,5 @@ def check_sif(reference: str, environ: Mapping[str, str]) -> None:
     """
     path = Path(expand(reference, environ))
     if not path.exists():
-        raise RunnerError(
-            f"{path}: no such image",
-            f"download it with builder pull TARGET --output {path}, or pass --image FILE",
-        )
+        hint = f"download it with builder pull TARGET --output {path}, or pass --image FILE"
+        raise RunnerError(f"{path}: no such image", hint)

@@ -140,10 +140,8 @@ class MpiLauncher(SrunLauncher):
 
     def check(self) -> None:
         if self.recipe.site.mpi is None:
-            raise UsageError(
-                f"{self.recipe.site_title}: the recipe has no 'mpi:'",
-                f"add the host's MPI to site.mpi in {self.recipe.source}, or use --launcher srun",
-            )
+            hint = f"add the host's MPI to site.mpi in {self.recipe.source}, or use --launcher srun"
+            raise UsageError(f"{self.recipe.site_title}: the recipe has no 'mpi:'", hint)
         super().check()
 
     def additions(self) -> tuple[Additions, ...]:

@@ -69,9 +69,8 @@ def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
         raise UsageError(message, "leave it out")
     for name in given:
         if slurm is not None and name in slurm.refused:
-            raise UsageError(
-                f"--{name}: {recipe.site_title} does not accept it", slurm.refused[name]
-            )
+            hint = slurm.refused[name]
+            raise UsageError(f"--{name}: {recipe.site_title} does not accept it", hint)
 
 
 def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:

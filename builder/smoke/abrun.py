@@ -124,12 +124,7 @@ def ab_here(
         program.chmod(0o644)
         program.parent.chmod(0o755)  # a container's root may be another user of the host
 
-        run = partial(
-            smoke,
-            recipe=recipe,
-            work=work,
-            folder=folder,
-        )
+        run = partial(smoke, recipe=recipe, work=work, folder=folder)
 
         def test(side: str, options: SmokeOptions) -> SmokeReport:
             image = sides[side]

@@ -85,10 +85,8 @@ def fetch_archive(url: str, sha256: str, name: str, work: Workspace) -> tuple[Pa
             return _download(place, name, work.store, work.reporter)
         except NotAvailable as e:
             tried.append(f"{redact(place)}: {e}")
-    raise FetchError(
-        f"{shown} could not be fetched: {'; '.join(tried)}",
-        "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'",
-    )
+    hint = "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
+    raise FetchError(f"{shown} could not be fetched: {'; '.join(tried)}", hint)
 
 
 def _download(url: str, name: str, store: Store, reporter: Reporter) -> tuple[Path, str]:
@@ -114,10 +112,8 @@ def check_hash(path: Path, sha256: str, shown: str) -> str:
     """Return the SHA-256 of a file of the project. Raises HashMismatch if another is expected."""
     found = sha256_file(path).removeprefix("sha256:")
     if sha256 and found != sha256:
-        raise HashMismatch(
-            f"{shown} has the sha256 {found}, not {sha256}",
-            "restore the file, or lock again: builder lock",
-        )
+        hint = "restore the file, or lock again: builder lock"
+        raise HashMismatch(f"{shown} has the sha256 {found}, not {sha256}", hint)
     return found
 
 
@@ -193,10 +189,8 @@ def _add(name: str, header: TarHeader, reader: PartReader, target: Target) -> No
     elif header.flag == FILE:
         target.add_file(name, header.size, reader, executable=bool(header.mode & 0o100))
     else:
-        raise FetchError(
-            f"{target.name}: {name!r} is a device or a pipe",
-            "the archive is hostile: do not use it",
-        )
+        hint = "the archive is hostile: do not use it"
+        raise FetchError(f"{target.name}: {name!r} is a device or a pipe", hint)
 
 
 def _clean(name: str) -> str:

@@ -92,9 +92,8 @@ class Unpacker:
         size, content = blobs.open(entry.digest)
         if entry.mode == _LINK:
             if size > MAX_PATH:
-                raise FetchError(
-                    f"{self.target.name}: the symlink {path!r} is too long", "do not use it"
-                )
+                hint = "do not use it"
+                raise FetchError(f"{self.target.name}: the symlink {path!r} is too long", hint)
             self.target.add_link(path, content.read(size).decode("utf-8", "surrogateescape"))
         elif entry.mode in _FILES:
             if size <= _LFS_BYTES:
@@ -155,11 +154,10 @@ class Unpacker:
 
 
 def _check_name(path: str, shown: str) -> None:
-    """Git writes no file into a folder .git, whatever the case, because git itself would use it."""
+    """Raise FetchError for a name that git does not write: ``.git`` in any case."""
     if any(part.lower().rstrip(". ") == ".git" for part in path.split("/")):
-        raise FetchError(
-            f"{shown}: {path!r} is a path of git itself", "the repository is hostile: do not use it"
-        )
+        hint = "the repository is hostile: do not use it"
+        raise FetchError(f"{shown}: {path!r} is a path of git itself", hint)
 
 
 def _entries(git: Git, commit: str) -> Iterator[_TreeEntry]:
@@ -190,9 +188,8 @@ def _gitmodules(repository: Repository, commit: str) -> dict[str, _Place]:
             raise GitError("it is too large")
         text = repository.git.text("config", "--blob", f"{commit}:.gitmodules", "-z", "--list")
     except GitError as e:
-        raise FetchError(
-            f"{repository.shown}: .gitmodules cannot be read: {e}", "name another commit"
-        ) from None
+        hint = "name another commit"
+        raise FetchError(f"{repository.shown}: .gitmodules cannot be read: {e}", hint) from None
     sections: dict[str, _Place] = {}
     for item in text.split("\0"):
         key, _, value = item.partition("\n")
@@ -223,14 +220,11 @@ def submodule_url(parent: str, url: str, where: str) -> str:
     if scheme not in ("https", "http", "ssh", "git", "file") or (
         is_file and not parent.startswith("file:")
     ):
-        raise FetchError(
-            f"{where}: {redact(url)} is not an address that is fetched",
-            "a submodule has to be on the web as its repository is",
-        )
+        hint = "a submodule has to be on the web as its repository is"
+        raise FetchError(f"{where}: {redact(url)} is not an address that is fetched", hint)
     if host.startswith("-"):
-        raise FetchError(
-            f"{where}: {redact(url)} is no URL", "the repository is hostile: do not use it"
-        )
+        hint = "the repository is hostile: do not use it"
+        raise FetchError(f"{where}: {redact(url)} is no URL", hint)
     return url
 
 

@@ -32,7 +32,7 @@ _UNKNOWN = re.compile(
 )
 _DENIED = re.compile(
     r"could not read (Username|Password)|Authentication failed|Permission denied|HTTP 40[13]|"
-    r"returned error: 40[134]|[Rr]epository (\S+ )?not found",
+    r"returned error: 40[134]|[Rr]epository (\S+ )?not found"
 )
 
 
@@ -183,10 +183,8 @@ class Repository:
                 f"{self.shown}: access denied, or no such repository: {reason}",
                 "check the address; write user and token into ~/.netrc or a credential helper of git",
             )
-        return FetchError(
-            f"{self.shown} cannot be fetched: {reason}",
-            "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'",
-        )
+        hint = "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
+        return FetchError(f"{self.shown} cannot be fetched: {reason}", hint)
 
 
 @contextmanager

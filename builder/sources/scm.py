@@ -76,9 +76,8 @@ def describe(spec: SourceSpec, tree: SourceTree, scm: Scm, root: Path, work: Wor
                     with temporary_folder(work.settings.tmpdir, 0o700) as folder:
                         return _described(_linked(folder / "git", top), "HEAD", scm, title)
     except UsageError as e:
-        raise UsageError(
-            f"{title}: {e.message}", f"install it (apt install git); or {setting}"
-        ) from None
+        hint = f"install it (apt install git); or {setting}"
+        raise UsageError(f"{title}: {e.message}", hint) from None
     except (GitError, ValueError) as e:
         raise ConfigError(f"{title}: {e}", setting) from None
     return ""
@@ -121,9 +120,8 @@ def _linked(folder: Path, top: Path) -> Git:
     own = top / (_line(top / ".git").removeprefix("gitdir:").strip() or ".git")
     shared = own / (_line(own / "commondir") or ".")
     if (shared / "reftable").is_dir():
-        raise ConfigError(
-            f"{shared}: builder does not read reftables", "git refs migrate --ref-format=files"
-        )
+        hint = "git refs migrate --ref-format=files"
+        raise ConfigError(f"{shared}: builder does not read reftables", hint)
     if not (shared / "objects").is_dir():
         raise GitError(f"{shared} is not a repository")
     folder.mkdir()

@@ -24,7 +24,7 @@ class Content(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes; none at the end."""
+        """Return at most ``size`` bytes; none at the end."""
 
 
 class Target:
@@ -63,9 +63,8 @@ class Target:
         place = self._place(path)
         self._size += size
         if self._size > self._most:
-            raise FetchError(
-                f"{self.name}: its files have more than {human_bytes(self._most)}", _HOSTILE
-            )
+            problem = f"{self.name}: its files have more than {human_bytes(self._most)}"
+            raise FetchError(problem, _HOSTILE)
         with space_errors(self.folder):
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +119,7 @@ class Target:
         return FetchError(f"{self.name}: {path!r} appears twice", _HOSTILE)
 
     def _check_links(self) -> None:
-        """A link may be inside by its text, and lead out through another link."""
+        """Raise FetchError if a link that is inside by its text leads out through another link."""
         root = self.folder.resolve()
         for path in self._links:
             try:
@@ -128,9 +127,8 @@ class Target:
             except (OSError, RuntimeError):  # a circle
                 continue
             if not real.is_relative_to(root):
-                raise FetchError(
-                    f"{self.name}: the symlink {path!r} leads out of the source", _HOSTILE
-                )
+                problem = f"{self.name}: the symlink {path!r} leads out of the source"
+                raise FetchError(problem, _HOSTILE)
 
     def _place(self, path: str) -> Path:
         """Return the place of a member."""

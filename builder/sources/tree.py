@@ -141,9 +141,8 @@ def _archive(opening: _Opening) -> tuple[Path, LockedSource]:
     else:
         path = opening.root / spec.url
         if not path.is_file():
-            raise ConfigError(
-                f"{opening.shown}: {path} does not exist", "restore it, or correct the path"
-            )
+            hint = "restore it, or correct the path"
+            raise ConfigError(f"{opening.shown}: {path} does not exist", hint)
         found = check_hash(path, sha256, f"{opening.shown}: {path}")
     unpack_archive(path, filename_of(opening.url), opening.target)
     locked = LockedSource(spec.kind, redact(spec.url), sha256=found, subdirectory=spec.subdirectory)
@@ -154,14 +153,12 @@ def _local(opening: _Opening) -> tuple[Path, LockedSource]:
     spec, pinned = opening.spec, opening.pinned
     folder = opening.root / spec.url
     if not folder.is_dir():
-        raise ConfigError(
-            f"{opening.shown}: {folder} does not exist", "restore it, or correct the path"
-        )
+        hint = "restore it, or correct the path"
+        raise ConfigError(f"{opening.shown}: {folder} does not exist", hint)
     tree = project_tree(folder, opening.root)
     if pinned is not None and tree.digest != pinned.tree:
-        raise HashMismatch(
-            f"{opening.shown}: the files of {folder} changed since the lock was made", _LOCK_AGAIN
-        )
+        problem = f"{opening.shown}: the files of {folder} changed since the lock was made"
+        raise HashMismatch(problem, _LOCK_AGAIN)
     tree.copy_to(opening.target)
     locked = LockedSource("local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory)
     return opening.target, locked

@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from builder.config.inside import check_inside, is_inside
 from builder.config.recipe import load_recipe, recipe_files
 from builder.config.sites import load_site
 from builder.errors import UsageError
@@ -26,6 +25,7 @@ from builder.start.draft import Draft, target_name
 from builder.start.found import Candidate, asks_for, installs_project, own_code
 from builder.start.text import recipe_text
 from builder.store.files import write_atomic
+from builder.trees.inside import check_inside, is_inside
 
 log = logging.getLogger(__name__)
 

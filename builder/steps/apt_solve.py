@@ -137,10 +137,8 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
             packages.append(package_of(fields))
         except ValueError as e:
             shown = f"{visible(redact(line))[:300]}: {visible(str(e))[:300]}"
-            raise LockError(
-                f"apt names a package that is none: {shown}",
-                "correct the archive or its mirror, or take another base",
-            ) from None
+            hint = "correct the archive or its mirror, or take another base"
+            raise LockError(f"apt names a package that is none: {shown}", hint) from None
     return sorted(packages, key=lambda p: (p.name, p.architecture))
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.layers.entry import Entry
-from builder.model import Image, SifImage
+from builder.model import Compression, Image, SifImage
 from builder.redact import redact
 from builder.run.base import ImageConfig, Mount
 from builder.run.process import Completed

@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from builder.config.recipe import Compression
 from builder.errors import FetchError, LayerError, RunnerError
 from builder.layers.build import make_layer
 from builder.layers.cache import cache_key, cached_layer
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
-from builder.model import Image, Layer, SifImage
+from builder.model import Compression, Image, Layer, SifImage
 from builder.progress import working
 from builder.run.base import ImageConfig, Runner, RunOptions
 from builder.run.confine import seccomp_library

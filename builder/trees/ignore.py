@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from builder.config.inside import check_inside
 from builder.errors import ConfigError
+from builder.trees.inside import check_inside
 
 #: The file of patterns, in the project folder. It is not copied itself.
 IGNORE_FILE = ".builderignore"

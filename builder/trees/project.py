@@ -83,10 +83,8 @@ def project_tree(folder: Path, root: Path) -> ProjectTree:
         files = _checked(folder, sorted(_files(folder, root)))
         return ProjectTree(folder, files, _digest(folder, files))
     except OSError as e:
-        raise ConfigError(
-            f"{e.filename or folder}: cannot be read: {e.strerror}",
-            "check its permissions, or name it in .builderignore",
-        ) from None
+        hint = "check its permissions, or name it in .builderignore"
+        raise ConfigError(f"{e.filename or folder}: cannot be read: {e.strerror}", hint) from None
 
 
 def _files(folder: Path, root: Path) -> Iterator[str]:

@@ -90,10 +90,8 @@ def layer_source(layer: Layer, store: Store, *, rehash: bool = False) -> Source:
         elif store.verify(path, digest):
             members = _read(path)
         else:
-            raise ImageError(
-                f"{path} does not match the digest of its layer, {digest}",
-                "the file was changed or is damaged: build again",
-            )
+            hint = "the file was changed or is damaged: build again"
+            raise ImageError(f"{path} does not match the digest of its layer, {digest}", hint)
         with closing(members):
             yield from members
 

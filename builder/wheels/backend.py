@@ -74,10 +74,8 @@ def read_backend(tree: Path, name: str) -> Backend:
     pyproject = tree / "pyproject.toml"
     if not pyproject.is_file():
         if not (tree / "setup.py").is_file():
-            raise WheelError(
-                f"{name}: its source has neither pyproject.toml nor setup.py",
-                "name the folder of the package: #subdirectory=FOLDER",
-            )
+            hint = "name the folder of the package: #subdirectory=FOLDER"
+            raise WheelError(f"{name}: its source has neither pyproject.toml nor setup.py", hint)
         return Backend(_LEGACY, _LEGACY_REQUIRES)
     try:
         table = loads(_text(pyproject)).get("build-system")
@@ -95,10 +93,8 @@ def read_backend(tree: Path, name: str) -> Backend:
         reason = (
             "[build-system] has no requires" if isinstance(e, KeyError) else str(e).splitlines()[0]
         )
-        raise WheelError(
-            f"{name}: its pyproject.toml is not valid: {reason}",
-            "use another version of the package",
-        ) from None
+        hint = "use another version of the package"
+        raise WheelError(f"{name}: its pyproject.toml is not valid: {reason}", hint) from None
 
 
 def _backend(table: dict[str, Any]) -> Backend:

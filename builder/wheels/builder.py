@@ -83,9 +83,8 @@ class ImageWheelBuilder:
             name = source.name or project_name(tree.path)
             tree = self._with_description(source, name, tree)
             wheel = self._wheel(source, name, tree, packages, previous)
-            if (
-                name is None and wheel.name in self.recipe.pip.build
-            ):  # its settings are known only now
+            # its settings are known only now
+            if name is None and wheel.name in self.recipe.pip.build:
                 wheel = self._wheel(source, wheel.name, tree, packages, previous)
             return wheel
 

@@ -36,10 +36,8 @@ def check_wheel(
     except (InvalidWheelFilename, InvalidVersion) as e:
         raise WheelError(f"{wanted}: its build made {path.name!r}: {e}") from None
     if name is not None and found != name:
-        raise WheelError(
-            f"{wanted}: its source is that of the package {found}, not {name}",
-            f"write the name of the package: {found} @ URL",
-        )
+        hint = f"write the name of the package: {found} @ URL"
+        raise WheelError(f"{wanted}: its source is that of the package {found}, not {name}", hint)
     if not any(tag in tag_ranks(recipe, python) for tag in tags):
         raise WheelError(
             f"{wanted}: its build made {path.name}, which is not for Python {python} on {recipe.platform}",

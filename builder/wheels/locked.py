@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from builder.config.inside import own_path
 from builder.config.recipe import Recipe
 from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
 from builder.lock.environment import find_links
 from builder.model import Lock
 from builder.store.blobs import Store
+from builder.trees.inside import own_path
 from builder.workspace import Workspace
 
 #: The folder of a project with the wheels that were built for it. Whoever has it need not build them.

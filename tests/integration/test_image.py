@@ -12,14 +12,14 @@ import pytest
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
-from builder.config.recipe import Compression, Recipe
+from builder.config.recipe import Recipe
 from builder.errors import RegistryError
 from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.model import Image, Lock, LockedBase
+from builder.model import Compression, Image, Lock, LockedBase
 from builder.oci.layout import read_layout, write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store

@@ -8,9 +8,8 @@ from typing import Any
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
-from builder.config.recipe import Compression
 from builder.image.config import make_image
-from builder.model import Image, Layer, Lock, SifImage
+from builder.model import Compression, Image, Layer, Lock, SifImage
 from builder.settings import Settings
 from builder.sif.format import DESCRIPTOR, DESCRIPTORS_AT
 from builder.sif.read import read_sif

@@ -1,5 +1,5 @@
-"""Floors and sizes: a room imports lower floors only (ARCHITECTURE.md), no module is part of an import cycle,
-and modules and functions are short (docs/development.md).
+"""Floors, sizes and names: a room imports lower floors only (ARCHITECTURE.md), no module is part of an import
+cycle, modules and functions are short and simple, and each class has one name (docs/development.md).
 
 Lazy imports (inside functions) and imports for type checking count too.
 """
@@ -7,6 +7,7 @@ Lazy imports (inside functions) and imports for type checking count too.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -16,30 +17,39 @@ ROOT = Path(__file__).parents[2]
 MODULE_LINES = 500
 FUNCTION_LINES = 60
 
-#: From the ground up. A room is a folder below builder/ or a module directly in it. Rooms of one floor do not
-#: import each other.
-FLOORS = (
-    ("bench", "errors", "interrupts", "model", "progress", "redact", "tarheaders", "text"),
-    ("git", "parallel", "settings", "version"),
-    ("config", "store"),
-    ("oci",),
-    ("net", "qemu"),
-    ("layers", "registry", "trees"),
-    ("fetch", "lock", "sif"),
-    ("bases", "sources"),
-    ("image",),
-    ("run",),
-    ("doctor", "steps"),
-    ("bytecode",),
-    ("engines", "site", "start"),
-    ("smoke", "wheels"),
-    ("locking",),
-    ("project",),
-    ("publishing",),
-    ("launch",),
-    ("cli",),
-    ("__main__",),
-)
+#: Six houses from the ground up, and their floors. A room is a folder below builder/, or a module directly in
+#: it. Rooms of one floor do not import each other.
+HOUSES = {
+    "ground": (
+        ("bench", "errors", "interrupts", "model", "progress", "redact", "tarheaders", "text"),
+        ("git", "parallel", "settings", "version"),
+        ("store",),
+        ("workspace",),
+    ),
+    "formats": (("oci",), ("net", "qemu"), ("registry", "trees")),
+    "lock": (("config",), ("lock",)),
+    "build": (
+        ("layers",),
+        ("fetch", "sif"),
+        ("bases", "sources"),
+        ("image",),
+        ("run",),
+        ("steps",),
+        ("bytecode",),
+        ("engines",),
+        ("wheels",),
+    ),
+    "ship": (
+        ("doctor", "site"),
+        ("smoke",),
+        ("locking",),
+        ("project",),
+        ("publishing",),
+        ("launch",),
+    ),
+    "door": (("start",), ("cli",), ("__main__",)),
+}
+FLOORS = tuple(floor for floors in HOUSES.values() for floor in floors)
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
@@ -128,3 +138,94 @@ def test_modules_and_functions_are_short() -> None:
             if (lines := node.end_lineno - node.lineno + 1) >= FUNCTION_LINES:
                 long.append(f"{name}:{node.lineno} {node.name}: {lines} lines")
     assert not long, "\n".join(long)
+
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+STATEMENTS = ast.If | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler
+BRANCHES = STATEMENTS | ast.IfExp | ast.comprehension | ast.match_case
+
+
+#: How docstrings of functions begin.
+VERBS = frozenset((ROOT / "tests/unit/verbs.txt").read_text().split())
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """All functions, with the file and line of each."""
+    for module, path in modules().items():
+        for node in nodes(module):
+            if isinstance(node, FUNCTIONS):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+def complexity(function: ast.AST) -> int:
+    """1, plus one for each branch, loop, handler and comprehension, and each ``and`` and ``or``.
+
+    Functions in a function count by themselves. ruff's C901 counts no ``and``, ``or`` and ``x if y else z``.
+    """
+    count, todo = 1, list(ast.iter_child_nodes(function))
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, FUNCTIONS | ast.ClassDef):
+            count += isinstance(node, BRANCHES) + (
+                len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+            )
+            todo.extend(ast.iter_child_nodes(node))
+    return count
+
+
+def test_functions_are_simple() -> None:
+    """None is above 15; at most 2 % are above 10."""
+    counts = {where: complexity(node) for where, node in functions()}
+    above = sorted((count, where) for where, count in counts.items() if count > 10)
+    assert [each for each in above if each[0] > 15] == []
+    assert len(above) <= 0.02 * len(counts), "\n".join(map(str, above))
+
+
+def test_few_parameters() -> None:
+    """At most 15 functions have more than six; click's commands, in cli/, do not count."""
+    many = [
+        where
+        for where, node in functions()
+        if "/cli/" not in where
+        and len([a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]) > 6
+    ]
+    assert len(many) <= 15, "\n".join(many)
+
+
+def test_lines_are_short() -> None:
+    """At most 1 % are longer than 100 columns."""
+    lines = [line for path in modules().values() for line in path.read_text().splitlines()]
+    wide = sum(len(line) > 100 for line in lines)
+    assert wide <= 0.01 * len(lines), f"{wide} of {len(lines)}"
+
+
+def test_one_name_for_each_class() -> None:
+    """A name that two rooms share sends a reader to the imports."""
+    found: dict[str, list[str]] = {}
+    for module in modules():
+        for node in nodes(module):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+def test_module_names() -> None:
+    """Not more than three modules share a name."""
+    names = Counter(path.name for path in modules().values() if path.name != "__init__.py")
+    assert {name: count for name, count in names.items() if count > 3} == {}
+
+
+def test_docstrings_begin_with_a_verb() -> None:
+    """Those of functions; a property is named by a noun."""
+    wrong = []
+    for where, node in functions():
+        text = ast.get_docstring(node)
+        is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if (
+            text
+            and not is_property
+            and not node.name.startswith("__")
+            and text.split()[0].rstrip(":,.") not in VERBS
+        ):
+            wrong.append(f"{where}: {text.splitlines()[0]}")
+    assert not wrong, "begin with a verb (tests/unit/verbs.txt has those in use):\n" + "\n".join(wrong)

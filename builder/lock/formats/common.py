@@ -33,13 +33,11 @@ def read_text(path: Path) -> str:
     try:
         raw = read_bytes(path)
     except FileNotFoundError:
-        raise LockError(
-            f"{path}: no such lock file", "check the path in the recipe's 'lock:'"
-        ) from None
+        hint = "check the path in the recipe's 'lock:'"
+        raise LockError(f"{path}: no such lock file", hint) from None
     except OSError as e:
-        raise LockError(
-            f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
-        ) from None
+        hint = "check the path and its permissions"
+        raise LockError(f"{path}: cannot be read: {e.strerror}", hint) from None
     if len(raw) > MAX_BYTES:
         raise LockError(f"{path}: the file has more than {MAX_BYTES} bytes", RESTORE)
     try:
@@ -77,9 +75,8 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise LockError(
-            f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE
-        ) from None
+        problem = f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}"
+        raise LockError(problem, RESTORE) from None
 
 
 def check_groups(path: Path, groups: Sequence[str], known: Sequence[str]) -> None:

@@ -28,9 +28,8 @@ def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
     """
     text = read_text(path)
     if not MARK.search(text):
-        raise LockError(
-            f"{path}: there is no line @EXPLICIT", "write the list: conda list --explicit --sha256"
-        )
+        hint = "write the list: conda list --explicit --sha256"
+        raise LockError(f"{path}: there is no line @EXPLICIT", hint)
     packages: dict[str, LockedPackage] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
@@ -49,10 +48,8 @@ def read_explicit(path: Path, target: LockTarget) -> ForeignLock:
 
 def _package(line: str, here: str, platform: str) -> LockedPackage:
     if " " in line:
-        raise LockError(
-            f"{here}: not a URL: {line[:200]!r}",
-            "pip packages are not part of an explicit list: lock them with builder",
-        )
+        hint = "pip packages are not part of an explicit list: lock them with builder"
+        raise LockError(f"{here}: not a URL: {line[:200]!r}", hint)
     url, _, fragment = line.partition("#")
     filename = unquote(urlsplit(url).path).rsplit("/", 1)[-1] if "://" in url else url
     match = _ARCHIVE.fullmatch(filename)

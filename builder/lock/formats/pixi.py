@@ -39,10 +39,8 @@ def read_pixi(path: Path, target: LockTarget) -> ForeignLock:
     found = dict(lock.environments())
     name = target.environment or DEFAULT
     if name not in found:
-        raise LockError(
-            f"{path}: there is no environment {name!r}",
-            f"choose one with 'lock_environment:' in the recipe; {choices(name, sorted(found))}",
-        )
+        hint = f"choose one with 'lock_environment:' in the recipe; {choices(name, sorted(found))}"
+        raise LockError(f"{path}: there is no environment {name!r}", hint)
     chosen = found[name]
     platform = _platform(path, name, chosen, target.platform)
     reader = _PixiReader(path, target.platform, name)
@@ -82,10 +80,8 @@ def _platform(path: Path, environment: str, chosen: Environment, platform: str) 
             f"name one of them {platform} in pixi.toml, and lock again",
         )
     names = ", ".join(sorted(one.name for one in offered)) or "no platform"
-    raise LockError(
-        f"{path}: environment {environment} is for {names}, not {platform}",
-        f"add the platform and lock again: pixi workspace platform add {platform}",
-    )
+    hint = f"add the platform and lock again: pixi workspace platform add {platform}"
+    raise LockError(f"{path}: environment {environment} is for {names}, not {platform}", hint)
 
 
 class _PixiReader:

@@ -118,10 +118,8 @@ class _PylockReader:
             sha256 = origin.hashes.get("sha256", "")
             return SourceSpec("archive", name, url, "", folder, sha256=sha256, where=where)
         if origin.type != "git":
-            raise LockError(
-                f"{where}: package {name} is of {origin.type}, not git",
-                "lock a release of the package, or an archive of the revision",
-            )
+            hint = "lock a release of the package, or an archive of the revision"
+            raise LockError(f"{where}: package {name} is of {origin.type}, not git", hint)
         return SourceSpec("git", name, url, origin.commit_id, folder, where=where)
 
     def _wheel(

@@ -24,8 +24,8 @@ from typing import BinaryIO
 import deflate
 import zstandard
 
-from builder.config.recipe import Compression
 from builder.errors import ImageError
+from builder.model import Compression
 from builder.trees.member import Kind, Member
 from builder.trees.squashfs.format import (
     BLOCK_SIZE,

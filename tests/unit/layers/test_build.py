@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Compression, Layers
+from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.wheel import wheel_entries
-from builder.model import Fetched, Layer, LayerContent
+from builder.model import Compression, Fetched, Layer, LayerContent
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builder.config.recipe import Compression
 from builder.errors import LayerError, SpaceError
 from builder.layers.build import make_layer
 from builder.layers.compress import BLOCK, SPLICE_FROM, LayerWriter
 from builder.layers.entry import Content, Deflated, Entry, Inline, Range
-from builder.model import Layer
+from builder.model import Compression, Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file

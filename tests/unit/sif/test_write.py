@@ -12,10 +12,10 @@ import pytest
 import builder.sif.assign
 import builder.sif.partition
 import builder.sif.write
-from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
+from builder.model import Compression
 from builder.sif.partitions import MAX_OVERLAYS
 from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER, container_environment, container_files

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.inside import is_inside, own_path
 from builder.errors import ConfigError
+from builder.trees.inside import is_inside, own_path
 
 
 def test_own_path(tmp_path: Path) -> None:

@@ -98,8 +98,6 @@ def _squashfs(recipe: Recipe, request: PullRequest) -> Path | None:
     if output is None or output.suffix not in SQUASHFS_SUFFIXES:
         return None
     if recipe.format == "sif":
-        raise UsageError(
-            f"--output {output}: {recipe.name} is a SIF",
-            "name a FILE.sif, or build the target with format: oci",
-        )
+        hint = "name a FILE.sif, or build the target with format: oci"
+        raise UsageError(f"--output {output}: {recipe.name} is a SIF", hint)
     return output
