@@ -102,9 +102,7 @@ class Stack:
         """Return the image of all layers; over a SIF, those of the base are not in it."""
         layers = [self.prefix, *self.layers]
         env = self.packages.activation.env
-        image = image_of_build(self._request, self.inputs.base, layers, env)
-        log.info("image %s: %d layers above the base", image.digest, len(layers))
-        return image
+        return image_of_build(self._request, self.inputs.base, layers, env)
 
     def result(
         self, artifact: Image | SifImage, clock: Clock, *, sif_source: Image | None = None

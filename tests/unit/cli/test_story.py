@@ -9,9 +9,22 @@ from tests.support.project import TinyProject
 
 #: How the lines begin, in the order of the stages: room and module, then the words.
 STORY = (
+    "config.recipe: recipe ",
     "no lock for tiny yet, locking now",
+    "lock.solved: tiny: solving with rattler",
+    "lock.channels: channels http://127.0.0.1:",
+    "lock.pip: pip packages are from file:///",
+    "locking: tiny: base oci:base is pinned to sha256:",
+    "lock.file: ",
+    "engines.prepare: base oci:base sha256:",
+    "fetch.packages: packages: 1 are here, 9 are downloaded",
+    "layers.build: making layers: 5 are needed, 0 of them in the cache",
+    "layers.build: not in the cache: conda bulky 1.0; made sha256:",
+    "bytecode.layers: no modules are compiled: bytecode: none",
+    "image.config: image sha256:",
     "engines.dispatch: engine layered built tiny sha256:",
     "engines.dispatch: seconds by stage: ",
+    "oci.layout: ",
 )
 
 
