@@ -24,9 +24,9 @@ from builder.fetch.venv import locked_base_python
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
 from builder.lock.file import earlier_lock, read_lock, replace_lock
+from builder.lock.found import Solver, found_packages
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
-from builder.lock.solved import Solver, solved
 from builder.model import Lock, LockedBase, OsPackage
 from builder.steps.apt_solve import solve_os_packages
 from builder.wheels.builder import ImageWheelBuilder
@@ -65,14 +65,15 @@ def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> L
     """
     _check(recipe, options.exclude_newer)
     request = _request(recipe, work, options, path)
-    with solved(request, path, options.solver) as found:
+    # beside the lock file while the base is made, which may fail
+    with found_packages(request, path, options.solver) as found:
         if found is not request.previous:
             place_wheels(found, recipe.root, work.store)
         base = request.base or resolve_recipe_base(recipe, work)
         log.info("%s: base %s is pinned to %s", recipe.name, base.reference, base.digest)
         made = replace(found, base=base)
-        renews_os = options.update_base or set(options.update) - set(request.update)
-        known = None if renews_os else request.previous
+        has_os_update = len(options.update) > len(request.update)
+        known = None if options.update_base or has_os_update else request.previous
         made = _with_os_packages(recipe, work, made, known)
         return replace_lock(made, path)
 
@@ -96,8 +97,8 @@ def _request(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) 
     update = without_os_packages(options.update, previous) if previous else ()
     pinned = previous.base if previous and not options.update_base else None
     base = _base_before_packages(recipe, work, pinned)
-    before, date = previous or earlier_lock(path), options.exclude_newer
-    locked = before.packages if before else ()
+    replaced, date = previous or earlier_lock(path), options.exclude_newer
+    locked = replaced.packages if replaced else ()
     builder = ImageWheelBuilder(recipe, work, base, date, locked)
     return LockRequest(recipe, work.settings, base, previous, update, date, builder, work.reporter)
 

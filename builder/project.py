@@ -40,7 +40,7 @@ from builder.wheels.locked import build_missing_wheels
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.lock.solved import Solver
+    from builder.lock.found import Solver
     from builder.smoke.options import SlurmOptions, SmokeOptions
     from builder.smoke.run import SmokeReport
     from builder.smoke.suggested import SmokePlan

@@ -2,5 +2,5 @@
 
 ``images`` chooses the image of a target; ``here`` runs a command in it on this machine, ``edf``
 with the Container Engine, and ``jobs`` writes batch scripts that do. ``smoke`` tests a target,
-``pair`` compares two of its images.
+``pair`` compares two of its images, and ``pulling`` pulls what was published.
 """

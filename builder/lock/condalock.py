@@ -27,7 +27,7 @@ from builder.lock.file import read_lock
 from builder.lock.inputs import inputs, virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
-from builder.lock.solve import finish_lock, solve_request
+from builder.lock.solve import finish_lock, request_for_solver
 from builder.lock.urls import public
 from builder.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.net.mirrors import mirrored_url, public_url
@@ -66,7 +66,7 @@ def conda_lock_target(request: LockRequest) -> Lock:
         source = environment.sources[0]
         problem = f"{source.where}: conda-lock cannot lock {redact(source.text)}"
         raise UsageError(problem, _OMIT)
-    to_solve = solve_request(request, environment)
+    to_solve = request_for_solver(request, environment)
     channels = reachable_channels(to_solve)
     _check_channels(channels)
     with working(request.reporter, f"solving with conda-lock and {program.name}"):

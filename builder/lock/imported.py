@@ -34,9 +34,9 @@ from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.solve import (
     Cutoffs,
     finish_lock,
+    request_for_solver,
     solve_conda_packages,
     solve_pip_packages,
-    solve_request,
 )
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
@@ -77,7 +77,7 @@ def import_lock(request: LockRequest) -> Lock:
         )
     environment = recipe_environment(recipe)
     named = channels(recipe, environment) or (CHANNEL,)  # those from which Python is solved
-    to_solve = solve_request(request, replace(environment, channels=named))
+    to_solve = request_for_solver(request, replace(environment, channels=named))
     task = _Task(to_solve, Cutoffs.of(recipe, request.exclude_newer), path, request.wheel_builder)
     foreign, added, found_in = _with_python(task)
     _check_urls(task, foreign)

@@ -119,19 +119,19 @@ def _solve(
     ``files`` are lines for uv's files of requirements, besides those of the environment.
     """
     path = request.environment.path
-    with _temporary_folder(request) as work:  # only this user can read it
-        stubs = _stubs(work / "stubs", provided)
+    with _temporary_folder(request) as folder:  # only this user can read it
+        stubs = _stubs(folder / "stubs", provided)
         named = [spec.text for spec in request.environment.constraints]
         more = {"constraints.txt": [*stubs, *named]}
         more["requirements.in"] = [spec.text for spec in request.environment.pip]
         for name, lines in files.items():
-            _write_requirements(work / name, [*lines, *more.get(name, ())], path)
+            _write_requirements(folder / name, [*lines, *more.get(name, ())], path)
         # URLs may contain passwords: never in arguments
-        (work / "uv.toml").write_text(indexes.uv_toml(str(path)))
+        (folder / "uv.toml").write_text(indexes.uv_toml(str(path)))
         if request.previous:
-            (work / "pylock.toml").write_text(_preferences(request.previous))
-        run_uv(work, request, python, provided, indexes)
-        solved = loads((work / "pylock.toml").read_text())
+            (folder / "pylock.toml").write_text(_preferences(request.previous))
+        run_uv(folder, request, python, provided, indexes)
+        solved = loads((folder / "pylock.toml").read_text())
     packages: list[dict[str, Any]] = solved.get("packages", [])
     return packages
 

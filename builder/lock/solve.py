@@ -55,7 +55,7 @@ class Cutoffs:
 
 
 def lock_target(request: LockRequest) -> Lock:
-    """Return the lock of a target whose environment is solved. Writes nothing.
+    """Solve conda and then pip packages, and return the lock. Writes nothing.
 
     Raises:
         ConfigError: the environment file, a spec or a date is wrong.
@@ -70,7 +70,7 @@ def lock_target(request: LockRequest) -> Lock:
     cutoffs = Cutoffs.of(recipe, request.exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(recipe, request.update, old_conda, old_pip)
-    to_solve = solve_request(request, environment)
+    to_solve = request_for_solver(request, environment)
     record = LockRecord(inputs(recipe, environment), cutoffs.text)
     if previous and not update_conda and _is_solved(previous, record, request.base):
         conda, found_in = old_conda, previous.channels
@@ -85,7 +85,7 @@ def lock_target(request: LockRequest) -> Lock:
     return finish_lock(request, [*conda, *pip], found_in, recipe.environment_path, record)
 
 
-def solve_request(request: LockRequest, environment: Environment) -> SolveRequest:
+def request_for_solver(request: LockRequest, environment: Environment) -> SolveRequest:
     """Return the request to solve an environment of the target, without dates and earlier lock."""
     settings, reporter = request.settings, request.reporter
     return SolveRequest(request.recipe, environment, settings, reporter=reporter, base=request.base)

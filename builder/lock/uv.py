@@ -47,14 +47,14 @@ _WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 
 
 def run_uv(
-    work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], indexes: Indexes
+    folder: Path, request: SolveRequest, python: str, provided: Mapping[str, str], indexes: Indexes
 ) -> None:
     """Solve ``requirements.in`` under ``constraints.txt`` and ``overrides.txt`` with ``uv.toml``.
 
-    Writes ``pylock.toml``. All of them are in ``work``.
+    Writes ``pylock.toml``. All of them are in ``folder``.
 
     Args:
-        work: the working folder, with the four files.
+        folder: the working folder, with the four files.
         request: the environment and the target.
         python: the version of the target's Python.
         provided: names and versions of the packages that conda provides.
@@ -65,11 +65,11 @@ def run_uv(
         FetchError: an index cannot be read, or uv takes longer than 15 minutes.
     """
     path = request.environment.path
-    command, env = _command(request, python), _environment(work / "bin")
+    command, env = _command(request, python), _environment(folder / "bin")
     try:
         done = subprocess.run(
             command,
-            cwd=work,
+            cwd=folder,
             env=env,
             capture_output=True,
             text=True,
@@ -81,7 +81,7 @@ def run_uv(
         raise FetchError(problem, "check the network and the indexes, then run again") from None
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
-        text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{work}/", "")
+        text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{folder}/", "")
         raise _explained(text.replace("requirements.in", str(path)), request, provided, indexes)
 
 

@@ -150,12 +150,15 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
 def _publish_to(
     destination: PublishDestination, project: Project, result: BuildResult, options: PublishOptions
 ) -> Published:
-    """Publish step by step. The tags are checked first, before anything expensive."""
+    """Publish step by step. The tags are checked first, before anything expensive.
+
+    With ``--no-tags`` the plan has no tags: nothing is tested, and none moves.
+    """
     recipe, plan, force = result.recipe, options.tags_of(result.recipe), options.force
     release = testers.Release(result, options.annotations)
     digest = release.image.digest
 
-    destination.prepare_push()
+    destination.prepare_push()  # asks for one token that may push; sends nothing
     before = check_tags(
         destination, plan, release.image, force=force, reporter=project.work.reporter
     )
@@ -170,6 +173,8 @@ def _publish_to(
     )
     release = tester.after_push(release)
     attached = attach_all(destination, release, project)
+    if plan.tags:
+        release.require_verdict()
     before = move_tags(destination, plan, release.image, before, force=force)
     return Published(
         recipe.name,
@@ -197,12 +202,14 @@ def _choose_tester(
     if not options.move_tags:
         return testers.Tester()
     smoke, job = options.smoke, options.job
-    tester: testers.Tester = testers.LocalTester(project, smoke)
+    tester: testers.Tester
     known = known_verdict(project, release.result, again=options.policy == "always")
-    if known is not None:
+    if known is not None:  # also in place of a job
         tester = testers.KnownTester(*known)
     elif job is not None:
         tester = testers.JobTester(project, destination, smoke, job)
+    else:
+        tester = testers.LocalTester(project, smoke)
     if options.ab:
         previous = testers.earlier_image(plan, named, release.image, project)
         if previous:

@@ -97,6 +97,8 @@ def push_and_read_back(
 ) -> tuple[PushReport, Verified]:
     """Push an image, and read back what ``mode`` asks for.
 
+    Where all blobs were there already, and were read back then, nothing is read.
+
     Args:
         destination: where the image goes.
         image: the image.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Verdicts with which an image may be published.
+#: Verdicts of a test with which an image may be published.
 PASSED = ("pass", "warn")
-#: A verdict with which tags may move, and the report of the test.
+#: A verdict with which tags may move without a run, and its report. ``none`` never reaches a run.
 Passed = tuple[str, dict[str, Any] | None]
 
 

@@ -216,8 +216,9 @@ def move_tags(
 ) -> TagDigests:
     """Check all tags again (test and push may have taken hours) and move them.
 
-    If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags
-    again. Tags that all name the image already are not asked for again.
+    If two publishes race, the one that loses a fixed tag fails. One that loses only other tags,
+    such as ``latest``, moves them again, three times at most. Tags that all name the image already
+    are not asked for again.
 
     Args:
         destination: where the image is.

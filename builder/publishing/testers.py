@@ -2,7 +2,8 @@
 
 A tester has its turn twice: before the push, when the image is on this machine only, and after it,
 when nodes of a site can pull the image by its digest. After the second turn the release has a
-verdict with which tags may move; otherwise the tester has raised an error.
+verdict with which tags may move (:meth:`Release.require_verdict`), or the tester has raised an
+error. The run itself is :func:`builder.smoke.run.smoke`, through ``smoke_and_record``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ class Release:
             return artifact
         annotations = {**recipe.annotations, **self.annotations}
         return sif_artifact(artifact, f"{recipe.name}.sif", annotations)
+
+    def require_verdict(self) -> None:
+        """Raise SmokeNotRun without a verdict with which tags may move."""
+        if self.verdict not in (*PASSED, "none"):
+            name, verdict = self.result.recipe.name, self.verdict
+            raise SmokeNotRun(f"{name}: smoke test {verdict}; no tag was moved", "publish again")
 
     def with_base(self, project: Project) -> Release:
         """Return the release with all layers on this machine; missing base layers are downloaded.
@@ -174,6 +181,7 @@ class ComparingTester(Tester):
 
     def before_push(self, release: Release) -> Release:
         """Compare on this host, unless a job is to compare."""
+        # a SIF or layout that both runs read needs all layers, also for a job
         release = self.tester.before_push(release).with_base(self.project)
         if self.job is None:
             self._compare(release)

@@ -9,7 +9,7 @@ module          what it does
 ``scm``         ``git describe``, for build backends that make the version from tags
 ``archive``     downloads and unpacks sdists and other archives
 ``target``      the folder that receives a tree: no member leaves it
-``limits``      how large a source may be
+``bounds``      how large a source may be
 ==============  ========================================================================================
 """
 

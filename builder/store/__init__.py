@@ -9,6 +9,10 @@ module              content
 ``records``         small JSON files that carry their own hash
 ``files``           atomic writes, digests of files, checks for free space
 ``durable``         files that survive a power loss
+``locks``           locks between processes, also on file systems without them
+``running``         which commands use the cache now
+``subordinate``     ranges of subordinate ids
+``unpacked``        unpacked images and layers, and who uses them
 ``temporary``       names of files that are being written
 ``leftovers``       the removal of the temporary files that killed builds left
 ``walk``            trees of any depth, and their removal

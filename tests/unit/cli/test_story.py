@@ -11,7 +11,7 @@ from tests.support.project import TinyProject
 STORY = (
     "config.recipe: recipe ",
     "no lock for tiny yet, locking now",
-    "lock.solved: tiny: solving with rattler",
+    "lock.found: tiny: solving with rattler",
     "lock.channels: channels http://127.0.0.1:",
     "lock.pip: pip packages are from file:///",
     "locking: tiny: base oci:base is pinned to sha256:",

@@ -11,8 +11,8 @@ from builder import locking
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
 from builder.lock import packages
+from builder.lock.found import Solver
 from builder.lock.request import LockRequest
-from builder.lock.solved import Solver
 from builder.model import Lock, LockedBase
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit

@@ -9,8 +9,8 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.errors import SolveError, UsageError
 from builder.lock.condalock import conda_lock_target
+from builder.lock.found import choose_solver
 from builder.lock.request import LockRequest
-from builder.lock.solved import choose_solver
 from builder.settings import Settings
 
 

@@ -58,8 +58,8 @@ def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Loc
 
 
 @contextmanager
-def solved(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
-    """Find packages, and store them until the context ends, and longer if it fails.
+def found_packages(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
+    """Find packages; while the base is made, store them, and keep them if that fails.
 
     Those of an earlier lock stay if only the base or OS packages are updated. Nothing is stored
     where the base is known before, or packages of an earlier lock are updated.
@@ -81,9 +81,9 @@ def solved(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
         yield solve(request)
         return
     file = path.with_name(f"{path.name}.unfinished")
-    asked = f"{solver} {request.exclude_newer}"
-    lock = _stored(request, file, asked) or solve(request)
-    write_lock(replace(lock, record=replace(lock.record, asked=asked)), file)
+    options = f"{solver} {request.exclude_newer}"
+    lock = _stored(request, file, options) or solve(request)
+    write_lock(replace(lock, record=replace(lock.record, asked=options)), file)
     try:
         yield lock
     except BuilderError as e:
@@ -93,10 +93,10 @@ def solved(request: LockRequest, path: Path, solver: Solver) -> Iterator[Lock]:
     file.unlink(missing_ok=True)
 
 
-def _stored(request: LockRequest, file: Path, asked: str) -> Lock | None:
+def _stored(request: LockRequest, file: Path, options: str) -> Lock | None:
     """Return the lock, without its base, that an earlier command solved; None if there is none."""
     lock, recipe = earlier_lock(file), request.recipe
-    if lock is None or lock.record.asked != asked:
+    if lock is None or lock.record.asked != options:
         return None
     if stale_reasons(recipe, lock, request.settings):
         return None
