@@ -94,7 +94,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 #: 50 % of the machine's memory, the default of tmpfs(5).
-_SHM_OPTIONS = "mode=1777,size=50%"
+_SHM_SIZE = "50%"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _HOSTNAME = "builder"
 #: What a step needs, in the message of the error where the kernel refuses it.
@@ -403,7 +403,7 @@ def fill_dev(devices: list[tuple[int, str]]) -> None:
 
     os.mkdir("/dev/shm")
     flags = NOSUID | NOEXEC | NODEV
-    must("/dev/shm", mount("tmpfs", "/dev/shm", "tmpfs", flags, _SHM_OPTIONS))
+    must("/dev/shm", mount("tmpfs", "/dev/shm", "tmpfs", flags, f"mode=1777,size={_SHM_SIZE}"))
     os.mkdir("/dev/pts")
     options = "newinstance,ptmxmode=0666,mode=0620"
     must("/dev/pts", mount("devpts", "/dev/pts", "devpts", NOSUID | NOEXEC, options))

@@ -176,10 +176,10 @@ def test_debian_base_as_ordinary_user(
     code = (
         "from builder.bases.resolve import resolve_base\n"
         "from builder.settings import Settings\n"
-        "from builder.store.blobs import Store\n"
+        "from builder.workspace import Workspace\n"
         "import os; os.umask(0o077)\n"
         "s = Settings.from_environment()\n"
-        "print(resolve_base('debian:bookworm', 'amd64', s, Store(s.cache)).digest)\n"
+        "print(resolve_base('debian:bookworm', 'amd64', Workspace.of(s)).digest)\n"
     )
     done = ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, timeout=300)
     if done.stdout.strip() != shared.locked.digest:  # the mirror has newer packages

@@ -23,14 +23,14 @@ from builder.run.base import RunOptions
 from builder.run.select import runner_classes
 from builder.run.trial import trial_image
 from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 
 name, how, folder = sys.argv[1:]
 settings = Settings(Path(folder), Path(folder) / "tmp", 1)
-store = Store(settings.cache)
-runner = next(kind for kind in runner_classes() if kind.name == name)(settings, store)
+work = Workspace.of(settings)
+runner = next(kind for kind in runner_classes() if kind.name == name)(work)
 command = "/missing" if how == "fails" else "/trial"
-print(runner.run(trial_image(settings, store), [command], RunOptions(timeout_s=300)).returncode, flush=True)
+print(runner.run(trial_image(work), [command], RunOptions(timeout_s=300)).returncode, flush=True)
 if how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 """

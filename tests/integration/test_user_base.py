@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.network, pytest.mark.root]
 BASE = (
     "from builder.bases.resolve import resolve_base\n"
     "from builder.settings import Settings\n"
-    "from builder.store.blobs import Store\n"
+    "from builder.workspace import Workspace\n"
     "s = Settings.from_environment()\n"
-    "print(resolve_base('debian:bookworm', 'amd64', s, Store(s.cache)).digest)\n"
+    "print(resolve_base('debian:bookworm', 'amd64', Workspace.of(s)).digest)\n"
 )
 BUILDER = [sys.executable, "-m", "builder"]
 SECRET = "p4ssw0rd-of-a-proxy"  # noqa: S105

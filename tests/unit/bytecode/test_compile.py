@@ -21,7 +21,6 @@ from builder.layers.entry import LinkContext
 from builder.layers.packages import Packages
 from builder.model import Fetched, LockedPackage
 from builder.oci.image import image_of
-from builder.progress import QUIET
 from builder.run.process import Completed
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -145,7 +144,7 @@ def job(tmp_path: Path) -> CompileJob:
 
 def start(job: CompileJob, folder: Path) -> str:
     settings = Settings(folder / "cache", folder / "tmp", 2)
-    request: Any = SimpleNamespace(settings=settings, store=Store(settings.cache), reporter=QUIET)
+    request: Any = SimpleNamespace(work=Workspace.of(settings))
     return job.run(image_of((), {}), "/opt/conda/bin/python3.11", request)
 
 

@@ -12,10 +12,8 @@ from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
 from builder.model import Image, Layer
 from builder.oci.layout import read_layout
-from builder.settings import Settings
 from builder.steps import run
 from builder.steps.job import StepRun
-from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
@@ -28,15 +26,13 @@ class Runs:
     steps: list[StepRun] = field(default_factory=list)
     below: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run_step(
-        self, image: Image, step: StepRun, settings: Settings, store: Store, *_: object, **__: object
-    ) -> Layer:
+    def run_step(self, image: Image, step: StepRun, work: Workspace, *_: object, **__: object) -> Layer:
         self.steps.append(step)
         self.below.append(tuple(layer.title for layer in image.layers))
         random = str(len(self.steps)) if "random" in step.commands else "same"
         data = f"{step.commands} {random}".encode()
         entry = Entry(f"opt/{step.name}", "file", 0o644, len(data), content=Inline(data))
-        return make_layer([entry], f"step: {step.name}", Workspace(settings, store))
+        return make_layer([entry], f"step: {step.name}", work)
 
     @property
     def names(self) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from builder import locking
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
-from builder.lock import packages
+from builder.lock import found as module
 from builder.lock.found import Solver
 from builder.lock.request import LockRequest
 from builder.model import Lock, LockedBase
@@ -22,7 +22,7 @@ from tests.support.project import TinyProject, edit
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The targets that were solved."""
     names: list[str] = []
-    choose = packages.choose_solver
+    choose = module.choose_solver
 
     def counted(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
         def solve(request: LockRequest) -> Lock:
@@ -31,7 +31,7 @@ def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return solve
 
-    monkeypatch.setattr(packages, "choose_solver", counted)
+    monkeypatch.setattr(module, "choose_solver", counted)
     return names
 
 

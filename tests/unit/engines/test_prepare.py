@@ -77,7 +77,7 @@ def test_packages_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op
     asked: list[tuple[str, ...]] = []
 
     def solve(recipe: Recipe, *rest: object) -> tuple[OsPackage, ...]:
-        asked.append((*recipe.base_packages, *map(str, rest[4:])))
+        asked.append((*recipe.base_packages, *map(str, rest[2:])))
         return (HELLO,)
 
     monkeypatch.setattr(apt_solve, "solve_os_packages", solve)

@@ -353,11 +353,11 @@ from builder.model import LockedPackage
 from builder.net.urlvariables import UrlVariables
 from builder.parallel import in_parallel
 from builder.settings import Settings
-from builder.store.blobs import Store
+from builder.workspace import Workspace
 cache, url, sha256 = sys.argv[1:]
 settings = Settings.from_environment({"HOME": "/nonexistent", "BUILDER_CACHE": cache})
 p = LockedPackage("p", "1", "conda", "linux-64", url, sha256)
-print(fetch_packages([p], settings, Store(settings.cache))[0].path)
+print(fetch_packages([p], Workspace.of(settings))[0].path)
 """
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from builder.errors import ImageError, RunnerError
 from builder.model import Lock, LockedPackage, SifImage
+from builder.progress import QUIET
 from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.settings import Settings
@@ -146,7 +147,8 @@ def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner
     store = Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1")))
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
-    return made, smoke(made, RECIPE, Workspace(settings, store), **options)
+    reporter = options.pop("reporter", QUIET)
+    return made, smoke(made, RECIPE, Workspace(settings, store, reporter), **options)
 
 
 def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

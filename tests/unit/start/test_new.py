@@ -106,7 +106,7 @@ def test_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "requirements.txt").write_text("polars\n")
     with caplog.at_level("INFO", "builder.start"):
         write(folder)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("builder.start")] == [
         f"{folder}/pyproject.toml is ignored: it names no packages",
         f"target mine: the packages are those of {folder}/requirements.txt",
         "no site and no --base: the base is docker://debian:bookworm-slim",

@@ -9,8 +9,6 @@ import pytest
 from builder.errors import FetchError
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, OsPackage, SifImage
-from builder.progress import Reporter
-from builder.settings import Settings
 from builder.steps import apt_install
 from builder.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer
 from builder.steps.job import StepRun
@@ -41,9 +39,7 @@ def test_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put("/lib.deb", b"lib")
     steps: list[tuple[StepRun, dict[str, str]]] = []
 
-    def run(
-        image: Image | SifImage, step: StepRun, settings: Settings, store: Store, reporter: Reporter
-    ) -> Layer:
+    def run(image: Image | SifImage, step: StepRun, work: Workspace) -> Layer:
         folder = step.mounts[0].source
         files = {p.name: p.read_text() for p in [*(folder / "debs").iterdir(), folder / "install.sh"]}
         steps.append((step, files))
