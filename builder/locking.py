@@ -28,6 +28,7 @@ from builder.lock.found import Solver, found_packages
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
 from builder.model import Lock, LockedBase, OsPackage
+from builder.redact import redact
 from builder.steps.apt_solve import solve_os_packages
 from builder.wheels.builder import ImageWheelBuilder
 from builder.wheels.locked import place_wheels
@@ -70,7 +71,7 @@ def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> L
         if found is not request.previous:
             place_wheels(found, recipe.root, work.store)
         base = request.base or resolve_recipe_base(recipe, work)
-        log.info("%s: base %s is pinned to %s", recipe.name, base.reference, base.digest)
+        log.info("%s: base %s is pinned to %s", recipe.name, redact(base.reference), base.digest)
         made = replace(found, base=base)
         has_os_update = len(options.update) > len(request.update)
         known = None if options.update_base or has_os_update else request.previous

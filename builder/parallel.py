@@ -47,7 +47,8 @@ def in_parallel(
                 failure = e
             ended.put(failure)
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(workers, len(todo)))]
+    count = max(1, min(workers, len(todo)))
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(count)]
     try:
         for thread in threads:
             thread.start()

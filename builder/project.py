@@ -197,7 +197,7 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
-        return stale_reasons(recipe, read_lock(path), self.work.settings)
+        return stale_reasons(recipe, read_lock(path))
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
         """Return the target's lock and its path; lock first when there is no lock file.
@@ -213,7 +213,7 @@ class Project:
             self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
-        if reasons := stale_reasons(recipe, lock, self.work.settings):
+        if reasons := stale_reasons(recipe, lock):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
         log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
@@ -286,7 +286,7 @@ class Project:
             return read_lock(lock_file), lock_file
         path = self.layout / f"{recipe.name}.lock.yml"
         lock = earlier_lock(path)
-        if lock is None or stale_reasons(recipe, lock, self.work.settings):
+        if lock is None or stale_reasons(recipe, lock):
             lock = self.lock(recipe, path=path)
         return lock, path
 

@@ -21,6 +21,7 @@ from builder.errors import ConfigError, ImageError, RegistryError
 from builder.model import LockedBase
 from builder.net.mirrors import mirrored_base
 from builder.oci.reference import Reference
+from builder.redact import redact
 from builder.settings import expand_home
 from builder.workspace import Workspace
 
@@ -95,7 +96,7 @@ def resolve_base(
         digest = debian_base(reference, architecture, work, packages=packages)
         return LockedBase(reference, digest)
     actual = mirrored_base(work.settings, reference)
-    log.info("the base %s is looked up as %s", reference, actual)
+    log.info("the base %s is looked up as %s", redact(reference), redact(actual))
     kind, _ = split_reference(actual)
     if kind == "docker":
         from builder.bases.registry import resolve_registry_base

@@ -66,7 +66,9 @@ class _Shown(logging.Handler):
         return record.name != OUTPUT and (is_own or is_asked)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(self.format(record).removeprefix("builder."))
+        """Show a line. A closed terminal ends no upload, and no tag's move."""
+        with contextlib.suppress(OSError, ValueError):
+            self._show(self.format(record).removeprefix("builder."))
 
 
 def start_logging(
@@ -116,6 +118,7 @@ def stop_logging() -> None:
     global _path
     _path = None
     log.propagate = True
+    log.setLevel(logging.NOTSET)
     for name in ("builder", *_LIBRARIES):
         logger = logging.getLogger(name)
         for handler in logger.handlers[:]:

@@ -113,7 +113,7 @@ def make_image(
     config_descriptor = Descriptor.of(OCI_CONFIG, config)
     manifest = _manifest(everything, config_descriptor, notes)
     descriptor = Descriptor.of(OCI_MANIFEST, manifest)
-    log.info("image %s: %d layers above %s", descriptor.digest, len(layers), base.reference)
+    log.info("image %s: %d layers above %s", descriptor.digest, len(layers), redact(base.reference))
     return Image(everything, config, config_descriptor, manifest, descriptor)
 
 

@@ -98,7 +98,7 @@ def _stored(request: LockRequest, file: Path, options: str) -> Lock | None:
     lock, recipe = earlier_lock(file), request.recipe
     if lock is None or lock.record.asked != options:
         return None
-    if stale_reasons(recipe, lock, request.settings):
+    if stale_reasons(recipe, lock):
         return None
     request.reporter.note(f"{recipe.name}: continuing from {file}; remove it to solve again")
     return replace(lock, record=replace(lock.record, asked=""))

@@ -25,7 +25,6 @@ from builder.lock.record import prefixed
 from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
-from builder.settings import Settings
 
 #: The value of exclude_newer for the start of the month in which is locked.
 MONTH = "month"
@@ -184,7 +183,7 @@ def content_hash(values: Mapping[str, str]) -> str:
     return hashlib.sha256(canonical_json(prefixed(values))).hexdigest()
 
 
-def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
+def stale_reasons(recipe: Recipe, lock: Lock) -> list[str]:
     """Return the reasons why a lock no longer matches its recipe and environment file.
 
     A lock of another tool has no record of its inputs. For such a lock only the platform is

@@ -108,7 +108,7 @@ def solve_os_packages(
         )
         done = runner.run(image, command, options)
     if done.returncode:
-        raise _failure(done, recipe, found, where)
+        raise _failure(done, found, where)
     packages = tuple(read_uris(done.stdout, network))
     size = human_bytes(sum(package.size for package in packages))
     work.reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
@@ -142,7 +142,7 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
     return sorted(packages, key=lambda p: (p.name, p.architecture))
 
 
-def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> BuilderError:
+def _failure(done: Completed, base: AptBase, where: str) -> BuilderError:
     """Return the error for a failure of the script."""
     errors = redact(done.stderr)
     if done.timed_out:

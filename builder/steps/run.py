@@ -61,10 +61,9 @@ def cached_step(
     record = (
         work.store.folders.layers / f"step-{step_key(image, step, work.settings, compression)}.json"
     )
-    state = "it has run with these inputs" if record.is_file() else "new inputs"
-    log.info("step %s: %s", step.name, state)
 
     def run() -> Layer:
+        log.info("step %s runs: the cache has no layer of these inputs", step.name)
         if step.network and work.settings.offline:
             where = step.where or "a step"
             raise FetchError(
@@ -73,7 +72,9 @@ def cached_step(
             )
         return run_step(image, step, work, compression=compression)
 
-    return cached_layer(record, work.store, run)
+    layer = cached_layer(record, work.store, run)
+    log.info("step %s: layer %s", step.name, layer.descriptor.digest)
+    return layer
 
 
 def step_key(image: Image, step: StepRun, settings: Settings, compression: Compression) -> str:

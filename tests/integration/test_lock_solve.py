@@ -141,7 +141,7 @@ def test_target_decides(target, settings, channel, tmp_path):
     assert hashlib.sha256(raw).hexdigest() == numpy.sha256 and hashlib.md5(raw).hexdigest() == numpy.md5
     assert numpy.dependencies == {"python": ">=3.11,<3.12", "python_abi": "3.11.* *_cp311"}
     assert made.channels == (channel.url,) and made.base == BASE and made.platforms == ("linux-64",)
-    assert stale_reasons(recipe, made, settings) == []
+    assert stale_reasons(recipe, made) == []
 
 
 def test_same_sources_same_bytes(target, settings, tmp_path):

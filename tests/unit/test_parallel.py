@@ -27,6 +27,11 @@ def test_first_failure_stops_the_rest() -> None:
     assert all(stopped) and len(begun) < 50
 
 
+def test_no_workers() -> None:
+    """A thread works in any case."""
+    assert in_parallel(str, [1, 2], 0) == [(1, "1"), (2, "2")]
+
+
 def test_first_of_several_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first failure is raised, not any one of those that the main thread finds when it wakes up."""
     start = threading.Thread.start

@@ -12,7 +12,6 @@ from builder.bases.mmdebstrap import DebianBase
 from builder.bases.resolve import open_base, resolve_base
 from builder.errors import ImageError
 from builder.net import apt
-from builder.progress import Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
@@ -40,12 +39,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch, state: list[Any]) -> list[str]:
     """Replaces mmdebstrap and a mirror in ``state[0]``; returns the packages of each base made."""
     calls: list[str] = []
 
-    def make(base: DebianBase, settings: Settings, store: Store, reporter: Reporter) -> str:
+    def make(base: DebianBase, work: Workspace) -> str:
         calls.append(",".join(base.include))
-        one = layer(store, member("etc/mirror", str(state[0]).encode()))
+        one = layer(work.store, member("etc/mirror", str(state[0]).encode()))
         made = make_test_image([one])
-        store.add(made.config)
-        return store.add(made.manifest)
+        work.store.add(made.config)
+        return work.store.add(made.manifest)
 
     monkeypatch.setattr(apt, "apt_sources", lambda suite: "")
     monkeypatch.setattr(debian_mirror, "mirror_state", lambda *a: state[0])

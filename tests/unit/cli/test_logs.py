@@ -42,6 +42,18 @@ def test_log_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+def test_closed_terminal(tmp_path: Path) -> None:
+    """Lines that cannot be shown end nothing: they come between steps that belong together."""
+
+    def show(line: str) -> None:
+        raise BrokenPipeError
+
+    start_logging(tmp_path, verbosity=1, show=show)
+    logging.getLogger("builder.publishing").info("a tag moves")
+    path = log_path()
+    assert path is not None and "a tag moves" in path.read_text()
+
+
 def test_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unexpected exception is one line and its own exit code; the traceback is in the log only."""
     assert run(failing(ZeroDivisionError("of https://me:secret@host/x"), tmp_path), []) == BUG

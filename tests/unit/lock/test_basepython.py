@@ -66,11 +66,9 @@ def test_locked(tmp_path: Path, settings: Settings) -> None:
     lock = lock_target(LockRequest(made, settings, base=BASE))
     assert lock.packages == (PYTHON,) and lock.channels == ()
     assert lock.record.inputs["python"] == '["base"]'
-    assert stale_reasons(made, lock, settings) == []
+    assert stale_reasons(made, lock) == []
     other = recipe(tmp_path, python="base-with-packages")
-    assert stale_reasons(other, lock, settings) == [
-        "python changed: now with base-with-packages, without base"
-    ]
+    assert stale_reasons(other, lock) == ["python changed: now with base-with-packages, without base"]
 
 
 @pytest.mark.parametrize(

@@ -206,14 +206,14 @@ def test_stale(folder: Path, settings: Settings, solved: list[SolveRequest]) -> 
     target = recipe(folder)
     lock = write_lock(run(folder, settings), target.lock_path)
     assert target.lock_path == folder / "uv.t.lock.yml"
-    assert stale_reasons(target, read_lock(target.lock_path), settings) == []
-    (reason,) = stale_reasons(recipe(folder, groups=["main", "dev"]), lock, settings)
+    assert stale_reasons(target, read_lock(target.lock_path)) == []
+    (reason,) = stale_reasons(recipe(folder, groups=["main", "dev"]), lock)
     assert reason == "groups changed: now with dev, main"
     (folder / "uv.lock").write_text(UV + "# more\n")
-    assert stale_reasons(target, lock, settings) == ["uv.lock changed"]
+    assert stale_reasons(target, lock) == ["uv.lock changed"]
     (folder / "uv.lock").unlink()
     with pytest.raises(LockError, match=r"uv.lock: the lock file cannot be read: No such file"):
-        stale_reasons(target, lock, settings)
+        stale_reasons(target, lock)
 
 
 def test_update(folder: Path, settings: Settings) -> None:

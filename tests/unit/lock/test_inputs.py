@@ -77,8 +77,8 @@ def locked(tmp_path) -> Lock:
 
 
 def test_fresh(tmp_path, locked, settings):
-    assert stale_reasons(recipe(tmp_path), locked, settings) == []
-    assert stale_reasons(recipe(tmp_path), read_lock(tmp_path / "t.lock.yml"), settings) == []
+    assert stale_reasons(recipe(tmp_path), locked) == []
+    assert stale_reasons(recipe(tmp_path), read_lock(tmp_path / "t.lock.yml")) == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_irrelevant_changes(tmp_path, locked, settings, old, new):
     """Changes of the file that do not make a lock stale."""
     assert old in ENVIRONMENT
     (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
-    assert stale_reasons(recipe(tmp_path), locked, settings) == []
+    assert stale_reasons(recipe(tmp_path), locked) == []
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_irrelevant_changes(tmp_path, locked, settings, old, new):
 def test_environment_changes(tmp_path, locked, settings, old, new, reason):
     assert old in ENVIRONMENT
     (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
-    reasons = stale_reasons(recipe(tmp_path), locked, settings)
+    reasons = stale_reasons(recipe(tmp_path), locked)
     assert len(reasons) == 1 and reasons[0].startswith(reason)
     assert "secret" not in reasons[0]
 
@@ -134,14 +134,14 @@ def test_environment_changes(tmp_path, locked, settings, old, new, reason):
     ],
 )
 def test_recipe_changes(tmp_path, locked, settings, change, reason):
-    assert stale_reasons(recipe(tmp_path, **change), locked, settings) == [reason]
+    assert stale_reasons(recipe(tmp_path, **change), locked) == [reason]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1]}'])
 def test_records_that_are_damaged(tmp_path, locked, settings, text):
     """What a lock says about its inputs may be anything."""
     old = replace(locked, record=LockRecord(dict.fromkeys(locked.record.inputs, text)))
-    reasons = stale_reasons(recipe(tmp_path), old, settings)
+    reasons = stale_reasons(recipe(tmp_path), old)
     assert reasons and all("changed from" in reason and len(reason) < 2000 for reason in reasons)
 
 
@@ -149,13 +149,11 @@ def test_lock_of_conda_lock(tmp_path, settings):
     """A lock of conda-lock is checked for the names of the environment file."""
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
     lock = Lock(tuple(package(n) for n in ("python", "zlib", "pip", "numpy")), ("linux-64", "osx-64"))
-    assert stale_reasons(recipe(tmp_path), lock, settings) == []
+    assert stale_reasons(recipe(tmp_path), lock) == []
     lock = Lock(tuple(package(n) for n in ("python", "pip", "numpy")), ("linux-64", "osx-64"))
-    assert stale_reasons(recipe(tmp_path), lock, settings) == [
-        f"{tmp_path}/environment.yml:6: zlib is not in the lock"
-    ]
+    assert stale_reasons(recipe(tmp_path), lock) == [f"{tmp_path}/environment.yml:6: zlib is not in the lock"]
     (tmp_path / "environment.yml").unlink()
-    assert stale_reasons(recipe(tmp_path), lock, settings) == []
+    assert stale_reasons(recipe(tmp_path), lock) == []
 
 
 def test_md5(tmp_path, settings):
@@ -176,7 +174,7 @@ def test_base_of_a_lock_of_another_tool(tmp_path, settings):
     """A lock made elsewhere never replaces the recipe's base."""
     evil = LockedBase("docker://host.example/evil:1", "sha256:" + "0" * 64)
     lock = Lock((package("python"),), ("linux-64",), base=evil)
-    assert stale_reasons(recipe(tmp_path), lock, settings) == [
+    assert stale_reasons(recipe(tmp_path), lock) == [
         "base changed from docker://host.example/evil:1 to debian:bookworm"
     ]
 
@@ -234,15 +232,15 @@ def test_sources(tmp_path, locked, settings):
     assert not [key for key in locked.record.inputs if "sources" in key or "constraints" in key]
     (tmp_path / "c.txt").write_text("scipy<2\n")
     changed = with_pip(tmp_path, "git+https://me:hunter2@h.example/t@v1", "-c c.txt", "--no-binary numpy")
-    assert stale_reasons(changed, locked, settings) == [
+    assert stale_reasons(changed, locked) == [
         "pip options changed: now with no_binary numpy",
         "source packages changed: now with git+https://h.example/t@v1",
         "constraints changed: now with scipy<2",
     ]
     values = inputs(changed, read_environment(changed.environment_path, "linux-64"))
     lock = replace(locked, record=LockRecord(values))
-    assert stale_reasons(changed, lock, settings) == []
-    assert stale_reasons(with_pip(tmp_path), lock, settings)[1:] == [
+    assert stale_reasons(changed, lock) == []
+    assert stale_reasons(with_pip(tmp_path), lock)[1:] == [
         "source packages changed: without git+https://h.example/t@v1",
         "constraints changed: without scipy<2",
     ]
@@ -260,9 +258,9 @@ def test_local_source(tmp_path, locked, settings):
     for name in ("a.cpu.lock.yml", "wheels/tool-1-py3-none-any.whl", "reports/x.json", "recipes/t.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")
-    assert stale_reasons(asking, lock, settings) == []
+    assert stale_reasons(asking, lock) == []
     (tmp_path / "tool.py").write_text("1")
-    assert stale_reasons(asking, lock, settings) == [f"tool: the files of {tmp_path} changed"]
+    assert stale_reasons(asking, lock) == [f"tool: the files of {tmp_path} changed"]
     gone = replace(tool, source=replace(source, url="gone"))
-    reasons = stale_reasons(asking, replace(lock, packages=(*locked.packages, gone)), settings)
+    reasons = stale_reasons(asking, replace(lock, packages=(*locked.packages, gone)))
     assert reasons == [f"tool: the folder {tmp_path}/gone does not exist"]
