@@ -38,7 +38,7 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     with working(context.output, "asking for the sizes of packages"):
         sizes = head_sizes(
             packages,
-            context.project.work.quiet(),
+            context.project.work,
             find_links=find_links(recipe),
             variables=url_variables(recipe),
         )

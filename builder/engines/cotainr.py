@@ -199,14 +199,14 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage) -> SifImage:
     In a layered SIF, cotainr's partition is unchanged.
     """
     recipe = request.recipe
-    locked = resolve_base(f"sif:{built}", recipe.architecture, request.work.quiet())
-    opened = open_base(locked, recipe.architecture, request.work.quiet())
+    locked = resolve_base(f"sif:{built}", recipe.architecture, request.work)
+    opened = open_base(locked, recipe.architecture, request.work)
     below = replace(opened, reference=base.reference, digest=base.digest)
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # no activation scripts: cotainr's own environment script activates the environment for every
     # command
     entries = system_entries(recipe, request.lock_text, context, ())
-    files = make_layer(entries, "builder: files", request.work.quiet())
+    files = make_layer(entries, "builder: files", request.work)
     image = image_of_build(request, below, [files], {})
     return write_target_sif(request, "cotainr", image, opened.sif)
 

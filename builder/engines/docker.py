@@ -174,8 +174,8 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
             with archive.open("wb") as out:
                 for data in image.save(chunk_size=CHUNK, named=tag):
                     out.write(data)
-        locked = resolve_base(f"docker-archive:{archive}", architecture, request.work.quiet())
-        exported = open_base(locked, architecture, request.work.quiet())
+        locked = resolve_base(f"docker-archive:{archive}", architecture, request.work)
+        exported = open_base(locked, architecture, request.work)
     finally:
         archive.unlink(missing_ok=True)
     base_layers = {layer.diff_id: layer for layer in base.layers}

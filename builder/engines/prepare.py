@@ -147,7 +147,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         return base
     date, where = lock_date(request.lock.record), place_of(recipe.source, *keys)
     install = OsInstall(base, packages, recipe.architecture, date, recipe.name, where)
-    layer = recorded_layer(install, request.work.quiet())
+    layer = recorded_layer(install, request.work)
     if layer is None:
         layer = os_layer(replace(install, base=complete()), request.work)
     return with_os_layer(base, layer)

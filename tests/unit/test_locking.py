@@ -18,7 +18,7 @@ from tests.support import image_kit
 
 WithOsPackages = Callable[[Recipe, Lock, Lock | None], Lock]
 OLD, NEW = (
-    OsPackage("hello", version, "amd64", "http://deb.debian.org/debian/pool/h.deb", "ab" * 32, 5)
+    OsPackage("hello", version, "amd64", "http://debian.example/pool/h.deb", "ab" * 32, 5)
     for version in ("1", "2")
 )
 BASE = LockedBase("oci:base", f"sha256:{'0' * 64}")
