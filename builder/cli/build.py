@@ -254,9 +254,14 @@ def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, 
 
 
 def print_build_notes(context: Context, result: BuildResult) -> None:
-    """Print the notes of a build, and warnings about libraries and conflicts."""
+    """Print the notes of a build, and warnings about libraries, conflicts and jobs."""
+    from builder.site.lockchecks import job_warnings
+    from builder.site.request import JobRequest
+
     for note in result.notes:
         context.output.note(note)
+    for warning in job_warnings(result.recipe, result.lock, JobRequest()):
+        context.output.warn(warning)
     _print_missing_libraries(context, result)
     if count := len(result.conflicts):
         shown = ", ".join(f"{c.path} ({c.winner})" for c in result.conflicts[:_SHOWN_CONFLICTS])

@@ -82,6 +82,17 @@ class Fabric(Additions):
     """The name at which ranks of other nodes reach the first node, where the fast network has names
     of its
     own: ``{host}i``. Empty: the node's name."""
+    infiniband: bool = False
+    """Whether the network is InfiniBand, or Ethernet with RoCE: NCCL reaches it by libibverbs of
+    the image, and uses TCP without."""
+
+
+class HostMpi(Additions):
+    """Extra settings of the launcher ``mpi``."""
+
+    abi: Literal["", "mpich", "openmpi"] = ""
+    """The ABI of the host's MPI, where it replaces the image's. The image must have no MPI of its
+    own then. Empty: the processes use the image's MPI."""
 
 
 class Runtime(Model):
@@ -240,7 +251,7 @@ class Site(Model):
     """Whether Slurm creates and removes the folder ``local``."""
     fabric: Fabric = empty()
     """Extra settings of jobs on several nodes."""
-    mpi: Additions | None = None
+    mpi: HostMpi | None = None
     """Extra settings of the launcher ``mpi``; None: the launcher is not available."""
 
     @model_validator(mode="after")

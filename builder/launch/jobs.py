@@ -6,9 +6,11 @@ import os
 
 from builder.errors import UsageError
 from builder.launch.images import TargetImages
+from builder.lock.file import earlier_lock
 from builder.site.command import shell_line
 from builder.site.edf import require_engine, with_edf
 from builder.site.job_plan import edf_name, plan_job, salloc
+from builder.site.lockchecks import job_warnings
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import command_line
@@ -34,6 +36,9 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
     if submit and recipe.site.runtime.kind == "edf":
         require_engine(os.environ)
     plan_job(recipe, request)  # what is wrong is reported before the registry is asked
+    if not request.image and (lock := earlier_lock(recipe.lock_path)):
+        for warning in job_warnings(recipe, lock, request):
+            images.project.work.reporter.warn(warning)
     return render(plan_job(recipe, images.in_job(request, submit=submit)))
 
 

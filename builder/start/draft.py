@@ -37,6 +37,8 @@ class Draft:
     """Conda channels, where the environment file names none."""
     base_python: bool = False
     """Take Python from the base, and no conda packages."""
+    base_packages: tuple[str, ...] = ()
+    """OS packages to add to the base."""
     pip_fallback: bool = False
     """Use pip's own configuration if an index does not answer."""
     env: tuple[tuple[str, str], ...] = ()
@@ -52,7 +54,8 @@ class Draft:
         keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
         keys |= {"environment": self.environment, "lock": self.lock}
         keys["groups"] = list(self.groups)
-        keys |= {"python": "base", "base_packages": ["python3"]} if self.base_python else {}
+        keys["python"] = "base" if self.base_python else ""
+        keys["base_packages"] = list(self.base_packages)
         keys["conda"] = {"channels": list(self.channels)} if self.channels else {}
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]

@@ -20,6 +20,7 @@ from builder.lock.spec import Environment
 from builder.model import MAIN
 from builder.redact import redact
 from builder.settings import Settings
+from builder.site.lockchecks import INFINIBAND_PACKAGES, is_plain_base
 from builder.start.base import DEBIAN_BASE, can_make_debian, this_platform, usual_base
 from builder.start.draft import Draft, target_name
 from builder.start.found import Candidate, asks_for, installs_project, own_code
@@ -137,6 +138,9 @@ def _adapt(written: Written, root: Path, settings: Settings) -> None:
         written.notes.append(f"{draft.lock} is used as it is: builder lock is not needed")
         return
     environment = recipe_environment(recipe)
+    if recipe.site.fabric.infiniband and _is_pip_only(environment) and is_plain_base(recipe):
+        draft = written.draft = replace(draft, base_packages=INFINIBAND_PACKAGES)
+        written.notes.append("NCCL needs libibverbs for InfiniBand: the recipe adds it to the base")
     if recipe.imported_lock is not None:
         written.notes.append(f"the packages are those of {draft.lock}, with its versions")
         if foreign_python(recipe.imported_lock) is None:
@@ -167,12 +171,17 @@ def _probe(written: Written, request: SolveRequest) -> None:
         written.notes.append(f"{'; '.join(lines)}: {note}")
 
 
+def _is_pip_only(environment: Environment) -> bool:
+    """Return whether all packages but Python itself are pip's."""
+    return all(spec.name in ("python", "pip") for spec in environment.conda)
+
+
 def _without_channels(written: Written, environment: Environment, why: str) -> None:
     """Take Python from a base of Debian packages, where all other packages are pip's."""
-    is_pip_only = all(spec.name in ("python", "pip") for spec in environment.conda)
     is_free = written.draft.base == DEBIAN_BASE or not written.draft.base.startswith("debian:")
-    if is_pip_only and is_free and can_make_debian():
-        written.draft = replace(written.draft, base=DEBIAN_BASE, base_python=True, channels=())
+    if _is_pip_only(environment) and is_free and can_make_debian():
+        draft = replace(written.draft, base=DEBIAN_BASE, channels=(), base_python=True)
+        written.draft = replace(draft, base_packages=("python3",))
         written.notes.append(f"{why}: Python is that of the base {DEBIAN_BASE}")
     else:
         copy = "export BUILDER_MIRRORS='FROM=TO' (docs/offline.md)"

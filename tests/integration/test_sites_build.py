@@ -21,6 +21,8 @@ from builder.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
 from builder.model import LockedPackage
+from builder.site.lockchecks import job_warnings
+from builder.site.request import JobRequest
 from builder.store.files import sha256_file
 from tests.integration.conftest import CLONE
 from tests.support.project import whole
@@ -138,3 +140,5 @@ def test_images_match_their_sites(isolated: Isolated) -> None:
         elif "pytorch" in lock:
             assert "cpu" in lock["pytorch"].url, target
         assert recipe.gpu.vendor == "none" or recipe.site.node.gpus, target
+        locked = read_lock(recipe.lock_path)
+        assert not job_warnings(recipe, locked, JobRequest()), "the image's MPI hides the site's"

@@ -81,7 +81,9 @@ def make_mirrors(folder: Path, recipes: Iterable[Recipe]) -> Mirrors:
             requirement = Requirement(spec.text)
             pins = [s.version for s in requirement.specifier]
             wheels.add((index if pins else "", requirement.name, pins[0] if pins else "1.0"))
-    _make_channel(folder / "conda-forge", conda, platform)
+    external = {package for package in conda if package[0] == "mpich"}
+    _make_channel(folder / "conda-forge", conda - external, platform)
+    _make_packages(folder / "conda-forge" / "label" / "mpi-external", external, platform)
     for index, name, version in sorted(wheels):
         _make_wheel(folder, index, name, version)
     return Mirrors(folder)
@@ -98,6 +100,12 @@ def _conda_package(spec: Spec) -> tuple[str, str, str]:
 
 
 def _make_channel(folder: Path, packages: Iterable[tuple[str, str, str]], subdir: str) -> None:
+    newer = {"share/stand-in/numpy": "99"}
+    make_package(folder, "numpy", "99.0", files=newer, depends=["python"], timestamp=LATER, subdir=subdir)
+    _make_packages(folder, packages, subdir)
+
+
+def _make_packages(folder: Path, packages: Iterable[tuple[str, str, str]], subdir: str) -> None:
     for name, version, build in sorted(packages):
         depends = [] if name in ("python", "cuda-version") else ["python"]
         depends += ["__cuda >=12"] if build.startswith("cuda") else []
@@ -105,8 +113,6 @@ def _make_channel(folder: Path, packages: Iterable[tuple[str, str, str]], subdir
         if name == "python":
             files[f"bin/python{version.rpartition('.')[0]}"] = "#!/bin/sh\n"
         make_package(folder, name, version, build, files=files, depends=depends, subdir=subdir)
-    newer = {"share/stand-in/numpy": "99"}
-    make_package(folder, "numpy", "99.0", files=newer, depends=["python"], timestamp=LATER, subdir=subdir)
     index_channel(folder)
 
 

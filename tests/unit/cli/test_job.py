@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
+from builder.config.recipe import load_recipe
+from builder.lock.file import write_lock
+from builder.model import Lock, LockedPackage
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,3 +47,30 @@ def test_interactive_is_no_batch_job(capsys: pytest.CaptureFixture[str], option:
     assert f"{option[0]} is for batch jobs" in builder(capsys, *words, *option, code=2)
     too_long = builder(capsys, *words, "--time", "1:00:00", code=2)
     assert "--partition normal allows it" in too_long and "--chain" not in too_long
+
+
+SITE = """\
+base: oci:base
+environment: e.yml
+site:
+  title: Here
+  runtime: {kind: apptainer}
+  launcher: mpi
+  slurm: {account: none}
+  mpi: {abi: mpich}
+"""
+
+
+def test_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the image's packages do in the job is a warning, not an error; --image names another image."""
+    (tmp_path / "recipes").mkdir()
+    recipe = tmp_path / "recipes/t.yaml"
+    recipe.write_text(SITE)
+    words = ["--project", str(tmp_path), "job", "t"]
+    assert run(cli, [*words, "--", "true"]) == 0 and not capsys.readouterr().err, "no lock yet"
+    url, target = "https://conda.example/linux-64/mpich-4.3.2-h_0.conda", load_recipe("t", tmp_path)
+    package = LockedPackage("mpich", "4.3.2", "conda", target.platform, url, "0" * 64)
+    write_lock(Lock((package,), (target.platform,)), target.lock_path)
+    assert run(cli, [*words, "--", "true"]) == 0
+    assert "warning: the image has its own MPI, mpich 4.3.2, but jobs on Here" in capsys.readouterr().err
+    assert run(cli, [*words, "--image", "x.sif", "--", "true"]) == 0 and not capsys.readouterr().err

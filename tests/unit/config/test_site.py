@@ -8,7 +8,7 @@ import pytest
 
 from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import load_recipe
-from builder.config.site import Fabric, NodeHardware, Runtime, Site
+from builder.config.site import Fabric, HostMpi, NodeHardware, Runtime, Site
 from builder.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -78,6 +78,6 @@ def test_error_in_an_extended_recipe(project: Path) -> None:
 def test_docs_list_every_key() -> None:
     """docs/recipes.md names every key of a site."""
     text = (ROOT / "docs" / "recipes.md").read_text()
-    for model in (Site, Runtime, NodeHardware, Queue, PartitionLimits, Qos, Slurm, Fabric):
+    for model in (Site, Runtime, NodeHardware, Queue, PartitionLimits, Qos, Slurm, Fabric, HostMpi):
         for key in model.model_fields:
             assert f"`{key}`" in text, f"{model.__name__}.{key}"

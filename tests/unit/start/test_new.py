@@ -12,6 +12,7 @@ from builder.errors import ConfigError, UsageError
 from builder.lock.channels import SolverChannel
 from builder.lock.environment import recipe_environment
 from builder.settings import Settings
+from builder.site.lockchecks import INFINIBAND_PACKAGES
 from builder.start import new
 from builder.start.found import candidate, candidates
 from builder.start.new import InitOptions, Written, new_project
@@ -258,3 +259,19 @@ def test_gitignore(folder: Path, before: str | None, after: str) -> None:
     written = write(folder)
     assert path.read_text() == after
     assert (path in written.files) == (before != after)
+
+
+@pytest.mark.parametrize(
+    ("site", "text", "adds"),
+    [
+        ("leonardo", "dependencies: [python, pip, {pip: [torch]}]\n", True),
+        ("leonardo", ENVIRONMENT, False),
+        ("alliance-nibi", "dependencies: [python, pip, {pip: [torch]}]\n", False),
+    ],
+)
+def test_infiniband(folder: Path, site: str, text: str, adds: bool) -> None:
+    """Where all packages are pip's, none brings libibverbs: on a network that needs it, the base gets it."""
+    (folder / "environment.yml").write_text(text)
+    written = write(folder, site=site)
+    assert load_recipe("mine", folder).base_packages == (INFINIBAND_PACKAGES if adds else ())
+    assert any("NCCL needs libibverbs" in note for note in written.notes) is adds

@@ -1,0 +1,130 @@
+"""Warnings about jobs that the packages of an image do not fit: the host's MPI, and InfiniBand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import Recipe, load_recipe
+from builder.model import Lock, LockedPackage, LockRecord, OsPackage
+from builder.site.lockchecks import job_warnings
+from builder.site.request import JobRequest
+
+ROOT = Path(__file__).parents[3]
+FORGE = "https://conda.anaconda.org/conda-forge"
+EXTERNAL = f"{FORGE}/label/mpi-external/linux-64/mpich-4.3.2-h7063c07_105.conda"
+PRELOAD = {"LD_PRELOAD": "/opt/cray/lib-abi-mpich/libmpi.so.12"}
+
+
+def lock(recipe: Recipe, *names: str, manager: Any = "conda", url: str = "") -> Lock:
+    """A lock of packages with these names."""
+    packages = [
+        LockedPackage(
+            name, "1.0", manager, recipe.platform, url or f"{FORGE}/linux-64/{name}-1.0-h1_0.conda", ""
+        )
+        for name in names
+    ]
+    return Lock(tuple(packages), (recipe.platform,))
+
+
+def warnings(target: str, *names: str, manager: Any = "conda", url: str = "", **request: Any) -> list[str]:
+    recipe = load_recipe(target, ROOT)
+    return job_warnings(recipe, lock(recipe, *names, manager=manager, url=url), JobRequest(**request))
+
+
+@pytest.mark.parametrize(
+    ("target", "package", "manager", "text"),
+    [
+        (
+            "cirrus",
+            "mpich",
+            "conda",
+            "write conda-forge/label/mpi-external first below channels: in environm",
+        ),
+        (
+            "cirrus",
+            "openmpi",
+            "conda",
+            "first below channels:, and mpich instead of openmpi, in environments/",
+        ),
+        (
+            "cirrus",
+            "impi_rt",
+            "conda",
+            "use the host's (mpich): each process may run alone, as a job of size 1",
+        ),
+        ("cirrus", "mpich", "pip", "remove mpich from environments/cosmoflow.yml, then: builder lock cirrus"),
+        (
+            "isambard-ai",
+            "openmpi",
+            "conda",
+            "the image has its own MPI, openmpi 1.0, but jobs on Isambard-AI",
+        ),
+    ],
+)
+def test_own_mpi(target: str, package: str, manager: str, text: str) -> None:
+    """The warning names the package, what happens, and what to write into which file."""
+    (warning,) = warnings(target, "python", package, manager=manager, launcher="mpi")
+    assert text in warning and "or set LD_PRELOAD to its libmpi below site.mpi.env" in warning
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_other_launchers(launcher: str) -> None:
+    """These use no MPI; and without a request the site decides, as after a build."""
+    assert not warnings("cirrus", "mpich", launcher=launcher)
+    assert warnings("cirrus", "mpich") and not warnings("perlmutter", "mpich")
+
+
+@pytest.mark.parametrize("url", [EXTERNAL, f"{FORGE}/linux-64/mpich-4.2.0-external_0.conda"])
+def test_external(url: str) -> None:
+    """conda-forge's packages for the host's MPI are empty; the older ones say so in their build."""
+    assert not warnings("cirrus", "mpich", url=url)
+
+
+def test_preload() -> None:
+    """The host's library is loaded first if the recipe or the user preloads it."""
+    assert not warnings("cirrus", "mpich", env=PRELOAD)
+    assert warnings("cirrus", "mpich", env={"LD_PRELOAD": "/usr/lib/libjemalloc.so"})
+    recipe = load_recipe("cirrus", ROOT)
+    mpi = recipe.site.mpi and recipe.site.mpi.model_copy(update={"env": PRELOAD})
+    changed = recipe.model_copy(update={"site": recipe.site.model_copy(update={"mpi": mpi})})
+    assert not job_warnings(changed, lock(changed, "mpich"), JobRequest())
+
+
+def test_own_mpi_is_used() -> None:
+    """JUWELS starts the MPI of the image."""
+    assert not warnings("juwels-booster", "openmpi", launcher="mpi")
+
+
+def test_no_infiniband() -> None:
+    """NCCL's wheel over Debian has no libibverbs: the warning has the line for the recipe."""
+    (warning,) = warnings("leonardo", "nvidia-nccl-cu12", manager="pip", nodes=2)
+    line = "base_packages: [libibverbs1, ibverbs-providers, librdmacm1]"
+    assert f"write {line} into {ROOT}/recipes/leonardo.yaml, then: builder lock leonardo" in warning
+    assert "NCCL uses TCP instead of the InfiniBand of Leonardo Booster" in warning
+
+
+def test_infiniband() -> None:
+    """No warning where the image may have libibverbs, does not need it, or the network is another one."""
+    assert not warnings("leonardo", "nccl", nodes=1)
+    assert not warnings("leonardo", "numpy", nodes=2)
+    assert not warnings("leonardo", "nccl", "rdma-core", nodes=2)
+    assert not warnings("alliance-nibi", "nccl", nodes=2), "Ethernet"
+    recipe = load_recipe("leonardo", ROOT)
+    for changes in (
+        {"base": "docker://nvcr.io/nvidia/pytorch:26.01-py3"},
+        {"base_packages": ("libibverbs1",)},
+    ):
+        changed = recipe.model_copy(update=changes)
+        assert not job_warnings(changed, lock(changed, "nccl"), JobRequest(nodes=2)), changes
+
+
+def test_os_packages() -> None:
+    """Another OS package may bring libibverbs."""
+    recipe = load_recipe("leonardo", ROOT)
+    verbs = OsPackage("libibverbs1", "44.0", "amd64", "https://deb.example/libibverbs1.deb", "0" * 64, 1)
+    with_verbs = replace(lock(recipe, "nccl"), record=LockRecord(os_packages=(verbs,)))
+    assert not job_warnings(recipe, with_verbs, JobRequest(nodes=2))
