@@ -62,7 +62,7 @@ INTERACTIVE = {
     # the login node.
     "lumi-g.salloc.txt": ("lumi-g", "--account project_465000000 --interactive"),
     # docs.cscs.ch, clusters/clariden, 2026-06-09: partition debug; software/container-engine/run: srun --pty
-    "alps-clariden.salloc.txt": ("alps-clariden", "--interactive --gpus 4"),
+    "alps-clariden.salloc.txt": ("alps-clariden", "--interactive"),
 }
 #: Targets whose ``builder run --print`` is a golden file: one of each runtime.
 TARGETS = ["alliance-fir", "alps-clariden", "chameleon-mi100", "cpu", "lumi-g", "perlmutter"]
