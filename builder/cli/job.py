@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @click.option(
     "--gpus",
     type=click.IntRange(min=0),
-    help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes.",
+    help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes "
+    "and where the site gives whole nodes.",
 )
 @click.option(
     "--tasks", type=COUNT, help="Processes per node, for jobs without GPUs. Default: the recipe's."

@@ -178,6 +178,8 @@ class NodeHardware(Model):
 
     gpus: Annotated[int, Field(ge=0)] = 0
     """Number of devices as torch counts them: an MI250X counts as two."""
+    whole: bool = False
+    """Whether jobs get whole nodes, so that a job without ``--gpus`` uses all GPUs."""
     cores: Annotated[int, Field(ge=1)] = 1
     """Cores that a job can use."""
     memory: Size = ""

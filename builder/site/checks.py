@@ -89,8 +89,10 @@ def _check_word(option: str, value: str) -> None:
 def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
     if request.gpus is not None:
         return request.gpus
-    available = recipe.site.node.gpus
-    return available if request.nodes > 1 else min(_fewest_gpus(recipe.site), available)
+    node = recipe.site.node
+    if request.nodes > 1 or node.whole:
+        return node.gpus
+    return min(_fewest_gpus(recipe.site), node.gpus)
 
 
 def _fewest_gpus(site: Site) -> int:

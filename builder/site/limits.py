@@ -98,7 +98,7 @@ def _longest(limits: Limits, nodes: int) -> str:
             times.append(time)
             break
     if limits.node_minutes:
-        hours, minutes = divmod(limits.node_minutes // nodes, 60)
+        hours, minutes = divmod(max(limits.node_minutes // nodes, 1), 60)
         times.append(f"{hours:02}:{minutes:02}:00")
     return min(times, key=seconds, default="")
 

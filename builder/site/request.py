@@ -30,7 +30,8 @@ class JobRequest:
     """What each process runs; empty: the image's own command."""
     nodes: int = 1
     gpus: int | None = None
-    """GPUs per node. None: one on a single node, all on several nodes."""
+    """GPUs per node. None: one on a single node, all on several nodes and where the site gives whole
+    nodes."""
     tasks: int | None = None
     """Processes per node, for jobs without GPUs. With GPUs there is one process per GPU."""
     time: str = ""

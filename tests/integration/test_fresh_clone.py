@@ -89,7 +89,7 @@ def test_mirrors(clone: FreshClone, registry: parts.Registry, tmp_path: Path) ->
     text = recipe.lock_path.read_text()
     assert registry.host not in text and str(tmp_path) not in text
     torch = next(package for package in lock.packages if package.name == "torch")
-    assert torch.version == "2.9.1+rocm6.4" and torch.url.startswith(f"{PYTORCH}/whl/rocm6.4/")
+    assert torch.version == "2.10.0+rocm7.0" and torch.url.startswith(f"{PYTORCH}/whl/rocm7.0/")
     sif = clone.root / "dist" / f"{TARGET}.sif"
     assert sha256_file(sif) == json.loads(done.stdout)["digest"]
     listed = subprocess.run(["siftool", "list", str(sif)], check=True, capture_output=True, text=True).stdout
@@ -109,5 +109,5 @@ def test_partly(clone: FreshClone) -> None:
     lines = [line for line in clone.mirrors.lines() if PYTORCH not in line]
     done = clone.run("lock", TARGET, without_network=True, BUILDER_MIRRORS="\n".join(lines))
     assert done.returncode == 6, done.stderr
-    assert "package index https://download.pytorch.org/whl/rocm6.4" in done.stderr
+    assert "package index https://download.pytorch.org/whl/rocm7.0" in done.stderr
     assert "channel conda-forge" not in done.stderr and "docker.io" not in done.stderr

@@ -60,6 +60,16 @@ def algorithm(log: str, size: int) -> str:
     return name if name in ALGORITHMS else ""
 
 
+def without_cudart(log: str) -> str:
+    """Return what to do if NCCL's plugin did not find CUDA's library; empty: its log names none."""
+    if "libcudart.so: cannot open" not in log:  # aws-ofi-nccl opens the name without a version
+        return ""
+    return (
+        "NCCL's network plugin cannot open libcudart.so: add cuda-cudart-dev to the environment; "
+        "if it is there, name the folder of libcudart.so in LD_LIBRARY_PATH"
+    )
+
+
 def transport(log: str) -> Item:
     """Return the facts in a log written with NCCL_DEBUG=INFO.
 

@@ -12,9 +12,9 @@ import glob
 import os
 from typing import Any, NamedTuple
 
-from ..core import Item, Run, skip
+from ..core import Item, Run, fail, skip
 from ..machine.monitor import Monitor, monitor
-from ..machine.network import ALGORITHMS, algorithm
+from ..machine.network import ALGORITHMS, algorithm, without_cudart
 from .accuracy import checked
 from .timing import Timing, clock_seconds, gpu_seconds, rate
 
@@ -78,7 +78,12 @@ def measure_all_reduce(run: Run, where: str) -> Item:
     if len(group.members) == 1:
         raise skip("one rank on this node")
 
-    rows, wrong = _bandwidths(run, group)
+    try:
+        rows, wrong = _bandwidths(run, group)
+    except Exception:
+        if advice := without_cudart(_nccl_log()):  # NCCL's exception names no cause
+            raise fail("NCCL did not start", advice) from None
+        raise
     run.nccl_log = _nccl_log() or run.nccl_log
     for row in rows:
         row["algorithm"] = _shared_algorithm(run, group, row["size"])

@@ -12,6 +12,7 @@ from ..machine.network import (
     matches_interface,
     slingshot_interfaces,
     transport,
+    without_cudart,
 )
 
 #: How NCCL reaches a fabric. The site's documentation names the paths of its libraries.
@@ -73,6 +74,8 @@ def _check_network(run: Run, log: Item, seen: str) -> None:
         return
     several_nodes = len(set(run.hosts)) > 1
     fabric = fast_fabric()
+    if advice := without_cudart(run.nccl_log):
+        raise fail(seen, advice)
     if fabric:
         advice = f"about ten times slower than this node's {fabric}: {_FABRIC_ADVICE[fabric]}"
         outcome = fail if several_nodes else warn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,6 +128,37 @@ def sizes(item: Any) -> list[float]:
 def test_sizes_that_do_not_fit(node: Node, measured: list[float]) -> None:
     item = measure(node)
     assert item["status"] == "pass" and sizes(item) == measured
+
+
+class Plugin(Node):
+    """NCCL with a plugin that opens a library of CUDA, and reports in NCCL's log if that fails."""
+
+    def __init__(self, library: str, log: Path) -> None:
+        super().__init__()
+        self.library, self.log = library, log
+
+    def _all_reduce(self, tensor: Words, op: str = "", group: Any = None) -> None:
+        try:
+            ctypes.CDLL(self.library)
+        except OSError as e:  # the message of dlopen
+            name = str(e).replace(self.library, Path(self.library).name)
+            # aws-ofi-nccl, src/nccl_ofi_cuda.cpp (2025-10)
+            self.log.write_text(f"h:1:2 [0] NCCL WARN NET/OFI Failed to find CUDA Runtime library: {name}\n")
+            raise RuntimeError("NCCL error: invalid usage\nmore") from None
+        super()._all_reduce(tensor, op, group)
+
+
+@pytest.mark.parametrize(
+    ("file", "advice"),
+    [("libcudart.so", "add cuda-cudart-dev"), ("libother.so", "NCCL_DEBUG=INFO prints more")],
+)
+def test_library_that_the_plugin_opens(
+    file: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's exception names no cause: the plugin's message in the log does."""
+    monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "nccl.log"))
+    item = measure(Plugin(str(tmp_path / file), tmp_path / "nccl.log"))
+    assert item["status"] == "fail" and advice in item["advice"], item
 
 
 def test_fresh_data_and_a_common_start() -> None:

@@ -9,8 +9,6 @@ import pytest
 from builder.config.queues import PartitionLimits, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import NodeHardware, Runtime, Site
-from builder.config.sitefile import read_site
-from builder.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.errors import UsageError
 from builder.site.job import Resources
 from builder.site.limits import alternatives, check_limits, longest_time
@@ -110,37 +108,3 @@ def test_alternatives() -> None:
     """Neither partitions without GPUs nor QOS that they refuse are named."""
     found = [(place.partition, place.qos) for place in alternatives(site(), Resources(1, 4, 4), "20:00")]
     assert found == [("small", "normal"), ("standard", "normal"), ("batch", "normal")]
-
-
-@pytest.mark.parametrize(
-    ("name", "partition", "qos", "nodes", "longest"),
-    [
-        # https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/partitions/ (2025-02), sinfo of 2026-04
-        ("lumi-g", "small-g", "", 4, "3-00:00:00"),
-        ("lumi-g", "standard-g", "", 1024, "2-00:00:00"),
-        # https://docs.nersc.gov/jobs/policy/ (as copied by users in 2026-09)
-        ("perlmutter", "", "debug", 8, "0-00:30:00"),
-        # https://docs.cirrus.ac.uk/user-guide/batch/ (2026-08-04)
-        ("cirrus", "standard", "standard", 128, "2-00:00:00"),
-        # https://docs.olcf.ornl.gov/systems/frontier_user_guide.html (2026-07-07)
-        ("frontier", "extended", "normal", 64, "1-00:00:00"),
-        # https://docs.hpc.cineca.it/hpc/leonardo.html (as copied in 2026-05 and 2026-06)
-        ("leonardo", "boost_usr_prod", "boost_qos_dbg", 8, "0-00:30:00"),
-        # https://apps.fz-juelich.de/jsc/hps/juwels/ (undated copy)
-        ("juwels-booster", "develbooster", "", 4, "0-02:00:00"),
-        # https://www.bsc.es/supportkc/docs/MareNostrum5/ (as translated by TRUBA in 2025)
-        ("marenostrum5", "acc", "acc_debug", 8, "0-02:00:00"),
-        # https://docs.cscs.ch/clusters/daint/ (2026-08)
-        ("alps-daint", "debug", "", 2, "0-00:30:00"),
-    ],
-)
-def test_documented(name: str, partition: str, qos: str, nodes: int, longest: str) -> None:
-    """The limits in site files are those of the sites' documents."""
-    found = recipe(site=read_site(name, yaml_files(PACKAGE_FOLDER)).site)
-    queue = Queue(partition=partition, qos=qos)
-    gpus = 0 if name == "cirrus" else 4
-    check_limits(found, Resources(nodes, gpus, 1), queue, longest)
-    with pytest.raises(UsageError, match="allows at most"):
-        check_limits(found, Resources(nodes + 1, gpus, 1), queue, longest)
-    with pytest.raises(UsageError, match="exceeds the limit"):
-        check_limits(found, Resources(1, gpus, 1), queue, f"{longest[:-2]}59")

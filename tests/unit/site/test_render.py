@@ -50,6 +50,9 @@ SCRIPTS = {
         "alps-daint",
         "--account g123 --nodes 2 --launcher torchrun --time 00:45:00",
     ),
+    # olcf_containers_examples frontier/sample_apps/pytorch/amdrocmregistry/submit.sbatch (2025-11-20) for the
+    # modules; docs.olcf.ornl.gov, software/analytics/pytorch_frontier, 2026-07-07, for the variables
+    "frontier.nodes.sh": ("frontier", "--account abc123 --nodes 2"),
     # docs.cirrus.ac.uk, user-guide/containers, 2025-11-15: "apptainer_parallel", with 8 processes a node
     "cirrus.mpi.sh": ("cirrus", "--account t01 --nodes 2 --time 0:10:0"),
     # titan-oellm d999abe, 2026-07-09: slurm/jupiter.sh, one node with torchrun
@@ -62,7 +65,7 @@ INTERACTIVE = {
     # the login node.
     "lumi-g.salloc.txt": ("lumi-g", "--account project_465000000 --interactive"),
     # docs.cscs.ch, clusters/clariden, 2026-06-09: partition debug; software/container-engine/run: srun --pty
-    "alps-clariden.salloc.txt": ("alps-clariden", "--interactive --gpus 4"),
+    "alps-clariden.salloc.txt": ("alps-clariden", "--interactive"),
 }
 #: Targets whose ``builder run --print`` is a golden file: one of each runtime.
 TARGETS = ["alliance-fir", "alps-clariden", "chameleon-mi100", "cpu", "lumi-g", "perlmutter"]
@@ -123,6 +126,25 @@ def test_shellcheck(name: str) -> None:
         ["shellcheck", "--shell=bash", "--severity=style", GOLDEN / name], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("plugin", "said"), [("", 1), ("/sw/lib/librccl-net.so", 0)])
+def test_frontier_without_plugin(plugin: str, said: int) -> None:
+    """A job of several nodes says once that RCCL uses TCP."""
+    (line,) = load_recipe("frontier", ROOT).site.fabric.setup
+    assert (GOLDEN / "frontier.nodes.sh").read_text().count(line) == 1
+    env = {"NCCL_NET_PLUGIN": plugin}
+    done = subprocess.run(["bash", "-euc", line], env=env, capture_output=True, text=True, check=True)
+    assert done.stderr.count("RCCL uses TCP between nodes") == said and not done.stdout
+
+
+def test_own_setup(tmp_path: Path) -> None:
+    """Lines of a recipe replace those of its site."""
+    (tmp_path / "recipes").mkdir()
+    text = 'site: {name: frontier, fabric: {setup: ["export A=1"]}}'
+    (tmp_path / "recipes" / "mine.yaml").write_text(f"environment: e.yml\n{text}\n")
+    fabric = load_recipe("mine", tmp_path).site.fabric
+    assert fabric.setup == ("export A=1",) and "apptainer-enable-mpi" in fabric.modules
 
 
 def test_printed_command_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:

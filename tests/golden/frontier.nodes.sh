@@ -1,0 +1,105 @@
+#!/bin/bash
+# OLCF Frontier: target frontier on 2 nodes, 8 GPUs per node, 8 processes per node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=frontier
+#SBATCH --account=abc123
+#SBATCH --partition=batch
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=7
+#SBATCH --gpus-per-node=8
+#SBATCH --time=01:00:00
+#SBATCH --network=disable_rdzv_get
+#SBATCH --output=%x-%j.out
+
+set -eo pipefail
+module load cpe/25.09
+module load rocm/6.4.2
+module load olcf-container-tools
+module load apptainer-enable-mpi
+export http_proxy=http://proxy.ccs.ornl.gov:3128 https_proxy=http://proxy.ccs.ornl.gov:3128
+export HTTP_PROXY=$http_proxy HTTPS_PROXY=$https_proxy
+export no_proxy="localhost,127.0.0.0/8,*.ccs.ornl.gov" NO_PROXY="localhost,127.0.0.0/8,*.ccs.ornl.gov"
+[[ ${NCCL_NET_PLUGIN-} ]] || echo "RCCL uses TCP between nodes: name its plugin in fabric.setup, see docs/sites/others.md#frontier" >&2
+set -u
+
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+export BUILDER_IMAGE="/lustre/orion/abc123/scratch/$USER/images/frontier.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: download it with builder pull frontier --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# The ranks meet on the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+# Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.
+private_folder() {
+    local path=${1%/} parent error
+    [[ $PWD/ != "$path"/* ]] || return 0 # the job works in or below it
+    [[ $path == /* ]] || path=$PWD/$path
+    parent=${path%/*}
+    private_folder "$parent" || return
+    if [[ ! -k ${parent:-/} ]]; then # not shared: no sticky bit
+        [[ -d $path ]] || mkdir -p "$path"
+    elif ! error=$(mkdir -m 700 "$path" 2>&1) && [[ $(stat -c "%u %A" "$path") != @(0|"$EUID")\ d????-??-? ]]; then
+        echo "$error; it must be yours and closed to others: remove it, or change the site's local and folders" >&2
+        return 1
+    fi
+}
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port locks
+    locks=/tmp/builder-ports-$(id -u)
+    private_folder "$locks" 2>/dev/null || locks=/nonexistent # somebody else's
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"$locks/$port"; } 2>/dev/null || exec {port_lock}< <(:) # no lock: /tmp is full
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
+task() {
+    private_folder "/tmp/$USER-miopen-cache-$SLURM_JOB_ID" || exit 1
+    local name value
+    # The container has a clean environment. Pass these variables of the host into it.
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # the runtime evaluates it like a shell
+        export "APPTAINERENV_$name=$value"
+    done
+    local path
+    # Folders that the container gets if they are there.
+    for path in /ccs/proj /mnt/bb; do
+        if [[ -n $path && -e $path ]]; then
+            export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+        fi
+    done
+    exec apptainer exec --cleanenv --rocm --bind "/lustre/orion,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
+        --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        --env http_proxy=http://proxy.ccs.ornl.gov:3128 --env https_proxy=http://proxy.ccs.ornl.gov:3128 \
+        --env 'no_proxy=localhost,127.0.0.0/8,*.ccs.ornl.gov' \
+        --env HTTP_PROXY=http://proxy.ccs.ornl.gov:3128 --env HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128 \
+        --env 'NO_PROXY=localhost,127.0.0.0/8,*.ccs.ornl.gov' --env NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3 \
+        --env NCCL_CROSS_NIC=1 --env NCCL_NET_GDR_LEVEL=PHB --env HSA_FORCE_FINE_GRAIN_PCIE=1 \
+        --env FI_MR_CACHE_MONITOR=kdreg2 --env FI_CXI_DISABLE_HOST_REGISTER=1 \
+        --env FI_CXI_DEFAULT_CQ_SIZE=131072 --env FI_CXI_DEFAULT_TX_SIZE=2048 \
+        --env FI_CXI_RX_MATCH_MODE=hybrid --env FI_CXI_RDZV_PROTO=alt_read --env FI_CXI_RDZV_EAGER_SIZE=0 \
+        --env FI_CXI_RDZV_THRESHOLD=0 --env FI_CXI_RDZV_GET_MIN=0 --env "RANK=$SLURM_PROCID" \
+        --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" \
+        --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f private_folder task
+
+# If a rank fails, end the others too: they would wait for it until the time limit.
+srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --kill-on-bad-exit=1 bash -c task
