@@ -243,7 +243,7 @@ def print_build(context: Context, result: BuildResult, path: Path) -> dict[str, 
         f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
         f"  {path if result.sif else f'oci:{path}:{name}'}"
     )
-    if result.recipe.site.runtime.kind == "edf" and result.image:
+    if result.recipe.site.runtime.started_by_srun and result.image:
         from builder.site.images import image_reference
 
         file = image_reference(result.recipe)

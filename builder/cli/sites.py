@@ -111,9 +111,9 @@ def sites_show(context: Context, name: str) -> None:
 @click.argument("name")
 @choice(
     "--runtime",
-    of=["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"],
+    of=["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf", "pyxis"],
     default="apptainer",
-    help="The site's container runtime; edf is CSCS's Container Engine.",
+    help="The site's container runtime; edf is CSCS's Container Engine, pyxis NVIDIA's plugin.",
 )
 @choice("--gpu", of=["nvidia", "amd", "none"], default="nvidia", help="Vendor of the site's GPUs.")
 @with_context

@@ -264,8 +264,9 @@ class Recipe(Model):
 
     @model_validator(mode="after")
     def _format_fits_site(self) -> Recipe:
-        if self.format == "sif" and self.site.runtime.kind == "edf":
-            rule = "jobs with edf run a squashfs, made of an OCI image; write 'oci'"
+        if self.format == "sif" and self.site.runtime.started_by_srun:
+            kind = self.site.runtime.kind
+            rule = f"jobs with {kind} run a squashfs, made of an OCI image; write 'oci'"
             raise ValueError(f"format: sif: {rule}")
         return self
 

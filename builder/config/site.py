@@ -27,7 +27,9 @@ from builder.config.fields import (
 )
 from builder.config.queues import Slurm
 
-RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "userns"]
+RuntimeKind = Literal[
+    "docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "pyxis", "userns"
+]
 Launcher = Literal["srun", "torchrun", "mpi"]
 
 #: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
@@ -100,7 +102,8 @@ class Runtime(Model):
 
     kind: RuntimeKind = "userns"
     """``userns`` is builder's own runtime. ``edf`` is CSCS's Container Engine: ``srun
-    --environment=FILE`` starts the container, and the job writes the file."""
+    --environment=FILE`` starts the container, and the job writes the file. ``pyxis``: ``srun
+    --container-image=IMAGE`` starts it, with enroot."""
     program: Line = ""
     """Name or path of the program; empty: the same as ``kind``."""
     options: tuple[ShellTextField, ...] = ()
@@ -150,26 +153,29 @@ class Runtime(Model):
         return self.kind in ("singularity", "apptainer")
 
     @property
+    def started_by_srun(self) -> bool:
+        """Whether a plugin of srun starts the containers, with enroot, from a plain squashfs."""
+        return self.kind in ("edf", "pyxis")
+
+    @property
     def image_suffix(self) -> str:
-        """The suffix of images that are files: SIFs, and squashfs for ``edf``; else empty."""
-        if self.kind == "edf":
+        """The suffix of images that are files: SIFs and squashfs; else empty."""
+        if self.started_by_srun:
             return ".sqsh"
         return ".sif" if self.takes_sif else ""
 
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
-        if self.clean_env and not self.takes_sif:
-            raise ValueError(
-                f"clean_env is for singularity and apptainer only: {self.kind} passes no host variables"
-            )
-        if self.optional_binds and not self.takes_sif:
-            only = "optional_binds are for singularity and apptainer only"
-            raise ValueError(f"{only}, not for {self.kind}")
+        for key in ("clean_env", "optional_binds"):
+            if getattr(self, key) and not self.takes_sif:
+                only = f"{key}: for singularity and apptainer only"
+                raise ValueError(f"{only}, not for {self.kind}")
         if self.annotations and self.kind != "edf":
             raise ValueError(f"annotations are for edf only, not for {self.kind}")
-        useless = [key for key in _COMMAND_LINE if self.kind == "edf" and getattr(self, key)]
+        useless = [key for key in _COMMAND_LINE if self.started_by_srun and getattr(self, key)]
         if useless:
-            raise ValueError(f"{useless[0]} does not apply: edf has no command line of its own")
+            problem = f"{self.kind} has no command line of its own"
+            raise ValueError(f"{useless[0]} does not apply: {problem}")
         return self
 
 
@@ -257,13 +263,14 @@ class Site(Model):
     """Extra settings of the launcher ``mpi``; None: the launcher is not available."""
 
     @model_validator(mode="after")
-    def _edf_fits(self) -> Site:
-        if self.runtime.kind == "edf" and self.slurm is None:
-            raise ValueError("runtime edf needs 'slurm:': srun starts the container")
+    def _runtime_fits(self) -> Site:
+        kind = self.runtime.kind
+        if self.runtime.started_by_srun and self.slurm is None:
+            raise ValueError(f"runtime {kind} needs 'slurm:': srun starts the container")
         for key, additions in (("fabric", self.fabric), ("mpi", self.mpi)):
-            if self.runtime.kind == "edf" and additions is not None and additions.options:
-                problem = "edf has no command line; use runtime.annotations"
-                raise ValueError(f"{key}.options: {problem}")
+            if self.runtime.started_by_srun and additions is not None and additions.options:
+                instead = "runtime.annotations" if kind == "edf" else f"{key}.srun"
+                raise ValueError(f"{key}.options: {kind} has no command line; use {instead}")
         return self
 
     @model_validator(mode="after")

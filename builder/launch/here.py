@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
-from builder.launch.edf import run_edf, srun_words
 from builder.launch.images import RunImage, TargetImages
+from builder.launch.srun import run_srun, srun_words
 from builder.model import SifImage
 from builder.oci.reference import is_digest
 from builder.progress import QUIET, Reporter
@@ -21,7 +21,6 @@ from builder.settings import Settings
 from builder.site.arguments import read_bind, read_env_file, require_source
 from builder.site.command import run_site, shell_line, site_command
 from builder.site.containers import ContainerRequest
-from builder.site.edf import with_edf
 from builder.site.images import check_sif
 from builder.site.job_plan import edf_name
 from builder.site.paths import command_folder
@@ -57,14 +56,13 @@ def printed_command(
         UsageError: the node has fewer GPUs, or a bind or variable is not valid.
     """
     recipe, note = images.recipe, images.project.work.reporter.note
-    request = replace(request, image=image or images.to_print())
-    made, kind = site_command(recipe, request), recipe.site.runtime.kind
-    if kind == "edf":
-        name = edf_name(recipe)
-        words = [*srun_words(request, name), *made.words]
-        text = with_edf(made.edf, name, command_line(words))
-        return PrintedCommand(tuple(words), text, "\n".join(made.edf))
-    if kind == "userns":
+    request = replace(request, image=image or images.to_print(), edf=edf_name(recipe))
+    made = site_command(recipe, request)
+    if made.srun:
+        words = [*srun_words(request, made.srun), *made.words]
+        text = made.srun.shell(command_line(words))
+        return PrintedCommand(tuple(words), text, "\n".join(made.srun.edf))
+    if recipe.site.runtime.kind == "userns":
         note(f"builder's own runner runs {recipe.name}: no other program is called")
     return PrintedCommand(tuple(made.words), shell_line(recipe, made.words))
 
@@ -93,8 +91,8 @@ def run_target(
     request = replace(request, image=chosen.name)
     if runtime.kind == "userns":
         return _run_userns(images, request)
-    if runtime.kind == "edf":
-        return run_edf(recipe, request)
+    if runtime.started_by_srun:
+        return run_srun(recipe, request)
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
     if chosen.origin:

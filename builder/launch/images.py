@@ -135,7 +135,7 @@ class TargetImages:
             return self._own_in_job(request, submit=submit)
         if self.recipe.site.runtime.is_engine:
             return self._engine_in_job(request, submit=submit)
-        return request  # SIFs, and files of the Container Engine
+        return request  # SIFs and squashfs
 
     # in engines -----------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ from builder.errors import UsageError
 from builder.launch.images import TargetImages
 from builder.lock.file import earlier_lock
 from builder.site.command import shell_line
-from builder.site.edf import require_engine, with_edf
-from builder.site.job_plan import edf_name, plan_job, salloc
+from builder.site.job_plan import plan_job, salloc
 from builder.site.lockchecks import job_warnings
 from builder.site.render import render
 from builder.site.request import JobRequest
@@ -27,15 +26,16 @@ def job_script(images: TargetImages, request: JobRequest, *, submit: bool = Fals
 
     Raises:
         UsageError: the site cannot run the job, or has no scheduler to submit it to.
-        RunnerError: this machine cannot submit jobs of the Container Engine.
+        RunnerError: srun of this machine lacks the plugin that starts the containers.
     """
     recipe = images.recipe
     if submit and recipe.site.slurm is None:
         hint = "write the script with --output FILE and run it on the machine"
         raise UsageError(f"{recipe.site_title} has no scheduler to submit jobs to", hint)
-    if submit and recipe.site.runtime.kind == "edf":
-        require_engine(os.environ)
-    plan_job(recipe, request)  # what is wrong is reported before the registry is asked
+    # What is wrong is reported before the registry is asked.
+    srun = plan_job(recipe, request).container.srun
+    if submit and srun:
+        srun.require_plugin(os.environ)
     if not request.image and (lock := earlier_lock(recipe.lock_path)):
         for warning in job_warnings(recipe, lock, request):
             images.project.work.reporter.warn(warning)
@@ -50,6 +50,6 @@ def interactive_job(images: TargetImages, request: JobRequest) -> str:
     """
     planned = salloc(images.recipe, images.in_job(request, submit=False))
     then = shell_line(images.recipe, planned.then)
-    if planned.edf:
-        then = with_edf(planned.edf, edf_name(images.recipe), then)
+    if planned.srun:
+        then = planned.srun.shell(then)
     return f"{command_line(planned.allocate)}\n{then}"

@@ -93,7 +93,7 @@ def _squashfs(recipe: Recipe, request: PullRequest) -> Path | None:
         UsageError: the target is a SIF.
     """
     output = request.output
-    if output is None and recipe.site.runtime.kind == "edf":
+    if output is None and recipe.site.runtime.started_by_srun:
         return site_sif(recipe, request.account, os.environ)
     if output is None or output.suffix not in SQUASHFS_SUFFIXES:
         return None

@@ -1,4 +1,4 @@
-"""Command lines of the container runtimes: docker to Container Engine (``edf``) and ``userns``."""
+"""Command lines of the container runtimes, from docker to pyxis and ``userns``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from builder.config.site import Additions, RuntimeKind, Site
 from builder.errors import UsageError
 from builder.oci.reference import is_digest
 from builder.site.arguments import BindMount
-from builder.site.edf import NVIDIA, WITH_FILE, edf_lines
+from builder.site.edf import edf_lines
 from builder.site.shell import ShellText, join, map_literal
+from builder.site.srun import (
+    EDF,
+    HOOK_VARIABLES,
+    LOGIN_SHELL,
+    NVIDIA,
+    WITH_FILE,
+    SrunContainer,
+    engine_image,
+    pyxis_options,
+)
 
 #: A host variable with this prefix gets into a container with a clean environment, under the name
 #: without the prefix.
@@ -54,6 +64,8 @@ class ContainerRequest:
     """Additional options of the runtime."""
     may_build: bool = True
     """Whether ``userns`` may build the image. False in jobs: it must be in ``dist/``."""
+    edf: str = EDF
+    """The file that describes the container, for ``srun --environment``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +97,16 @@ class Invocation:
     """The program and its options."""
     image: str
     """Empty if the command line does not name it: for ``userns``, ``builder run TARGET`` finds it
-    by the target; for ``edf``, the file names it."""
+    by the target; else options of srun or their file name it."""
     command: tuple[str, ...]
     """The command in the container; empty: the image's own command."""
-    edf: tuple[str, ...] = ()
-    """Lines of the file for ``srun --environment``, which starts the container."""
+    srun: SrunContainer | None = None
+    """The container, if a plugin of srun starts it."""
 
     @property
     def tail(self) -> list[str]:
         """The image (``--`` for ``userns``) and the command."""
-        if self.edf:
+        if self.srun:
             return list(self.command)
         return [self.image or "--", *self.command]
 
@@ -119,10 +131,14 @@ def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
         gpus: number of GPUs; None: all of the node.
     """
     site, runtime = recipe.site, recipe.site.runtime
-    if recipe.gpu.vendor == "none" or gpus == 0 or not site.node.gpus:
+    if not _has_gpus(recipe, gpus):
         return ()
     count = "all" if gpus is None or gpus >= site.node.gpus else str(gpus)
     return tuple(ShellText(word.replace("{count}", count)) for word in runtime.gpu)
+
+
+def _has_gpus(recipe: Recipe, gpus: int | None) -> bool:
+    return recipe.gpu.vendor != "none" and gpus != 0 and recipe.site.node.gpus > 0
 
 
 def evaluates_values(site: Site) -> bool:
@@ -247,30 +263,47 @@ def _userns_invocation(container: Container) -> Invocation:
     return Invocation(tuple(words), "", container.command)
 
 
-def _edf_invocation(container: Container) -> Invocation:
-    """Return the command in a container of the Container Engine, which srun starts.
-
-    Host variables pass into the container, those without a value too. Variables of the site are in
-    the file, the others in front of the command, so that each process fills in its own values.
-    """
-    recipe, request = container.recipe, container.request
+def _srun_invocation(container: Container) -> Invocation:
+    """Return the command in a container that srun starts."""
+    recipe, request, runtime = container.recipe, container.request, container.recipe.site.runtime
     binds, words = list(container.binds), []
     if file := request.env_file:
         path = file if file.startswith(("/", "$")) else join(ShellText("$PWD/"), file)
         binds.append(BindMount(path, path, "ro"))
         words += [*WITH_FILE, path]
-    own = {name: value for name, value in container.env.items() if name not in container.site_env}
-    assignments = [join(name, "=", value) for name, value in own.items() if value is not None]
-    if assignments:
-        words += ["env", *assignments]
-    lines = edf_lines(
-        request.image,
-        [(bind.source, bind.target, bind.mode == "ro") for bind in dict.fromkeys(binds)],
-        request.workdir or "",
-        {**(NVIDIA if recipe.gpu.vendor == "nvidia" else {}), **container.site_env},
-        recipe.site.runtime.annotations,
-    )
-    return Invocation(tuple(words), "", container.command or recipe.cmd, lines)
+    early, own = _early_variables(container)
+    # env also where there are no variables: some Slurms look for the first word on the host
+    # (LaunchParameters=test_exec, https://github.com/NVIDIA/pyxis/issues/104).
+    words += ["env", *(join(name, "=", value) for name, value in own.items())]
+    image, mounts = engine_image(request.image), tuple(dict.fromkeys(binds))
+    workdir = request.workdir or ""
+    if runtime.kind == "edf":
+        lines = edf_lines(image, mounts, workdir, early, runtime.annotations)
+        option, plugin = join("--environment=", request.edf), "the Container Engine"
+        srun = SrunContainer(plugin, (option,), LOGIN_SHELL, request.edf, lines)
+    else:
+        passed = [name for name, value in container.env.items() if value is None]
+        options = pyxis_options(image, mounts, workdir, [*early, *passed])
+        srun = SrunContainer("pyxis", options, LOGIN_SHELL | early)
+    return Invocation(tuple(words), "", container.command or recipe.cmd, srun)
+
+
+def _early_variables(container: Container) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the variables that are set before srun starts the container, and the others.
+
+    The others precede the command, so that each process fills in its own values. Those of hooks are
+    early; with the Container Engine also those of the site, for its file. Host variables pass into
+    the container, unless the image sets them.
+    """
+    recipe, own = container.recipe, dict[str, str]()
+    is_nvidia = recipe.gpu.vendor == "nvidia" and _has_gpus(recipe, container.request.gpus)
+    early = dict(NVIDIA) if is_nvidia else {}
+    of_file = container.site_env if recipe.site.runtime.kind == "edf" else {}
+    for name, value in container.env.items():
+        if value is not None:
+            is_early = name in of_file or name.startswith(HOOK_VARIABLES)
+            (early if is_early else own)[name] = value
+    return early, own
 
 
 _KINDS: Mapping[RuntimeKind, Callable[[Container], Invocation]] = {
@@ -279,6 +312,7 @@ _KINDS: Mapping[RuntimeKind, Callable[[Container], Invocation]] = {
     "podman-hpc": _oci_invocation,
     "singularity": _sif_invocation,
     "apptainer": _sif_invocation,
-    "edf": _edf_invocation,
+    "edf": _srun_invocation,
+    "pyxis": _srun_invocation,
     "userns": _userns_invocation,
 }

@@ -11,13 +11,13 @@ from builder.site.arguments import parse_bind
 from builder.site.checks import check_request
 from builder.site.command import site_command, start
 from builder.site.containers import ContainerRequest, Invocation, pass_through_options
-from builder.site.edf import engine_image
 from builder.site.job import BatchJob, ImageFile, Resources
 from builder.site.launchers import LAUNCHERS, ProcessLauncher, SrunLauncher
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user
 from builder.site.slurm import directives, find_queue, job_options, srun_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
+from builder.site.srun import SrunContainer, engine_image
 
 
 def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
@@ -42,8 +42,8 @@ class InteractiveJob:
     """Allocates a node with a terminal."""
     then: list[str]
     """Starts the image there."""
-    edf: tuple[str, ...]
-    """Lines of the file that ``then`` names (:func:`edf_name`); empty: none."""
+    srun: SrunContainer | None
+    """The container, if a plugin of srun starts it."""
 
 
 def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
@@ -69,10 +69,10 @@ def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
     queue = find_queue(site, "interactive")
     options = job_options(recipe, request, resources, queue, can_chain=False)
     options = with_raw_options(options, request.slurm)
-    srun = [] if on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
-    if container.edf:
-        srun.append(f"--environment={edf_name(recipe)}")
-    return InteractiveJob(["salloc", *options], [*srun, *container.words], container.edf)
+    srun = [] if on_node and not container.srun else ["srun", "--pty", *site.slurm.srun]
+    if container.srun:
+        srun += container.srun.options
+    return InteractiveJob(["salloc", *options], [*srun, *container.words], container.srun)
 
 
 def edf_name(recipe: Recipe) -> str:
@@ -93,6 +93,7 @@ def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> In
         workdir=start,
         interactive=True,
         may_build=False,
+        edf=edf_name(recipe),
     )
     return site_command(recipe, container)
 
@@ -202,7 +203,7 @@ class _JobPlan:
             return ImageFile("", is_file=False)
         reference, runtime = paths.job_image(self.recipe, self.request), self.site.runtime
         return ImageFile(
-            engine_image(reference) if runtime.kind == "edf" else reference,
+            engine_image(reference) if runtime.started_by_srun else reference,
             is_file=bool(runtime.image_suffix) and "://" not in reference,
             engine=runtime.command if runtime.is_engine else "",
             migrates=runtime.kind == "podman-hpc",

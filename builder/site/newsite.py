@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
-from builder.config.site import RuntimeKind
+from builder.config.site import Runtime, RuntimeKind
 from builder.config.sitefile import read_site
 from builder.config.sites import NAME_HINT, all_site_files, is_site_name
 from builder.errors import UsageError
@@ -36,9 +36,9 @@ def new_site(root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> Pat
         )
     path = root / "sites" / f"{name}.yaml"
     (root / "recipes").mkdir(parents=True, exist_ok=True)  # the folder is a project then
-    sif = runtime in ("singularity", "apptainer")
-    template = templates().get_template("site.yaml.j2")
-    text = template.render(name=name, runtime=runtime, gpu=gpu, sif=sif)
+    template, kind = templates().get_template("site.yaml.j2"), Runtime(kind=runtime)
+    sif, by_srun = kind.takes_sif, kind.started_by_srun
+    text = template.render(name=name, runtime=runtime, gpu=gpu, sif=sif, by_srun=by_srun)
     write_atomic(path, text.encode())
     read_site(name, all_site_files(root))
     return path

@@ -83,7 +83,7 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
         return image_reference(recipe, request.account)
     if "://" in request.image:
         return request.image
-    if recipe.site.runtime.kind == "edf" and _DIGEST.search(request.image):
+    if recipe.site.runtime.started_by_srun and _DIGEST.search(request.image):
         return f"docker://{request.image}"
     is_file = recipe.site.runtime.image_suffix
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from builder.site.edf import NO_ENGINE
 from builder.site.job import BatchJob
 from builder.site.shell import command_line, quote
 
@@ -43,7 +42,7 @@ def templates() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
-    environment.globals |= {"no_engine": NO_ENGINE, "checkpoints": ",".join(CHECKPOINTS)}
+    environment.globals["checkpoints"] = ",".join(CHECKPOINTS)
     filters = {"q": quote, "line": command_line, "block": block, "directive": _directive}
     environment.filters |= filters
     return environment

@@ -61,7 +61,7 @@ free_port() {
 free_port
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# A login shell in the container would replace the image's PATH.
+# For enroot, which starts the container. A login shell would replace the image's PATH.
 export ENROOT_LOGIN_SHELL=no
 # The container, for srun. The Container Engine fills in the variables.
 BUILDER_EDF=$SLURM_SUBMIT_DIR/.builder-$SLURM_JOB_ID.toml
@@ -88,6 +88,7 @@ MPICH_GPU_SUPPORT_ENABLED = "0"
 com.hooks.aws_ofi_nccl.enabled = "true"
 com.hooks.aws_ofi_nccl.variant = "cuda-dl"
 EOF
+container=("--environment=$BUILDER_EDF")
 
 # Runs on each node; torchrun starts the node's processes.
 task() {
@@ -96,4 +97,4 @@ task() {
 }
 
 # If a rank fails, end the others too: they would wait for it until the time limit.
-srun --kill-on-bad-exit=1 --environment="$BUILDER_EDF" bash -c "$(declare -f task); task"
+srun --kill-on-bad-exit=1 "${container[@]}" bash -c "$(declare -f task); task"

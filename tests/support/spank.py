@@ -1,4 +1,4 @@
-"""A SPANK plugin for a private Slurm: the option ``--environment`` of srun, which starts containers."""
+"""A SPANK plugin for a private Slurm: srun's options of CSCS's Container Engine and of pyxis."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def plugin(folder: Path) -> Path:
     """Compiles the plugin into a folder. Skips the test if the compiler or Slurm's headers are missing."""
     if not _HEADER.exists():
         part_missing("not installed: libslurm-dev (make apt-test)")
-    path = folder / "environment.so"
-    shared_library(_HERE / "spank_edf.c", path, "-O")
+    path = folder / "containers.so"
+    shared_library(_HERE / "spank_containers.c", path, "-O")
     return path
 
 
 @contextlib.contextmanager
-def container_engine(folder: Path) -> Iterator[None]:
+def container_plugin(folder: Path) -> Iterator[None]:
     """Gives a Slurm the plugin. srun and slurmstepd read the file beside slurm.conf each time they start.
 
     Args:

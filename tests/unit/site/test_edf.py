@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 import yaml
 
 from builder.config.recipe import Recipe, load_recipe
-from builder.errors import ConfigError, RunnerError
-from builder.site.edf import engine_image, require_engine, toml
+from builder.errors import ConfigError
+from builder.site.edf import toml
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
@@ -89,22 +88,6 @@ def test_variables(text: str, expected: str) -> None:
     assert tomllib.loads(f"a = {toml(text)}") == {"a": expected}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("docker://ghcr.io/me/x:1", "ghcr.io#me/x:1"),
-        ("docker://localhost:5000/x@sha256:00", "localhost:5000#x@sha256:00"),
-        ("docker://library/debian", "library/debian"),
-        ("/x/y.sqsh", "/x/y.sqsh"),
-        ("y.sqsh", "./y.sqsh"),
-        (ShellText("$SCRATCH/y.sqsh"), "$SCRATCH/y.sqsh"),
-    ],
-)
-def test_engine_image(text: str, expected: str) -> None:
-    """The registry is separated by # in an EDF, and a relative path begins with a dot."""
-    assert engine_image(text) == expected
-
-
 # jobs -------------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +109,8 @@ def test_job(recipe: Recipe) -> None:
     }
     assert 'BUILDER_IMAGE="$SCRATCH/ce-images/engine.sqsh"' in script
     assert re.search(r'exec env .*"RANK=\$SLURM_PROCID"', script, re.DOTALL) and "CACHE=/c" in script
-    assert '--environment="$BUILDER_EDF" bash -c "$(declare -f task); task"' in script
+    assert 'container=("--environment=$BUILDER_EDF")\n' in script
+    assert '"${container[@]}" bash -c "$(declare -f task); task"' in script
     assert "export -f task" not in script, "a function in the environment may not reach the container"
 
 
@@ -139,19 +123,6 @@ def test_image(recipe: Recipe) -> None:
         recipe, "true", image=f"ghcr.io/me/x{digest}"
     )
     assert 'BUILDER_IMAGE="$SLURM_SUBMIT_DIR/x.sqsh"' in job_script(recipe, "true", image="x.sqsh")
-
-
-def test_require_engine(tmp_path: Path) -> None:
-    """srun is asked for its options."""
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    (tmp_path / "srun").write_text("#!/bin/sh\necho --export\n")
-    (tmp_path / "srun").chmod(stat.S_IRWXU)
-    with pytest.raises(RunnerError, match="no option --environment"):
-        require_engine(env)
-    (tmp_path / "srun").write_text("#!/bin/sh\necho --environment=FILE\n")
-    require_engine(env)
-    with pytest.raises(RunnerError, match="srun is not installed"):
-        require_engine({"PATH": str(tmp_path / "none")})
 
 
 # site files -------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_new_site(runtime: RuntimeKind, gpu: GpuVendor, tmp_path: Path) -> None:
     recipe = load_recipe("one", tmp_path)
     assert site_files(tmp_path)["mine"] == path and recipe.site.slurm is not None
     script = render(plan_job(recipe, JobRequest(command=("python", "t.py"), nodes=2)))
-    assert ("--environment=" if runtime == "edf" else f"{runtime} ") in script
+    assert {"edf": "--environment=", "pyxis": "--container-image="}.get(runtime, f"{runtime} ") in script
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""Commands for a site with the Container Engine."""
+"""Commands for a site whose containers srun starts: with the Container Engine, and with pyxis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from builder.site.edf import NO_ENGINE
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit
 
@@ -28,9 +27,11 @@ SRUN = """\
 #!{python} -IS
 import json, os, pathlib, sys
 if sys.argv[1] == "--help":
-    sys.exit("      --environment=FILE" if os.path.exists("{folder}/engine") else "      --export=ALL")
-file = next(word.partition("=")[2] for word in sys.argv if word.startswith("--environment="))
-found = {{"words": sys.argv[1:], "edf": pathlib.Path(file).read_text(), "env": dict(os.environ)}}
+    has_plugin = os.path.exists("{folder}/engine")
+    sys.exit("  --environment=FILE --container-image=PATH" if has_plugin else "  --export=ALL")
+files = [word.partition("=")[2] for word in sys.argv if word.startswith("--environment=")]
+text = "".join(pathlib.Path(file).read_text() for file in files)
+found = {{"words": sys.argv[1:], "edf": text, "env": dict(os.environ)}}
 pathlib.Path("{folder}/record").write_text(json.dumps(found))
 sys.exit(3)
 """
@@ -59,7 +60,7 @@ def edf(shell: str) -> dict[str, Any]:
 def test_run(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``run`` needs the plugin, an allocation and the image; the file is removed at the end."""
     (site / "engine").unlink()
-    assert NO_ENGINE in do("run", "tiny").err
+    assert "this Slurm has no option --environment" in do("run", "tiny").err
     (site / "engine").touch()
     refused = do("run", "tiny")
     assert refused.code == 2 and "Engine runs containers with srun, and this shell has no all" in refused.err
@@ -76,6 +77,36 @@ def test_run(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = str(Path.cwd().resolve())
     assert tomllib.loads(found["edf"])["mounts"] == ["/store:/store", f"{root}:{root}"]
     assert not list(Path().glob(".builder-*"))
+
+
+@pytest.fixture
+def pyxis(site: Path, copy: TinyProject) -> None:
+    """The project is for a site with pyxis."""
+    edit(copy.recipe, site=SITE | {"runtime": {"kind": "pyxis", "binds": ["/store"]}})
+
+
+def test_pyxis_run(do: Cli, site: Path, pyxis: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``run`` with pyxis needs no file; all is on the command line."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    image = Path(os.environ["SCRATCH"], "images/tiny.sqsh")
+    image.parent.mkdir()
+    image.touch()
+    assert do("run", "tiny", "--env", "MINE=$x", "--", "greet", "a b").code == 3
+    found, root = json.loads((site / "record").read_text()), Path.cwd().resolve()
+    assert found["words"][0] == f"--container-image={image}" and found["env"]["ENROOT_LOGIN_SHELL"] == "no"
+    options = [f"--container-mounts=/store,{root}", f"--container-workdir={root}"]
+    assert found["words"][-6:] == [*options, "env", "MINE=$x", "greet", "a b"]
+    assert not list(Path().glob(".builder-*"))
+
+
+def test_pyxis_print(do: Cli, site: Path, pyxis: None) -> None:
+    """``--print`` prints one line; without the plugin, ``run`` and ``job --submit`` say so."""
+    printed = do("run", "tiny", "--print", "--", "greet").out
+    assert printed.startswith('ENROOT_LOGIN_SHELL=no srun "--container-image=$SCRATCH/images/tiny.sqsh" ')
+    (site / "engine").unlink()
+    for command in (("run", "tiny"), ("job", "tiny", "--submit", "--", "greet")):
+        message = "this Slurm has no option --container-image: pyxis is not installed"
+        assert message in do(*command).err
 
 
 def test_pull(do: Cli, site: Path, copy: TinyProject) -> None:
