@@ -63,6 +63,9 @@ class Additions(Model):
     """Shell lines for the host, copied unchanged."""
     options: tuple[ShellTextField, ...] = ()
     """Options of the container runtime."""
+    optional_devices: tuple[ShellTextField, ...] = ()
+    """Devices of the host that the container gets if they exist where it starts. For docker,
+    podman and podman-hpc only."""
     binds: tuple[Bind, ...] = ()
     """Files and folders of the host to mount into the container."""
     env: Variables = Field(default_factory=dict)
@@ -244,13 +247,16 @@ class Site(Model):
     """Extra settings of the launcher ``mpi``; None: the launcher is not available."""
 
     @model_validator(mode="after")
-    def _edf_fits(self) -> Site:
+    def _additions_fit(self) -> Site:
         if self.runtime.kind == "edf" and self.slurm is None:
             raise ValueError("runtime edf needs 'slurm:': srun starts the container")
         for key, additions in (("fabric", self.fabric), ("mpi", self.mpi)):
             if self.runtime.kind == "edf" and additions is not None and additions.options:
                 problem = "edf has no command line; use runtime.annotations"
                 raise ValueError(f"{key}.options: {problem}")
+            if additions is not None and additions.optional_devices and not self.runtime.is_engine:
+                only = "is for docker, podman and podman-hpc only"
+                raise ValueError(f"{key}.optional_devices {only}, not for {self.runtime.kind}")
         return self
 
     @model_validator(mode="after")

@@ -63,6 +63,8 @@ class Start:
     """Folders that the container gets if they exist where it starts."""
     bind_variable: str
     """The runtime's variable for further binds: ``APPTAINER_BIND``."""
+    optional_devices: tuple[str, ...]
+    """Devices that the container gets if they exist where it starts."""
     pass_through: PassThrough | None
 
 

@@ -121,7 +121,11 @@ class _JobPlan:
             setup=tuple(setup),
             image=self._image(),
             container=self._container(self._command()),
-            start=start(self.site, [name for name, value in self._env().items() if value is None]),
+            start=start(
+                self.site,
+                [name for name, value in self._env().items() if value is None],
+                self.launcher.additions(),
+            ),
             data=paths.data_path(self.request.data, self.base),
             unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
             managed_by_slurm=self.site.local_managed,
