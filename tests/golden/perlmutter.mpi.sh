@@ -16,18 +16,31 @@ set -euo pipefail
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
-# Takes the image by its id in the storage that all nodes see, for which podman-hpc image exists does not look.
+# Takes the image from the storage that all nodes see, by its id: its names there can be old.
 find_image() {
-    local id
-    id=$(podman-hpc images --quiet --no-trunc "$BUILDER_IMAGE" | sed -n 1p)
-    podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}}' | grep -xF "true $id" >/dev/null &&
-        BUILDER_IMAGE=${id#sha256:}
+    local found
+    found=$(podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}} {{.Digest}}' | sed -n "s/^true ${1:-none} //p")
+    [[ -n $found ]] || return
+    echo "image: $BUILDER_IMAGE, ${found%%$'\n'*}"
+    BUILDER_IMAGE=${1#sha256:}
 }
-# A pull whose migration failed ends with 0.
-if ! find_image && ! { podman-hpc pull "$BUILDER_IMAGE" && find_image; }; then
+stored_image() {
+    find_image "$(podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}}' "$BUILDER_IMAGE" | sort -r | sed -n '1s/.* //p')"
+}
+# This node's own storage has the id of what was pulled. A pull whose migration failed ends with 0.
+pulled_image() {
+    find_image "sha256:$(podman-hpc image inspect --format '{{.Id}}' "$BUILDER_IMAGE")"
+}
+# The tag may have moved since the image was stored.
+if podman-hpc pull "$BUILDER_IMAGE"; then
+    pulled_image
+else
+    echo "$BUILDER_IMAGE was not pulled: looking for the image of an earlier pull" >&2
+    stored_image
+fi || {
     echo "no image $BUILDER_IMAGE; on a login node: podman-hpc pull $BUILDER_IMAGE" >&2
     exit 1
-fi
+}
 
 # The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
