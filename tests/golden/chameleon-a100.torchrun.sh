@@ -13,7 +13,7 @@ stored_image() {
     echo "image: $BUILDER_IMAGE, $found"
 }
 stored_image || {
-    echo "no image $BUILDER_IMAGE: builder build chameleon-a100 --load" >&2
+    echo "no image $BUILDER_IMAGE; builder build chameleon-a100 --load docker" >&2
     exit 1
 }
 
