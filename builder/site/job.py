@@ -116,6 +116,8 @@ class BatchJob:
     """Options of the srun that starts the processes."""
     chain: int
     """Number of segments; 0: not a chain."""
+    token_folder: str
+    """Template (mktemp) of the folder with the token of a Jupyter server; empty: no server."""
 
     @property
     def image_is_local(self) -> bool:
