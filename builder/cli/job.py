@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     "--output", "file", type=FILE, help="Write the script to this file instead of printing it."
 )
 @flag("--submit", help="Submit the script with sbatch.")
+@flag("--jupyter", help="Run a Jupyter server instead of COMMAND, and print how to connect.")
 @pass_context
 def job(
     context: Context,
@@ -108,6 +109,7 @@ def job(
     images = TargetImages(context.project, recipe)
     if interactive:
         given = {"--output": file, "--submit": submit, "--chain": request.chain}
+        given["--jupyter"] = request.jupyter
         about = "{} is for batch jobs: --interactive prints what to type"
         refuse(given, about, "leave out {}")
         click.echo(interactive_job(images, request))

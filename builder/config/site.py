@@ -65,6 +65,9 @@ class Additions(Model):
     """Shell lines for the host, copied unchanged."""
     options: tuple[ShellTextField, ...] = ()
     """Options of the container runtime."""
+    optional_devices: tuple[ShellTextField, ...] = ()
+    """Devices of the host that the container gets if they exist where it starts. For docker,
+    podman and podman-hpc only."""
     binds: tuple[Bind, ...] = ()
     """Files and folders of the host to mount into the container."""
     env: Variables = Field(default_factory=dict)
@@ -264,13 +267,20 @@ class Site(Model):
 
     @model_validator(mode="after")
     def _runtime_fits(self) -> Site:
-        kind = self.runtime.kind
-        if self.runtime.started_by_srun and self.slurm is None:
-            raise ValueError(f"runtime {kind} needs 'slurm:': srun starts the container")
+        runtime = self.runtime
+        if runtime.started_by_srun and self.slurm is None:
+            raise ValueError(f"runtime {runtime.kind} needs 'slurm:': srun starts the container")
         for key, additions in (("fabric", self.fabric), ("mpi", self.mpi)):
-            if self.runtime.started_by_srun and additions is not None and additions.options:
-                instead = "runtime.annotations" if kind == "edf" else f"{key}.srun"
-                raise ValueError(f"{key}.options: {kind} has no command line; use {instead}")
+            if additions is None:
+                continue
+            if runtime.started_by_srun and additions.options:
+                instead = "runtime.annotations" if runtime.kind == "edf" else f"{key}.srun"
+                raise ValueError(
+                    f"{key}.options: {runtime.kind} has no command line; use {instead}"
+                )
+            if additions.optional_devices and not runtime.is_engine:
+                only = "is for docker, podman and podman-hpc only"
+                raise ValueError(f"{key}.optional_devices {only}, not for {runtime.kind}")
         return self
 
     @model_validator(mode="after")

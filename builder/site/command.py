@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from builder.config.recipe import Recipe
-from builder.config.site import Site
+from builder.config.site import Additions, Site
 from builder.errors import RunnerError, UsageError
 from builder.run.process import Completed, execute
 from builder.site import containers
@@ -84,7 +84,7 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
         raise UsageError(message, f"request at most {available} GPUs per node{more_nodes}")
 
 
-def start(site: Site, names: Sequence[str] = ()) -> Start:
+def start(site: Site, names: Sequence[str] = (), additions: Sequence[Additions] = ()) -> Start:
     """Return the host's tasks before a container starts; ``names`` are host variables to pass."""
     runtime, passed = site.runtime, (*site.runtime.pass_env, *names)
     pass_through = None
@@ -95,6 +95,9 @@ def start(site: Site, names: Sequence[str] = ()) -> Start:
         folders=tuple(dict.fromkeys(ShellText(folder) for folder in runtime.folders)),
         optional_binds=tuple(ShellText(bind) for bind in runtime.optional_binds),
         bind_variable=containers.BIND_VARIABLE.get(runtime.kind, ""),
+        optional_devices=tuple(
+            ShellText(device) for added in additions for device in added.optional_devices
+        ),
         pass_through=pass_through,
     )
 

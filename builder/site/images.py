@@ -58,7 +58,7 @@ def digest_reference(recipe: Recipe, digest: str) -> str:
 def _repository(recipe: Recipe) -> str:
     if not recipe.registry.repository:
         name = recipe.name
-        here = f": builder build {name} --load makes {local_name(name)} on this machine"
+        here = f": builder build {name} --load docker makes {local_name(name)} on this machine"
         raise UsageError(
             f"{recipe.source}: registry.repository is not set, so the image of {name} is unknown",
             f"set it, or pass --image REFERENCE{here if recipe.site.runtime.kind == 'docker' else ''}",

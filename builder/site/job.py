@@ -6,11 +6,15 @@ script.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from builder.config.site import Launcher
 from builder.oci.reference import local_name
 from builder.site.containers import Invocation
+
+#: A tag of a repository, with the registry's host.
+_TAG = re.compile(r"([\w-]*[.:][\w.:-]*/[\w./-]+)(:[\w.-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,22 @@ class ImageFile:
     is_file: bool
     """Whether the reference is a SIF or squashfs, whose existence the script checks."""
     engine: str = ""
-    """The engine whose storage must have the image, such as ``podman-hpc``: the script pulls it if
-    it is missing. Empty: none."""
+    """The engine whose storage must have the image, such as ``podman-hpc``: the script pulls a tag,
+    and anything else if it is missing. Empty: none."""
     migrates: bool = False
     """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
     image_id: str = ""
     """Digest of the image's config, if it is known."""
+
+    @property
+    def movable(self) -> str:
+        """The repository of a tag, which can move; empty for a digest.
+
+        It is empty without a registry's host, too: the image may be one of this machine, and in
+        Docker Hub its name belongs to somebody else.
+        """
+        tag = None if self.image_id else _TAG.fullmatch(self.reference)
+        return tag[1] if tag else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,8 @@ class Start:
     """Folders that the container gets if they exist where it starts."""
     bind_variable: str
     """The runtime's variable for further binds: ``APPTAINER_BIND``."""
+    optional_devices: tuple[str, ...]
+    """Devices that the container gets if they exist where it starts."""
     pass_through: PassThrough | None
 
 
@@ -100,6 +116,8 @@ class BatchJob:
     """Options of the srun that starts the processes."""
     chain: int
     """Number of segments; 0: not a chain."""
+    token_folder: str
+    """Template (mktemp) of the folder with the token of a Jupyter server; empty: no server."""
 
     @property
     def image_is_local(self) -> bool:

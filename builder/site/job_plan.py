@@ -12,9 +12,10 @@ from builder.site.checks import check_request
 from builder.site.command import site_command, start
 from builder.site.containers import ContainerRequest, Invocation, pass_through_options
 from builder.site.job import BatchJob, ImageFile, Resources
+from builder.site.jupyter import JupyterLauncher
 from builder.site.launchers import LAUNCHERS, ProcessLauncher, SrunLauncher
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText, from_user
+from builder.site.shell import ShellText, from_user, join
 from builder.site.slurm import directives, find_queue, job_options, srun_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
 from builder.site.srun import SrunContainer, engine_image
@@ -29,7 +30,8 @@ def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
     """
     gpus = check_request(recipe, request)
     check_slurm_request(recipe, request.slurm)
-    launcher = LAUNCHERS[request.launcher or recipe.site.launcher](recipe, request, gpus)
+    kind = LAUNCHERS[request.launcher or recipe.site.launcher]
+    launcher = (JupyterLauncher if request.jupyter else kind)(recipe, request, gpus)
     launcher.check()
     return _JobPlan(launcher).job()
 
@@ -122,7 +124,11 @@ class _JobPlan:
             setup=tuple(setup),
             image=self._image(),
             container=self._container(self._command()),
-            start=start(self.site, [name for name, value in self._env().items() if value is None]),
+            start=start(
+                self.site,
+                [name for name, value in self._env().items() if value is None],
+                self.launcher.additions(),
+            ),
             data=paths.data_path(self.request.data, self.base),
             unpacked=paths.unpacked_folder(self.site) if self.request.data else "",
             managed_by_slurm=self.site.local_managed,
@@ -133,6 +139,9 @@ class _JobPlan:
             directives=self._directives(),
             srun=self._srun(),
             chain=self.request.chain or 0,
+            token_folder=join(self.base, "/.builder-jupyter-XXXXXXXX")
+            if self.request.jupyter
+            else "",
         )
 
     @property
@@ -191,7 +200,7 @@ class _JobPlan:
             env=self._env(),
             env_file=paths.host_path(self.request.env_file, self.base),
             workdir=self._workdir(),
-            ranks=several or self.launcher.name == "torchrun",
+            ranks=several or self.launcher.uses_host_network,
             additions=self.launcher.additions(),
             options=pass_through_options(self.site) if self.site.slurm else (),
             may_build=False,

@@ -26,6 +26,8 @@ class ProcessLauncher(ABC):
     name: ClassVar[Launcher]
     binds_cpus: ClassVar[bool] = False
     """Whether srun can bind each process to the cores next to its GPU."""
+    uses_host_network: ClassVar[bool] = False
+    """Whether a single container needs the options for containers that communicate, too."""
 
     def __init__(self, recipe: Recipe, request: JobRequest, gpus: int) -> None:
         self.recipe = recipe
@@ -115,6 +117,7 @@ class TorchrunLauncher(ProcessLauncher):
     """One task of srun per node runs torchrun, which sets the rank variables of its processes."""
 
     name = "torchrun"
+    uses_host_network = True
 
     def tasks(self) -> int:
         return 1

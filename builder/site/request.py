@@ -58,3 +58,5 @@ class JobRequest:
     env_file: str = ""
     """A file on the site with ``NAME=VALUE`` lines; its content is not in the script."""
     slurm: SlurmRequest = NOTHING_ASKED
+    jupyter: bool = False
+    """Whether the job runs a Jupyter server instead of a command."""

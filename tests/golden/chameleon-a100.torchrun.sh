@@ -7,10 +7,15 @@ set -euo pipefail
 BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
 export BUILDER_JOB_ID
 export BUILDER_IMAGE=builder/chameleon-a100:latest
-if ! docker image inspect "$BUILDER_IMAGE" >/dev/null 2>&1; then
-    echo "no image $BUILDER_IMAGE:" 'builder build chameleon-a100 --load' >&2
+stored_image() {
+    local found
+    found=$(docker image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$BUILDER_IMAGE" 2>/dev/null) || return
+    echo "image: $BUILDER_IMAGE, $found"
+}
+stored_image || {
+    echo "no image $BUILDER_IMAGE; builder build chameleon-a100 --load docker" >&2
     exit 1
-fi
+}
 
 export MASTER_ADDR=127.0.0.1
 # Makes a folder. In one that users share, such as /tmp, it must be mine alone: others could exchange its files.

@@ -16,18 +16,31 @@ set -euo pipefail
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
-# Takes the image by its id in the storage that all nodes see, for which podman-hpc image exists does not look.
+# Takes the image from the storage that all nodes see, by its id: its names there can be old.
 find_image() {
-    local id
-    id=$(podman-hpc images --quiet --no-trunc "$BUILDER_IMAGE" | sed -n 1p)
-    podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}}' | grep -xF "true $id" >/dev/null &&
-        BUILDER_IMAGE=${id#sha256:}
+    local found
+    found=$(podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}} {{.Digest}}' | sed -n "s/^true ${1:-none} //p")
+    [[ -n $found ]] || return
+    echo "image: $BUILDER_IMAGE, ${found%%$'\n'*}"
+    BUILDER_IMAGE=${1#sha256:}
 }
-# A pull whose migration failed ends with 0.
-if ! find_image && ! { podman-hpc pull "$BUILDER_IMAGE" && find_image; }; then
+stored_image() {
+    find_image "$(podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}}' "$BUILDER_IMAGE" | sort -r | sed -n '1s/.* //p')"
+}
+# This node's own storage has the id of what was pulled. A pull whose migration failed ends with 0.
+pulled_image() {
+    find_image "sha256:$(podman-hpc image inspect --format '{{.Id}}' "$BUILDER_IMAGE")"
+}
+# The tag may have moved since the image was stored.
+if podman-hpc pull "$BUILDER_IMAGE"; then
+    pulled_image
+else
+    echo "$BUILDER_IMAGE was not pulled: looking for the image of an earlier pull" >&2
+    stored_image
+fi || {
     echo "no image $BUILDER_IMAGE; on a login node: podman-hpc pull $BUILDER_IMAGE" >&2
     exit 1
-fi
+}
 
 # The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -68,16 +81,19 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does no
 
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
-    exec podman-hpc run --rm --gpu --network=host --ipc=host --mpi --nccl-cu12 --device=/dev/cxi0 \
-        --device=/dev/cxi1 --device=/dev/cxi2 --device=/dev/cxi3 --device=/dev/cxi_sbl --device=/dev/gdrdrv \
-        -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' \
-        -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' \
-        -e 'MLFLOW_*' -e 'AWS_*' -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
+    local device devices=() # those that this node has
+    for device in /dev/cxi0 /dev/cxi1 /dev/cxi2 /dev/cxi3 /dev/cxi_sbl /dev/gdrdrv; do
+        [[ ! -e $device ]] || devices+=("--device=$device")
+    done
+    exec podman-hpc run --rm --gpu --network=host --ipc=host --mpi --nccl-cu12 -e 'SLURM_*' \
+        -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' \
+        -e 'FI_*' -e 'HSA_*' -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' -e 'MLFLOW_*' \
+        -e 'AWS_*' -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
         -e LD_LIBRARY_PATH=/opt/udiImage/modules/mpich:/opt/udiImage/modules/mpich/dep:/opt/udiImage/modules/nccl-plugin/lib:/opt/udiImage/modules/nccl-plugin/deps/lib:/usr/lib64 \
         -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
         -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
         -w "$SLURM_SUBMIT_DIR" \
-        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+        "${devices[@]}" "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -218,23 +219,71 @@ def test_into_podman_hpc(
     podman.run("pull", "--tls-verify=false", f"{name}:latest")
     check_image(script, env)
     podman.run("rmi", f"{name}:latest")
-    done = subprocess.run(["bash", "-c", image_part(script)], env=env, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == "", "podman pulls over https only"
-    assert f"on a login node: podman-hpc pull {name}:latest" in done.stderr
 
 
-def image_part(script: str) -> str:
+def image_part(script: str, engine: str = "podman-hpc") -> str:
     """The lines of a job that find its image, and a command in it."""
     assert "export MASTER_ADDR" in script
-    run = 'podman-hpc run --rm --network=none "$BUILDER_IMAGE" /bin/sh -c "echo found"'
+    run = f'{engine} run --rm --network=none "$BUILDER_IMAGE" /bin/sh -c "cat /srv/text"'
     return script.partition("export MASTER_ADDR")[0] + run
 
 
+def start_job(script: str, env: Mapping[str, str], engine: str = "podman-hpc") -> tuple[int, str, str]:
+    """Runs :func:`image_part`; returns exit code, output and errors."""
+    command = ["bash", "-c", image_part(script, engine)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("engine", ["podman-hpc", "podman", "docker"])
+def test_tag_moves(
+    engine: str,
+    shell_maker: Machine,
+    user: Machine,
+    make_registry: parts.RegistryFactory,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """A job runs the image that its tag names now, in whichever direction the tag moved, and prints its
+    digest. Without the registry it runs the stored one.
+    """
+    env = job_environment(engine, request, tmp_path)
+    server = make_registry()
+    place = {"host": server.host, "repository": "moves/shell"}
+    edit(user.project.recipe, registry=place, site={"runtime": {"kind": engine}, "launcher": "torchrun"})
+    script = user.run("job", "tiny", "--", "true", env=env).stdout
+    code, _, errors = start_job(script, env, engine)
+    assert code == 1 and f"no image {server.host}/moves/shell:latest" in errors
+    digests = {}
+    for text in ("first\n", "second\n", "first\n"):
+        (shell_maker.project.root / "text").write_text(text)
+        digests[text] = shell_maker.publish("--to", f"{server.host}/moves/shell", "--force")["digest"]
+        code, out, errors = start_job(script, env, engine)
+        assert code == 0 and out.endswith(text), errors
+        assert f"image: {server.host}/moves/shell:latest, " in out and digests[text] in out
+    assert len(digests) == len(set(digests.values())) == 2
+    server.stop()
+    code, out, errors = start_job(script, env, engine)
+    assert code == 0 and "latest was not pulled: looking for the image of an earlier pull" in errors
+    assert out.endswith(("first\n", "second\n")) and digests[out.splitlines(keepends=True)[-1]] in out
+
+
+def job_environment(engine: str, request: pytest.FixtureRequest, folder: Path) -> dict[str, str]:
+    """The variables for a real engine, which pulls over plain HTTP."""
+    part = request.getfixturevalue("docker_engine" if engine == "docker" else "podman")
+    env = dict(part.env)
+    if engine != "docker":
+        conf = folder / "registries.conf"
+        conf.write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
+        env["CONTAINERS_REGISTRIES_CONF"] = str(conf)
+        env["PATH"] = f"{podman_hpc(folder)}:{env['PATH']}"
+    return env
+
+
 def check_image(script: str, env: dict[str, str]) -> None:
-    """The job finds its image without a pull."""
-    part = image_part(script)
-    done = subprocess.run(["bash", "-c", part], env=env, capture_output=True, text=True, check=False)
-    assert done.stdout == "found\n", done.stderr
+    """The job finds its image without a registry."""
+    code, out, errors = start_job(script, env)
+    assert code == 0 and out.endswith("text\n") and "image: " in out, errors
 
 
 @pytest.fixture(scope="module")

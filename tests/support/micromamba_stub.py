@@ -2,6 +2,8 @@
 
 conda-lock calls ``micromamba --version`` and ``micromamba create --prefix DIR --dry-run --json
 --override-channels --channel URL... SPEC...``, and reads ``actions.FETCH`` of the answer: repodata records.
+``conda-lock install`` calls ``micromamba create --quiet --file FILE --yes --name NAME``, with lines
+``URL#MD5``, and ``micromamba run --name NAME COMMAND...``.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ def main(words: list[str]) -> int:
     if words == ["--version"]:
         print("2.3.3")
         return 0
+    if "--name" in words:
+        return _environment(words)
     channels = [words[i + 1] for i, word in enumerate(words) if word == "--channel"]
     options = ("--prefix", "--channel")
     specs = [w for i, w in enumerate(words[1:], 1) if not w.startswith("--") and words[i - 1] not in options]
@@ -36,6 +41,31 @@ def main(words: list[str]) -> int:
         return 1
     print(json.dumps({"success": True, "dry_run": True, "actions": {"FETCH": records, "LINK": records}}))
     return 0
+
+
+def _environment(words: list[str]) -> int:
+    """Makes an environment, or runs a command in it."""
+    name = words.index("--name") + 1
+    prefix = Path(os.environ["MAMBA_ROOT_PREFIX"], "envs", words[name])
+    if words[0] == "run":
+        path = f"{prefix / 'bin'}:{os.environ['PATH']}"
+        return subprocess.run(words[name + 1 :], env={**os.environ, "PATH": path}).returncode
+    lines = Path(words[words.index("--file") + 1]).read_text().splitlines()
+    asyncio.run(_install([line for line in lines if "://" in line and not line.startswith("#")], prefix))
+    return 0
+
+
+async def _install(lines: list[str], prefix: Path) -> None:
+    """Installs the packages ``URL#MD5``."""
+    from rattler import Channel, Gateway, install
+
+    channels = [Channel(channel) for channel in {line.rsplit("/", 2)[0] for line in lines}]
+    names = [line.rsplit("/", 1)[1].rsplit("-", 2)[0] for line in lines]
+    found = await Gateway().query(channels, ["linux-64", "noarch"], names, recursive=False)
+    records = [record for part in found for record in part]
+    wanted = [record for record in records if f"{record.url}#{record.md5.hex()}" in lines]
+    assert len(wanted) == len(lines), lines
+    await install(wanted, prefix, show_progress=False)
 
 
 async def _solve(channels: list[str], specs: list[str]) -> list[dict[str, Any]]:

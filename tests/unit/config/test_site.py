@@ -56,6 +56,10 @@ def load_error(root: Path, site: str) -> ConfigError:
         ("  node: {cores: 2, tasks: 4}", "4 tasks are more than 2 cores"),
         ("  launcher: mpi", "launcher mpi needs 'mpi:'"),
         (
+            "  fabric: {optional_devices: [/dev/x]}",
+            "fabric.optional_devices is for docker, podman and podman-hpc only, not for userns",
+        ),
+        (
             "  runtime: {kind: docker}",
             "launcher srun needs 'slurm:'; without Slurm write 'launcher: torchrun'",
         ),

@@ -65,7 +65,7 @@ def test_digest_reference(tmp_path: Path) -> None:
         digest_reference(recipe("podman", ""), digest)
     with pytest.raises(UsageError) as raised:
         digest_reference(recipe("docker", ""), digest)
-    assert "builder build one --load makes builder/one:latest" in raised.value.hint
+    assert "builder build one --load docker makes builder/one:latest" in raised.value.hint
     here = recipe("userns")
     assert digest_reference(here, digest) == digest
     job = plan_job(here, JobRequest(command=("true",), image=digest))

@@ -33,6 +33,7 @@ SCRIPTS = {
     # podman-hpc etc/modules.d/{mpich,nccl}.yaml (2026-04-24): both set LD_LIBRARY_PATH, and a -e of the
     # user wins.
     "perlmutter.mpi.sh": ("perlmutter", "--account m558 --nodes 2 --launcher mpi"),
+    "perlmutter.jupyter.sh": ("perlmutter", "--account m558 --gpus 4 --jupyter"),
     # LUMI-AI-Guide 05-multi-gpu-and-node/run_ddp_srun_4.sh (2026-05), pull requests 97 (2026-05) and
     # 118 (2026-09).
     "lumi-g.nodes.sh": (
@@ -91,7 +92,8 @@ def golden(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", [*SCRIPTS, *INTERACTIVE])
 def test_golden_jobs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     target, options = {**SCRIPTS, **INTERACTIVE}[name]
-    golden(name, builder(capsys, "job", target, *options.split(), "--", *COMMAND))
+    command = [] if "--jupyter" in options else ["--", *COMMAND]
+    golden(name, builder(capsys, "job", target, *options.split(), *command))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -49,21 +49,23 @@ done
 
 #: A container runtime: records its arguments and environment as one line of JSON; FAIL is its exit code.
 #: Its storage has one image: at once, or with IMAGE=pull after a pull, or with IMAGE=local so that only this
-#: node sees it. Of podman-hpc's ``image exists`` and ``image inspect`` nothing is expected.
+#: node sees it. podman-hpc's ``image inspect`` knows what was pulled on this node.
 RUNTIME = """\
 #!{python} -IS
 import json, os, sys
 image, pulled = os.environ.get("IMAGE", ""), os.environ["RECORD"] + ".pulled"
-here = not image or os.path.exists(pulled)
+here = image in ("", "local") or image == "pull" and os.path.exists(pulled)
 if sys.argv[1] == "pull":
     open(pulled, "w").write(" ".join(sys.argv[1:]))
     sys.exit(int(os.environ.get("PULL", "0")))
 if sys.argv[1] == "image":
-    sys.exit(0 if here and "podman-hpc" not in sys.argv[0] else 1)
+    if here:
+        print("cafe" if "podman-hpc" in sys.argv[0] else "h.example/a@sha256:feed sha256:cafe")
+    sys.exit(0 if here else 1)
 if sys.argv[1] == "images":
     if here:
         readonly = "false" if image == "local" else "true"
-        print("sha256:cafe" if "--quiet" in sys.argv else readonly + " sha256:cafe")
+        print(readonly, "sha256:cafe", *(["sha256:feed"] if "Digest" in " ".join(sys.argv) else []))
     sys.exit(0)
 with open(os.environ["RECORD"], "a") as file:
     found = {{k: v for k, v in os.environ.items()}}
@@ -198,7 +200,7 @@ def test_rank_variables(cluster: Cluster) -> None:
     tasks = cluster.run(script("perlmutter", nodes=2), **many)
     env = [options(t["words"], "-e") for t in tasks]
     assert [(e["RANK"], e["LOCAL_RANK"]) for e in env] == [(str(i), str(i % 4)) for i in range(8)]
-    assert {"--network=host", "--ipc=host", "--nccl-cu12", "--device=/dev/cxi0"} <= set(tasks[0]["words"])
+    assert {"--network=host", "--ipc=host", "--nccl-cu12"} <= set(tasks[0]["words"])
     tasks = cluster.run(
         script("perlmutter", nodes=2, launcher="torchrun"),
         **{**many, "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"},
@@ -325,37 +327,67 @@ def test_evaluated_values(cluster: Cluster) -> None:
 
 
 def test_image_of_podman_hpc(cluster: Cluster) -> None:
-    """An image that all nodes see runs by its id; another is pulled once; an error names what to type."""
+    """A tag is pulled again; what all nodes see runs by its id, and its digest is printed."""
     name = "registry.nersc.gov/m558/superfacility/synapse-ml:latest"
     text = script("perlmutter", nodes=2)
-    for image, pulled in (("", False), ("pull", True)):
-        first, *_ = cluster.run(text, SLURM_NTASKS="2", IMAGE=image)
-        assert cluster.pulled.exists() == pulled
+    for image, code in (("", "0"), ("pull", "0"), ("", "125")):
+        first, *_ = cluster.run(text, SLURM_NTASKS="2", IMAGE=image, PULL=code)
+        assert cluster.pulled.read_text() == f"pull {name}"
         assert first["words"][first["words"].index("python") - 1] == "cafe"
-    assert cluster.pulled.read_text() == f"pull {name}"
-    for image_id, pulled in (("sha256:cafe", False), ("sha256:beef", True)):
-        pinned = script("perlmutter", image="h.example/a@sha256:d", image_id=image_id)
-        cluster.run(pinned, code=int(pulled))
-        assert cluster.pulled.exists() == pulled, "it is found by its id, under whatever name"
-    for env in ({"IMAGE": "local"}, {"IMAGE": "pull", "PULL": "125"}):
+        assert cluster.output.count(f"image: {name}, sha256:feed\n") == 1
+        assert ("was not pulled: looking for" in cluster.output) == (code == "125")
+    for env in ({"IMAGE": "local"}, {"IMAGE": "none", "PULL": "125"}):
         assert cluster.run(text, code=1, **env) == [], "not migrated, or not pulled"
         assert f"no image {name}; on a login node: podman-hpc pull {name}" in cluster.output
 
 
+def test_pinned_image_of_podman_hpc(cluster: Cluster) -> None:
+    """It is pulled only if it is missing. It is found by its id, under whatever name."""
+    for image_id, image, pulled in (("sha256:cafe", "", False), ("sha256:beef", "", True), ("", "", False)):
+        pinned = script("perlmutter", image="h.example/a@sha256:feed", image_id=image_id)
+        cluster.run(pinned, IMAGE=image)
+        assert cluster.pulled.exists() == pulled
+        assert "image: h.example/a@sha256:feed, sha256:feed" in cluster.output
+
+
 def test_image_of_docker(cluster: Cluster) -> None:
-    """What is missing is pulled, but not by builder's local name, which anybody can take in Docker Hub."""
+    """A tag is pulled again, and runs by its digest; a digest is pulled if it is missing."""
     image = "h.example/a:latest"
     text = script("chameleon-a100", image=image)
-    (first,) = cluster.run(text)
-    assert image in first["words"] and not cluster.pulled.exists()
-    cluster.run(text, IMAGE="pull")
-    assert cluster.pulled.read_text() == f"pull {image}"
-    assert cluster.run(text, code=1, IMAGE="pull", PULL="1") == []
-    assert f"no image {image}: builder pull chameleon-a100 --load" in cluster.output
-    cluster.pulled.unlink()
-    assert cluster.run(script("chameleon-a100"), code=1, IMAGE="pull") == []
-    assert "no image builder/chameleon-a100:latest: builder build chameleon-a100 --load" in cluster.output
+    for code in ("0", "1"):
+        (first,) = cluster.run(text, PULL=code)
+        assert cluster.pulled.read_text() == f"pull {image}" and "h.example/a@sha256:feed" in first["words"]
+        assert ("h.example/a:latest was not pulled" in cluster.output) == (code == "1")
+        assert f"image: {image}, h.example/a@sha256:feed sha256:cafe\n" in cluster.output
+    assert cluster.run(text, code=1, IMAGE="none", PULL="1") == []
+    assert f"no image {image}; docker pull {image}\n" in cluster.output
+    for stored, pulled in (("", False), ("pull", True)):
+        cluster.run(script("chameleon-a100", image="h.example/a@sha256:feed"), IMAGE=stored)
+        assert cluster.pulled.exists() == pulled
+
+
+@pytest.mark.parametrize("image", [None, "mine:latest", "localhost/mine:latest"])
+def test_local_image_of_docker(image: str | None, cluster: Cluster) -> None:
+    """A name of this machine, which anybody can take in Docker Hub, is not pulled if it is there."""
+    text = script("chameleon-a100", **({"image": image} if image else {}))
+    cluster.run(text)
     assert not cluster.pulled.exists()
+    if image is None:
+        assert cluster.run(text, code=1, IMAGE="pull") == []
+        assert (
+            "no image builder/chameleon-a100:latest; builder build chameleon-a100 --load docker\n"
+            in cluster.output
+        )
+        assert not cluster.pulled.exists()
+
+
+def test_optional_devices(cluster: Cluster) -> None:
+    """Only devices that the node has are passed."""
+    text = script("perlmutter", nodes=2)
+    (first, *_) = cluster.run(text)
+    assert not any(word.startswith("--device") for word in first["words"])
+    (first, *_) = cluster.run(text.replace("/dev/cxi_sbl", "/dev/null"))
+    assert first["words"][first["words"].index("cafe") - 1] == "--device=/dev/null"
 
 
 @pytest.mark.parametrize("planted", ["link", "file", "none"])
