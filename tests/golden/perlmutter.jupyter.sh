@@ -79,7 +79,7 @@ free_port() {
 free_port
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# Runs once per process. Slurm sets the rank; torch expects it under other names.
+# Runs once: the server has all GPUs of the job.
 task() {
     # The token of the server. Only you can enter its folder, which is removed when the job ends.
     token_folder=$(mktemp -d "$SLURM_SUBMIT_DIR/.builder-jupyter-XXXXXXXX") || exit 1
