@@ -107,7 +107,9 @@ def write_base_python(url: str, folder: Path) -> Path | None:
 
 
 def locked_base_python(python: BasePython, platform: str, folder: Path) -> LockedPackage:
-    """Return the package as a lock has it; written into a folder of packages, for its hash.
+    """Return the package as a lock has it; written into a folder of packages, for its hashes.
+
+    conda-lock reads no lock with a conda package that has no MD5.
 
     Raises:
         ImageError: as for :meth:`BasePython.url`.
@@ -116,7 +118,8 @@ def locked_base_python(python: BasePython, platform: str, folder: Path) -> Locke
     place = write_base_python(url, folder)
     assert place is not None
     sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
-    return LockedPackage("python", python.version, "conda", platform, url, sha256)
+    md5 = hashlib.md5(place.read_bytes(), usedforsecurity=False).hexdigest()
+    return LockedPackage("python", python.version, "conda", platform, url, sha256, md5)
 
 
 def _package(python: BasePython, subdir: str) -> CondaPackage:

@@ -1,4 +1,4 @@
-"""Checks of a target's lock against its site: the MPI of jobs, and the network between nodes."""
+"""Checks of a target's lock against its site: the driver, MPI, and the network between nodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Set
 
 from builder.config.recipe import Recipe
+from builder.image.config import versions
 from builder.model import Lock, LockedPackage
 from builder.site.request import JobRequest
 
@@ -24,7 +25,7 @@ _PLAIN_BASE = r"(debian|docker://(docker\.io/)?(library/)?(debian|ubuntu)):.+"
 
 
 def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
-    """Return warnings about a job whose processes run alone, or over a slow network.
+    """Return warnings about a job without GPUs, whose processes run alone, or over a slow network.
 
     Args:
         recipe: the target.
@@ -32,7 +33,7 @@ def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
         request: the job.
     """
     packages = lock.for_platform(recipe.platform)
-    found = []
+    found = _cuda_warnings(recipe, lock)
     if (request.launcher or recipe.site.launcher) == "mpi":
         found += [
             _mpi_warning(recipe, one) for one in packages if _hides_host_mpi(recipe, one, request)
@@ -42,6 +43,17 @@ def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
         names = {*recipe.base_packages, *os_packages, *(package.name for package in packages)}
         found += [_infiniband_warning(recipe)] if _lacks_infiniband(recipe, names) else []
     return found
+
+
+def _cuda_warnings(recipe: Recipe, lock: Lock) -> list[str]:
+    """Return a warning if the packages need a newer driver: pip's solver does not ask for it."""
+    driver = recipe.virtual_packages.get("__cuda", "99")
+    cuda = versions(lock, recipe.platform).get("org.builder.cuda", "0")
+    major = re.split(r"\D", driver)[0]
+    if int(re.split(r"\D", cuda)[0]) <= int(major):  # a driver runs all minor versions
+        return []
+    text = f"the packages are for CUDA {cuda}, but the driver of {recipe.site_title} for {driver}"
+    return [f"{text}: take those for CUDA {major}, see docs/howto/source-packages.md"]
 
 
 def _hides_host_mpi(recipe: Recipe, package: LockedPackage, request: JobRequest) -> bool:

@@ -79,7 +79,7 @@ free_port() {
 free_port
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# Runs once per process. Slurm sets the rank; torch expects it under other names.
+# Runs once: the server has all GPUs of the job.
 task() {
     # The token of the server. Only you can enter its folder, which is removed when the job ends.
     token_folder=$(mktemp -d "$SLURM_SUBMIT_DIR/.builder-jupyter-XXXXXXXX") || exit 1
@@ -91,8 +91,9 @@ task() {
     # shellcheck disable=SC2317
     jupyter_server() {
         local host=$1 port=$2 server
-        export JUPYTER_TOKEN_FILE=$3 JUPYTER_RUNTIME_DIR=${3%/*}
-        unset JUPYTER_TOKEN
+        # No configuration of your home folder: a line there can switch the token off.
+        export JUPYTER_TOKEN_FILE=$3 JUPYTER_RUNTIME_DIR=${3%/*} JUPYTER_CONFIG_DIR=${3%/*}
+        unset JUPYTER_TOKEN JUPYTER_CONFIG_PATH
         server=$(type -P jupyter-lab jupyter-server | head -n 1)
         if [[ -z $server ]]; then
             echo "the image has no Jupyter: add jupyterlab to the environment, then lock and build again" >&2
@@ -102,7 +103,8 @@ task() {
         echo "    ssh -N -L 8888:$host:$port LOGIN"
         echo "Open http://127.0.0.1:8888 there and enter the token, which this prints until the job ends:"
         echo "    ssh LOGIN cat $JUPYTER_TOKEN_FILE"
-        exec "$server" --no-browser --allow-root --ip="$host" --port="$port" --port-retries=0
+        # </dev/null: with a terminal, Ctrl-C would ask whether to end.
+        exec "$server" --no-browser --allow-root --ip="$host" --port="$port" --port-retries=0 </dev/null
     }
     BUILDER_START="$(declare -f jupyter_server); jupyter_server \"\$@\""
     podman-hpc run --rm --gpu --network=host --ipc=host -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES \

@@ -111,10 +111,13 @@ def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
 
 
 def test_slurm(project: Builder, slurm: Slurm, apptainer: Apptainer, tmp_path: Path) -> None:
-    """The printed line has the job's node and port. scancel ends the server and removes the token."""
+    """The printed line has the job's node and port. scancel ends the server and removes the token. The user's
+    own settings do not switch the token off.
+    """
     project.run("build", "slurm")
+    (tmp_path / "jupyter_server_config.py").write_text("c.IdentityProvider.token = ''\n")
     env = {**apptainer.env, **slurm.env, "PATH": apptainer.env["PATH"], "PYTHONPATH": str(CLONE)}
-    env["JUPYTER_TOKEN"] = "of-the-login-shell"
+    env |= {f"APPTAINERENV_JUPYTER_{name}": str(tmp_path) for name in ("TOKEN", "CONFIG_DIR", "CONFIG_PATH")}
     command = project.command("job", "slurm", "--jupyter", "--submit")
     job = run_program(command, env, cwd=tmp_path).stdout.strip()
     output = tmp_path / f"slurm-{job}.out"

@@ -35,6 +35,7 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
             "write gpu: and KEY: VALUE lines below it; keys: vendor, architectures",
         ),
         ("gpu: {vendor: CUDA}", "3: gpu.vendor: 'CUDA' is not one of nvidia, amd, none", "vendor: nvidia"),
+        ("site: {mpi: {abi: mpch}}", "3: site.mpi.abi: 'mpch' is not one of mpich, openmpi", "abi: mpich"),
         (
             "layers: {groups: many}",
             "3: layers.groups: must be a number, and is many",

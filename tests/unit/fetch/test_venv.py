@@ -11,7 +11,8 @@ from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
 from builder.fetch.venv import BasePython, locked_base_python, write_base_python
 from builder.layers.entry import LinkContext
-from builder.model import Fetched
+from builder.lock.file import write_lock
+from builder.model import Fetched, Lock
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.conda_reader import read
@@ -38,6 +39,16 @@ def test_fetched(tmp_path: Path, python: BasePython, platform: str, url: str) ->
     )
     assert fetched.path.is_relative_to(tmp_path / "other")
     assert [p.suffix for p in fetched.path.parent.iterdir()] == [".conda"]
+
+
+def test_read_by_conda_lock(tmp_path: Path) -> None:
+    """conda-lock reads a lock with the package: docs/locking.md lets it render the lock for uv."""
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    python = locked_base_python(DEBIAN, "linux-64", tmp_path)
+    write_lock(Lock((python,), ("linux-64",)), tmp_path / "one.conda-lock.yml")
+    (found,) = parse_conda_lock_file(tmp_path / "one.conda-lock.yml").package
+    assert (found.url, found.hash.md5) == (python.url, python.md5)
 
 
 def test_layout(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Warnings about jobs that the packages of an image do not fit: the host's MPI, and InfiniBand."""
+"""Warnings about jobs that the packages of an image do not fit: the driver, the host's MPI, InfiniBand."""
 
 from __future__ import annotations
 
@@ -97,6 +97,20 @@ def test_preload() -> None:
 def test_own_mpi_is_used() -> None:
     """JUWELS starts the MPI of the image."""
     assert not warnings("juwels-booster", "openmpi", launcher="mpi")
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "warned"),
+    [("leonardo", "13.2.1", True), ("leonardo", "12.9.1", False), ("perlmutter", "13.2.1", False)],
+)
+def test_driver(target: str, version: str, warned: bool) -> None:
+    """A driver for CUDA 12.2 runs packages for 12.9, and none for 13: pip's solver takes those."""
+    recipe = load_recipe(target, ROOT)
+    url = "https://pypi.example/nvidia_cuda_runtime-13-py3-none-any.whl"
+    package = LockedPackage("nvidia-cuda-runtime", version, "pip", recipe.platform, url, "0" * 64)
+    found = job_warnings(recipe, Lock((package,), (recipe.platform,)), JobRequest())
+    expected = "for CUDA 13.2, but the driver of Leonardo Booster for 12.2: take those for CUDA 12"
+    assert [expected in text for text in found] == [True] * warned
 
 
 def test_no_infiniband() -> None:
