@@ -19,6 +19,8 @@ _MPI = ("impi-rt", "mpich", "mvapich", "openmpi")
 #: (conda-forge.org/news/2026/01/29/new-mpi-external-syntax); older ones have ``external`` in the
 #: build.
 _EXTERNAL = "conda-forge/label/mpi-external"
+#: In the URL of such a package, which a mirror can have under another host and channel.
+_IS_EXTERNAL = re.compile(r"mpi-external|external[^/]*$")
 #: Bases that surely have no libibverbs.
 _PLAIN_BASE = r"(debian|docker://(docker\.io/)?(library/)?(debian|ubuntu)):.+"
 
@@ -33,7 +35,7 @@ def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
     """
     packages = lock.for_platform(recipe.platform)
     found = []
-    if (request.launcher or recipe.site.launcher) == "mpi":
+    if (request.launcher or recipe.site.launcher) == "mpi" and not request.jupyter:
         found += [
             _mpi_warning(recipe, one) for one in packages if _hides_host_mpi(recipe, one, request)
         ]
@@ -53,7 +55,7 @@ def _hides_host_mpi(recipe: Recipe, package: LockedPackage, request: JobRequest)
     if mpi is None or not mpi.abi or package.name.replace("_", "-") not in _MPI:
         return False
     preloaded = {**recipe.site.runtime.env, **mpi.env, **request.env}.get("LD_PRELOAD") or ""
-    return "external" not in package.url and "libmpi" not in preloaded
+    return not _IS_EXTERNAL.search(package.url) and "libmpi" not in preloaded
 
 
 def _mpi_warning(recipe: Recipe, package: LockedPackage) -> str:

@@ -76,12 +76,21 @@ def test_other_launchers(launcher: str) -> None:
     """These use no MPI; and without a request the site decides, as after a build."""
     assert not warnings("cirrus", "mpich", launcher=launcher)
     assert warnings("cirrus", "mpich") and not warnings("perlmutter", "mpich")
+    assert not warnings("cirrus", "mpich", jupyter=True), "a single process, without the launcher"
 
 
 @pytest.mark.parametrize("url", [EXTERNAL, f"{FORGE}/linux-64/mpich-4.2.0-external_0.conda"])
 def test_external(url: str) -> None:
     """conda-forge's packages for the host's MPI are empty; the older ones say so in their build."""
     assert not warnings("cirrus", "mpich", url=url)
+
+
+@pytest.mark.parametrize("place", ["mirror.external.example", "conda.example/external"])
+def test_external_mirror(place: str) -> None:
+    """The name of a mirror says nothing about its packages."""
+    name = "linux-64/mpich-4.3.2-h7063c07_105.conda"
+    assert warnings("cirrus", "mpich", url=f"https://{place}/conda-forge/{name}")
+    assert not warnings("cirrus", "mpich", url=f"https://{place}/conda-forge/label/mpi-external/{name}")
 
 
 def test_preload() -> None:
