@@ -35,7 +35,7 @@ def job_warnings(recipe: Recipe, lock: Lock, request: JobRequest) -> list[str]:
     """
     packages = lock.for_platform(recipe.platform)
     found = []
-    if (request.launcher or recipe.site.launcher) == "mpi" and not request.jupyter:
+    if (request.launcher or recipe.site.launcher) == "mpi":
         found += [
             _mpi_warning(recipe, one) for one in packages if _hides_host_mpi(recipe, one, request)
         ]
@@ -52,7 +52,9 @@ def _hides_host_mpi(recipe: Recipe, package: LockedPackage, request: JobRequest)
     conda's files find it by DT_RPATH, which comes before LD_LIBRARY_PATH.
     """
     mpi = recipe.site.mpi
-    if mpi is None or not mpi.abi or package.name.replace("_", "-") not in _MPI:
+    if mpi is None or not mpi.abi or request.jupyter:
+        return False
+    if package.name.replace("_", "-") not in _MPI:
         return False
     preloaded = {**recipe.site.runtime.env, **mpi.env, **request.env}.get("LD_PRELOAD") or ""
     return not _IS_EXTERNAL.search(package.url) and "libmpi" not in preloaded

@@ -60,7 +60,8 @@ if sys.argv[1] == "pull":
     sys.exit(int(os.environ.get("PULL", "0")))
 if sys.argv[1] == "image":
     if here:
-        print("cafe" if "podman-hpc" in sys.argv[0] else os.environ.get("FOUND", "h.example/a@sha256:feed sha256:cafe"))
+        digests = os.environ.get("FOUND", "h.example/a@sha256:feed sha256:cafe")
+        print("cafe" if "podman-hpc" in sys.argv[0] else digests)
     sys.exit(0 if here else 1)
 if sys.argv[1] == "images":
     if here:
