@@ -129,7 +129,7 @@ def _not_one_of(item: Any, keys: _Keys, *, is_key: bool) -> tuple[str, str]:
     expected = str((item.get("ctx") or {}).get("expected", ""))
     if is_key:
         return f"unknown key; known keys: {expected}", _USE_KNOWN
-    allowed = [text for text in re.findall(r"'([^']*)'", expected) if text]
+    allowed = [text or '""' for text in re.findall(r"'([^']*)'", expected)]
     value = str(item.get("input"))
     near = difflib.get_close_matches(value.lower(), allowed, n=1)
     choice = near[0] if near else " or ".join(allowed)

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from builder.errors import RunnerError
+from builder.errors import RunnerError, UsageError
 from builder.site.arguments import BindMount
-from builder.site.shell import ShellText, join, quote
+from builder.site.shell import ShellText, join, map_literal, quote
 
 #: What NVIDIA's container hook reads. Without, it mounts no driver; the default capability has no
 #: libcuda.
@@ -104,10 +104,13 @@ def pyxis_options(
         mounts: files and folders of the host.
         workdir: the folder to start in; empty: the image's.
         passed: names of host variables that win over those of the image.
+
+    Raises:
+        UsageError: pyxis cannot mount a folder of this name.
     """
     options = [join("--container-image=", image), "--container-writable"]
     options += [f"--no-container-{name}" for name in ("mount-home", "remap-root", "entrypoint")]
-    words = [word for bind in mounts for word in (",", bind.short_word)]
+    words = [word for bind in mounts for word in (",", map_literal(bind.short_word, _mountable))]
     if words:
         options.append(join("--container-mounts=", *words[1:]))
     if workdir:
@@ -115,6 +118,13 @@ def pyxis_options(
     if passed:
         options.append(f"--container-env={','.join(passed)}")
     return tuple(options)
+
+
+def _mountable(path: str) -> str:
+    if set('"$`\\') & set(path):
+        message = f"pyxis cannot mount {path}: in enroot, a mount is part of a shell script"
+        raise UsageError(message, 'use a folder without " $ ` \\ in its name')
+    return path
 
 
 def engine_image(text: str) -> str:

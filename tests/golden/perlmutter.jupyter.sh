@@ -86,14 +86,23 @@ task() {
     trap 'rm -rf "$token_folder"' EXIT
     touch "$token_folder/CACHEDIR.TAG" # builder copies no such folder into an image
     BUILDER_TOKEN=$token_folder/token
-    (umask 077 && od -An -v -N 24 -tx1 /dev/urandom | tr -d ' \n' >"$BUILDER_TOKEN") || exit 1
+    token=$(od -An -v -N 24 -tx1 /dev/urandom | tr -d ' \n')
+    [[ -n $token ]] || exit 1
+    # The configuration of the user or of the image can have an empty token, with which everybody gets in: this one wins.
+    (
+        umask 077
+        printf '%s' "$token" >"$BUILDER_TOKEN" &&
+            printf '{"%s": {"token": "%s"}, "%s": {"token": "%s"}, "%s": {"token": "%s"}}\n' \
+                ServerApp "$token" IdentityProvider "$token" PasswordIdentityProvider "$token" \
+                >"$token_folder/jupyter_server_config.json"
+    ) || exit 1
     # Runs in the container. The server reads the token itself: it is on no command line and in no output.
     # shellcheck disable=SC2317
     jupyter_server() {
         local host=$1 port=$2 server
-        # No configuration of your home folder: a line there can switch the token off.
-        export JUPYTER_TOKEN_FILE=$3 JUPYTER_RUNTIME_DIR=${3%/*} JUPYTER_CONFIG_DIR=${3%/*}
-        unset JUPYTER_TOKEN JUPYTER_CONFIG_PATH
+        export JUPYTER_TOKEN_FILE=$3 JUPYTER_RUNTIME_DIR=${3%/*}
+        export JUPYTER_CONFIG_PATH=$JUPYTER_RUNTIME_DIR${JUPYTER_CONFIG_PATH:+:$JUPYTER_CONFIG_PATH}
+        unset JUPYTER_TOKEN
         server=$(type -P jupyter-lab jupyter-server | head -n 1)
         if [[ -z $server ]]; then
             echo "the image has no Jupyter: add jupyterlab to the environment, then lock and build again" >&2

@@ -99,6 +99,14 @@ def printed_server(output: Path) -> Server:
     return Server(host, int(port), Path(token_file))
 
 
+def open_configuration(folder: Path) -> str:
+    """Writes a configuration with which Jupyter asks nobody for a token; returns its variable."""
+    folder.mkdir()
+    lines = [f"c.{name}.token = ''" for name in ("ServerApp", "IdentityProvider", "PasswordIdentityProvider")]
+    (folder / "jupyter_server_config.py").write_text("\n".join(lines))
+    return f"JUPYTER_CONFIG_DIR={folder}"
+
+
 @pytest.fixture(scope="module")
 def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
     """Targets ``slurm`` and ``docker``, whose environment has jupyter_server."""
@@ -111,14 +119,13 @@ def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
 
 
 def test_slurm(project: Builder, slurm: Slurm, apptainer: Apptainer, tmp_path: Path) -> None:
-    """The printed line has the job's node and port. scancel ends the server and removes the token. The user's
-    own settings do not switch the token off.
-    """
+    """The printed line has the job's node and port. scancel ends the server and removes the token."""
     project.run("build", "slurm")
-    (tmp_path / "jupyter_server_config.py").write_text("c.IdentityProvider.token = ''\n")
     env = {**apptainer.env, **slurm.env, "PATH": apptainer.env["PATH"], "PYTHONPATH": str(CLONE)}
-    env |= {f"APPTAINERENV_JUPYTER_{name}": str(tmp_path) for name in ("TOKEN", "CONFIG_DIR", "CONFIG_PATH")}
-    command = project.command("job", "slurm", "--jupyter", "--submit")
+    env["APPTAINERENV_JUPYTER_TOKEN"] = "of-the-login-shell"
+    command = project.command(
+        "job", "slurm", "--jupyter", "--submit", "--env", open_configuration(tmp_path / "jupyter")
+    )
     job = run_program(command, env, cwd=tmp_path).stdout.strip()
     output = tmp_path / f"slurm-{job}.out"
     server = printed_server(output)
@@ -135,8 +142,8 @@ def test_slurm(project: Builder, slurm: Slurm, apptainer: Apptainer, tmp_path: P
 def test_docker(project: Builder, docker_engine: DockerEngine, tmp_path: Path) -> None:
     """Without Slurm the server listens on this machine alone, until the script is interrupted."""
     project.run("build", "docker", "--load", "docker", env=docker_engine.env)
-    image = "builder/docker:latest"
-    script = project.run("job", "docker", "--jupyter", "--image", image).stdout
+    image, config = "builder/docker:latest", open_configuration(tmp_path / "jupyter")
+    script = project.run("job", "docker", "--jupyter", "--image", image, "--env", config).stdout
     output = tmp_path / "output"
     with output.open("w") as file:
         process = subprocess.Popen(

@@ -35,7 +35,11 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
             "write gpu: and KEY: VALUE lines below it; keys: vendor, architectures",
         ),
         ("gpu: {vendor: CUDA}", "3: gpu.vendor: 'CUDA' is not one of nvidia, amd, none", "vendor: nvidia"),
-        ("site: {mpi: {abi: mpch}}", "3: site.mpi.abi: 'mpch' is not one of mpich, openmpi", "abi: mpich"),
+        (
+            "site: {mpi: {abi: cray}}",
+            "'cray' is not one of \"\", mpich, openmpi",
+            'write abi: "" or mpich or openmpi',
+        ),
         (
             "layers: {groups: many}",
             "3: layers.groups: must be a number, and is many",

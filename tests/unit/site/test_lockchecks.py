@@ -76,12 +76,23 @@ def test_other_launchers(launcher: str) -> None:
     """These use no MPI; and without a request the site decides, as after a build."""
     assert not warnings("cirrus", "mpich", launcher=launcher)
     assert warnings("cirrus", "mpich") and not warnings("perlmutter", "mpich")
+    assert not warnings("cirrus", "mpich", "jupyterlab", jupyter=True), (
+        "a single process, without the launcher"
+    )
 
 
 @pytest.mark.parametrize("url", [EXTERNAL, f"{FORGE}/linux-64/mpich-4.2.0-external_0.conda"])
 def test_external(url: str) -> None:
     """conda-forge's packages for the host's MPI are empty; the older ones say so in their build."""
     assert not warnings("cirrus", "mpich", url=url)
+
+
+@pytest.mark.parametrize("place", ["mirror.external.example", "conda.example/external"])
+def test_external_mirror(place: str) -> None:
+    """The name of a mirror says nothing about its packages."""
+    name = "linux-64/mpich-4.3.2-h7063c07_105.conda"
+    assert warnings("cirrus", "mpich", url=f"https://{place}/conda-forge/{name}")
+    assert not warnings("cirrus", "mpich", url=f"https://{place}/conda-forge/label/mpi-external/{name}")
 
 
 def test_preload() -> None:
@@ -99,18 +110,43 @@ def test_own_mpi_is_used() -> None:
     assert not warnings("juwels-booster", "openmpi", launcher="mpi")
 
 
+def cuda_warnings(target: str, version: str, **request: Any) -> list[str]:
+    """Warnings about a job with pip's CUDA of this version."""
+    recipe = load_recipe(target, ROOT)
+    url = "https://pypi.example/nvidia_cuda_runtime-13-py3-none-any.whl"
+    package = LockedPackage("nvidia-cuda-runtime", version, "pip", recipe.platform, url, "0" * 64)
+    return job_warnings(recipe, Lock((package,), (recipe.platform,)), JobRequest(**request))
+
+
 @pytest.mark.parametrize(
     ("target", "version", "warned"),
     [("leonardo", "13.2.1", True), ("leonardo", "12.9.1", False), ("perlmutter", "13.2.1", False)],
 )
 def test_driver(target: str, version: str, warned: bool) -> None:
     """A driver for CUDA 12.2 runs packages for 12.9, and none for 13: pip's solver takes those."""
-    recipe = load_recipe(target, ROOT)
-    url = "https://pypi.example/nvidia_cuda_runtime-13-py3-none-any.whl"
-    package = LockedPackage("nvidia-cuda-runtime", version, "pip", recipe.platform, url, "0" * 64)
-    found = job_warnings(recipe, Lock((package,), (recipe.platform,)), JobRequest())
-    expected = "for CUDA 13.2, but the driver of Leonardo Booster for 12.2: take those for CUDA 12"
-    assert [expected in text for text in found] == [True] * warned
+    expected = "for CUDA 13.2, but Leonardo Booster has a driver for 12.2 (virtual_packages.__cuda)"
+    assert [expected in text for text in cuda_warnings(target, version)] == [True] * warned
+
+
+def test_unknown_driver() -> None:
+    """A recipe need not name a driver."""
+    assert not cuda_warnings("cpu", "13.2.1")
+
+
+def test_nccl_module() -> None:
+    """Perlmutter's module for NCCL is made for one version of CUDA."""
+    (warning,) = cuda_warnings("perlmutter", "13.2.1", nodes=2)
+    assert "but NCCL's module is --nccl-cu12: write --nccl-cu13 into site.fabric.options" in warning
+    assert not cuda_warnings("perlmutter", "12.9.1", nodes=2)
+    assert not cuda_warnings("perlmutter", "13.2.1", nodes=1)
+
+
+def test_no_jupyter() -> None:
+    """A job with a server of Jupyter needs one in the image, or a base that may have it."""
+    (warning,) = warnings("leonardo", "ipykernel", jupyter=True)
+    assert "no Jupyter: add jupyterlab to environments/pytorch-cuda.yml, then: builder lock" in warning
+    assert not warnings("leonardo", "jupyter_server", jupyter=True)
+    assert not warnings("lumi-g", "ipykernel", jupyter=True)
 
 
 def test_no_infiniband() -> None:

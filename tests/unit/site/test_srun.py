@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, RunnerError
+from builder.errors import ConfigError, RunnerError, UsageError
 from builder.site.job_plan import plan_job, salloc
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
@@ -115,6 +115,14 @@ def test_shell(recipe: Recipe, tmp_path: Path) -> None:
     command = [shellcheck, "--severity=style"] if shellcheck else ["bash", "-n"]
     done = subprocess.run([*command, tmp_path / "job.sh"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("folder", ["/x$(id)", "/x`id`", '/x"', "/x\\"])
+def test_shell_code(recipe: Recipe, folder: str) -> None:
+    """enroot reads a mount as shell code: such a folder is refused, for a shell on the node, too."""
+    for plan in (plan_job, salloc):
+        with pytest.raises(UsageError, match="a mount is part of a shell script"):
+            plan(recipe, JobRequest(command=("true",), binds=(f"{folder}:/x",)))
 
 
 def test_image(recipe: Recipe) -> None:

@@ -60,7 +60,8 @@ if sys.argv[1] == "pull":
     sys.exit(int(os.environ.get("PULL", "0")))
 if sys.argv[1] == "image":
     if here:
-        print("cafe" if "podman-hpc" in sys.argv[0] else "h.example/a@sha256:feed sha256:cafe")
+        digests = os.environ.get("FOUND", "h.example/a@sha256:feed sha256:cafe")
+        print("cafe" if "podman-hpc" in sys.argv[0] else digests)
     sys.exit(0 if here else 1)
 if sys.argv[1] == "images":
     if here:
@@ -364,6 +365,21 @@ def test_image_of_docker(cluster: Cluster) -> None:
     for stored, pulled in (("", False), ("pull", True)):
         cluster.run(script("chameleon-a100", image="h.example/a@sha256:feed"), IMAGE=stored)
         assert cluster.pulled.exists() == pulled
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ("h.example/a@sha256:feed h.example/a@sha256:beef ", "h.example/a@sha256:feed"),
+        ("xh.example/a@sha256:0 h-example/a@sha256:1 h.example/a@sha256:feed ", "h.example/a@sha256:feed"),
+        ("h.example/ab@sha256:0 ", "h.example/a:latest"),
+        ("", "h.example/a:latest"),
+    ],
+)
+def test_digest_of_docker(cluster: Cluster, found: str, expected: str) -> None:
+    """The job runs one digest of its repository, if the engine knows several of them, or others."""
+    (first,) = cluster.run(script("chameleon-a100", image="h.example/a:latest"), FOUND=f"{found}sha256:cafe")
+    assert expected in first["words"]
 
 
 @pytest.mark.parametrize("image", [None, "mine:latest", "localhost/mine:latest"])
