@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.config.recipe import load_recipe
 from builder.config.sitefile import read_site
 from builder.config.sites import PACKAGE_FOLDER, all_site_files
 
@@ -47,3 +48,20 @@ def test_table_of_systems() -> None:
 def test_no_other_names() -> None:
     """The pages name site files that exist."""
     assert set(headed()) <= set(NAMES)
+
+
+def rocm(base: str) -> str:
+    """Returns the ROCm of a tag of LUMI's AI Factory: ``7.0`` for ``u24r70``."""
+    (digits,) = re.findall(r"-u\d+r(\d\d)", base)
+    return f"{digits[0]}.{digits[1]}"
+
+
+def test_bases_of_lumi() -> None:
+    """The page names the target's base and the other one; each environment file is for its base's ROCm."""
+    recipe = load_recipe("lumi-g", FOLDER.parents[1])
+    page = (FOLDER / "lumi-g.md").read_text()
+    row = re.search(r"^\| ROCm 6\.4 \| `base: (\S+)` \| `(\S+)` \|$", page, re.MULTILINE)
+    assert row and recipe.base.removeprefix("docker://") in page
+    for base, file in ((recipe.base, recipe.environment), row.groups()):
+        text = (FOLDER.parents[1] / file).read_text()
+        assert set(re.findall(r"\+rocm([\d.]+)", text)) == {rocm(base)}, (base, file)
