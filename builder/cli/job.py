@@ -108,8 +108,12 @@ def job(
     request = JobRequest(command=command, env=parse_env(env), slurm=asked, **values)
     images = TargetImages(context.project, recipe)
     if interactive:
-        given = {"--output": file, "--submit": submit, "--chain": request.chain}
-        given["--jupyter"] = request.jupyter
+        given = {
+            "--output": file,
+            "--submit": submit,
+            "--chain": request.chain,
+            "--jupyter": request.jupyter,
+        }
         about = "{} is for batch jobs: --interactive prints what to type"
         refuse(given, about, "leave out {}")
         click.echo(interactive_job(images, request))

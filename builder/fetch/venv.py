@@ -117,8 +117,9 @@ def locked_base_python(python: BasePython, platform: str, folder: Path) -> Locke
     url = python.url(platform)
     place = write_base_python(url, folder)
     assert place is not None
-    sha256 = hashlib.sha256(place.read_bytes()).hexdigest()
-    md5 = hashlib.md5(place.read_bytes(), usedforsecurity=False).hexdigest()
+    data = place.read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
     return LockedPackage("python", python.version, "conda", platform, url, sha256, md5)
 
 

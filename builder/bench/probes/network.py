@@ -72,10 +72,10 @@ def _check_network(run: Run, log: Item, seen: str) -> None:
     """Raise an outcome if NCCL fell back to TCP sockets."""
     if log["network"] != "Socket":
         return
-    several_nodes = len(set(run.hosts)) > 1
-    fabric = fast_fabric()
     if advice := without_cudart(run.nccl_log):
         raise fail(seen, advice)
+    several_nodes = len(set(run.hosts)) > 1
+    fabric = fast_fabric()
     if fabric:
         advice = f"about ten times slower than this node's {fabric}: {_FABRIC_ADVICE[fabric]}"
         outcome = fail if several_nodes else warn

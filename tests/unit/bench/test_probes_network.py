@@ -71,7 +71,7 @@ def test_log_of_nccl() -> None:
 
 
 def test_plugin_without_the_library_of_cuda() -> None:
-    """aws-ofi-nccl gave up, and NCCL fell back: the cure is another one than for a missing plugin."""
+    """Where aws-ofi-nccl gave up and NCCL uses TCP, the hint is not that for a missing plugin."""
     run = make_run(fake_torch("CUDA"))
     missing = "libcudart.so: cannot open shared object file: No such file or directory"
     run.nccl_log = f"h:1:2 [0] NCCL WARN NET/OFI Failed to find CUDA Runtime library: {missing}\n{SOCKETS}"
