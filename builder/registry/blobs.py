@@ -24,6 +24,8 @@ from builder.store.files import space_errors
 from builder.store.temporary import claimed
 from builder.text import human_bytes
 
+#: In bytes: a response that states why there is no blob.
+_MAX_REFUSAL = 64 << 10
 _DAMAGED = "the registry's copy is damaged, or a proxy changes it"
 
 
@@ -84,7 +86,9 @@ class Blobs:
                 f"{human_bytes(descriptor.size)}, at most {human_bytes(MAX_SMALL_BLOB)} are allowed",
                 "it is not what builder attaches to an image: remove it there",
             )
-        request = replace(self._request("GET", repository, descriptor.digest), most=MAX_SMALL_BLOB)
+        # what a manifest says of the size may be wrong
+        most = max(descriptor.size, _MAX_REFUSAL)
+        request = replace(self._request("GET", repository, descriptor.digest), most=most)
         answer = self._transport.ask(request)
         if answer.status != 200:
             action = f"return the blob {descriptor.digest} of {self._name(repository)}"

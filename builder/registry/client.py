@@ -75,3 +75,7 @@ class RegistryClient:
     def expect_push(self, repo: str) -> None:
         """Announce a push: one token with that permission is used for all requests."""
         self._transport.expect_push(repo)
+
+    def pause(self, failures: int, cause: str) -> None:
+        """Wait before a request is repeated because of other clients: 0.5, 1, 2 ... 30 s."""
+        self._transport.pause(failures, cause)
