@@ -15,7 +15,8 @@
     ├── RunnerError        10   no way to run the image was found
     ├── SmokeError         11   the smoke test failed, or the image is slower than an earlier one
     │   └── SmokeNotRun    14   the smoke test could not run, or --ab has no verdict
-    └── SpaceError         13   no space left on the device
+    ├── SpaceError         13   no space left on the device
+    └── VerifyError        15   an image is not signed as the policy requires, or cannot be rebuilt
 
 Anything else that reaches the command line is a bug: exit code 70.
 """
@@ -166,6 +167,13 @@ class SpaceError(BuilderError):
 
     exit_code = 13
     meaning = "no space left on the device"
+
+
+class VerifyError(BuilderError):
+    """A published image is not what the policy requires. Nothing was pulled, and no job was written."""
+
+    exit_code = 15
+    meaning = "an image is not signed as the policy requires, or cannot be rebuilt"
 
 
 #: Exit codes that belong to no BuilderError.

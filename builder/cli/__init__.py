@@ -37,6 +37,9 @@ COMMANDS = {
     "smoke": ("smoke", "Run the benchmark in an image and grade it."),
     "report": ("report", "Write the history of smoke tests as one page."),
     "publish": ("publish", "Build, test and push targets, then move tags."),
+    "promote": ("promote", "Move a target's tags to its tested candidate."),
+    "rollback": ("promote", "Move a target's tags back to the image before."),
+    "verify": ("verify", "Verify who signed a published image, and its tests."),
     "pull": ("pull", "Download the published image of a target."),
     "run": ("run_command", "Run a command in a target's image."),  # not run: see the function below
     "job": ("job", "Write or submit a batch script for a target."),

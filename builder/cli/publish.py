@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ import click
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import choice, flag, origin_annotations, origin_options
+from builder.cli.signing import sign_options, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -39,7 +41,8 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     "--only",
     multiple=True,
     metavar="TAG",
-    help="Move only this tag of the recipe: latest, for a second publish within a month.",
+    help="Move only this tag of the recipe: latest, for a second publish within a month; or candidate, "
+    "for builder promote.",
 )
 @flag(
     "--no-tags", help="Push without tags and without a smoke test, to test and tag on the target."
@@ -67,6 +70,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     default="sent",
     help="What to read back before a tag moves: what was sent, or the whole image.",
 )
+@sign_options
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
 @with_context
@@ -80,6 +84,8 @@ def publish(
     runner: str | None,
     ab: bool,
     all_gpus: bool,
+    sign: Path | None,
+    password_file: Path | None,
     source: str | None,
     revision: str | None,
     **values: Any,
@@ -106,6 +112,7 @@ def publish(
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         ab=ab,
         job=job,
+        sign=signing_key(sign, password_file),
         annotations=origin_annotations(source, revision),
     )
     if groups:
@@ -180,17 +187,19 @@ def _lines(done: Published) -> list[str]:
     if done.attached:
         names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
+    if done.signed:
+        lines.append("  signed")
     return [*lines, *_rollback(done)]
 
 
 def _rollback(done: Published) -> list[str]:
-    """Return the digests that the tags named before, and the commands that undo the moves."""
+    """Return the digests that the tags named before, and the command that undoes the moves."""
     lines = []
     for tag, digest in done.before.items():
         if digest in (None, done.digest):
             continue
         verb = "names" if done.dry_run else "named"
         lines.append(f"  {tag} {verb} {digest}{'' if done.dry_run else ' before'}")
-        if not done.dry_run and not done.reference.startswith("oci:"):
-            lines.append(f"    to undo: oras tag {done.reference}@{digest} {tag}")
+    if lines and not done.dry_run:
+        lines.append(f"    to undo: builder rollback {done.target}")
     return lines

@@ -71,7 +71,7 @@ def pull(
 
     out = context.output
     if target and is_reference(target):
-        done, name = pull_named(target, context.settings, load, out), None
+        done, name = pull_named(target, context.settings, load, out, context.root), None
         more = done.place if load else f"run it: builder run {target} -- COMMAND"
         text = f"{done.reference} is here: {done.digest}\n  {more}"
     else:

@@ -88,8 +88,9 @@ def run(
         may_build=not no_build,
     )
     if recipe is None:
-        bind, settings = not no_bind, context.settings
-        context_exit(run_reference(words[0], request, settings, context.output, bind=bind))
+        bind, settings, root = not no_bind, context.settings, context.root
+        code = run_reference(words[0], request, settings, context.output, bind=bind, root=root)
+        context_exit(code)
         return
     name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
     if only_print:

@@ -120,8 +120,11 @@ def run_reference(
     reporter: Reporter = QUIET,
     *,
     bind: bool = True,
+    root: Path | None = None,
 ) -> int:
     """Pull an image by its name into the cache, and run a command in it; return its exit code.
+
+    If ``root`` is a project with a policy, the policy must accept the image.
 
     The first runner that works runs it. The current folder is bound if ``bind`` is set and it is
     not the home folder or one above it: others may have made the image.
@@ -138,7 +141,7 @@ def run_reference(
         request = bind_folder(request, folder)
     work, vendor = Workspace.of(settings, reporter), _vendor(request)
     options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
-    pulled = pull_reference(reference, work)
+    pulled = pull_reference(reference, work, root)
     unfit = ENGINE_NAMES if isinstance(pulled.artifact, SifImage) else ()
     runner = find_runner(work, None, gpu=vendor, without=unfit)
     image = f"{pulled.digest[:19]}, with {runner.name}"

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.config.policy import has_policy
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, ImageError, UsageError
 from builder.model import Image, SifImage
@@ -99,6 +100,8 @@ class TargetImages:
         if stored := self.project.stored(recipe):
             return RunImage(self._loaded(stored.image), self._origin(stored))
         name = image_reference(recipe)
+        if has_policy(recipe.root):
+            name = pinned_reference(recipe, self.project.work)
         return RunImage(name, f"{name}, as {runtime.command} finds it")
 
     def own(self, wanted: str = "", *, may_build: bool = True) -> tuple[Image | SifImage, str]:
@@ -129,13 +132,21 @@ class TargetImages:
 
         That is the image that was pulled into an engine; for a job that is submitted, the one that
         the registry has now under the tag. Without an answer of the registry the job runs the tag,
-        with a warning.
+        with a warning. If the project has a policy, the image is verified, and the job runs its
+        digest, or is an error.
         """
         if self.recipe.site.runtime.kind == "userns":
             return self._own_in_job(request, submit=submit)
         if self.recipe.site.runtime.is_engine:
             return self._engine_in_job(request, submit=submit)
-        return request  # SIFs and squashfs
+        if "://" in request.image and has_policy(self.recipe.root):
+            scheme, _, name = request.image.partition("://")
+            if scheme not in ("docker", "oras"):
+                hint = "name a file, or an image of a registry: docker:// or oras://"
+                raise UsageError(f"{request.image} cannot be verified", hint)
+            pinned = pinned_reference(self.recipe, self.project.work, image=name)
+            return replace(request, image=f"{scheme}://{pinned}")
+        return request  # SIFs and squashfs: builder pull has verified them
 
     # in engines -----------------------------------------------------------------------------------
 
@@ -171,15 +182,19 @@ class TargetImages:
         return storage.keep(image, name)
 
     def _engine_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
-        project = self.project
+        project, verifies = self.project, has_policy(self.recipe.root)
         if not request.image and (pulled := self._recorded_pull()):
+            if verifies:
+                pinned_reference(self.recipe, project.work, image=pulled.image)
             project.work.reporter.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
             return replace(request, image=pulled.image, image_id=pulled.image_id)
-        if not submit:
+        if not submit and not verifies:
             return request
         try:
             image = pinned_reference(self.recipe, project.work, image=request.image)
         except BuilderError as e:
+            if verifies:
+                raise
             project.work.reporter.warn(f"the job runs a tag, not a digest: {e.message}")
             return request
         project.work.reporter.note(f"the job runs {image}")

@@ -64,16 +64,29 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
 
 
 def pull_named(
-    reference: str, settings: Settings, load: EngineName | None = None, reporter: Reporter = QUIET
+    reference: str,
+    settings: Settings,
+    load: EngineName | None = None,
+    reporter: Reporter = QUIET,
+    root: Path | None = None,
 ) -> Pulled:
-    """Pull an image by its name: into the cache, or into an engine's storage."""
+    """Pull an image by its name: into the cache, or into an engine's storage.
+
+    Args:
+        reference: the name.
+        settings: the cache.
+        load: the engine; None: the cache.
+        reporter: receives progress.
+        root: the project whose policy must accept the image; None: no policy.
+    """
     work = Workspace.of(settings, reporter)
     if load is None:
-        pulled = pull_reference(reference, work)
+        pulled = pull_reference(reference, work, root)
         return Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
     where, tag = split_image(reference)
     with closing(open_destination(where, work)) as published:
-        return pull_into(PullEngine(load, settings, reporter), AnyImage(reference), published, tag)
+        wanted = AnyImage(reference, root=root)
+        return pull_into(PullEngine(load, settings, reporter), wanted, published, tag)
 
 
 def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:

@@ -17,16 +17,14 @@ from builder.engines.base import BuildResult
 from builder.model import Lock, LockedBase, LockedPackage, LockedSource, OsPackage, canonical_json
 from builder.project import Project
 from builder.publishing.destination import PublishedContent
+from builder.publishing.release import PROVENANCE as PROVENANCE
+from builder.publishing.release import SBOM as SBOM
+from builder.publishing.release import SMOKE_REPORT as SMOKE_REPORT
 from builder.publishing.testers import Release
 from builder.redact import redact
 from builder.registry.errors import ArtifactRefused
 from builder.registry.referrers import CREATED, Artifact, AttachedFile
 from builder.version import __version__
-
-#: Types of attached artifacts (``artifactType``), and media types of the files in them.
-SMOKE_REPORT = "application/vnd.builder.smoke-report.v1+json"
-SBOM = "application/vnd.cyclonedx+json"
-PROVENANCE = "application/vnd.in-toto+json"
 
 _CYCLONEDX = "1.6"
 _BUILD_TYPE = "urn:builder:build:v1"

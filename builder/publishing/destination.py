@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -37,8 +38,16 @@ from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
 from builder.registry.profile import named_credentials
 from builder.registry.pull import fetch_layers, pull_image
-from builder.registry.push import TRANSFERS, PushReport, push_image
-from builder.registry.referrers import Artifact, attach, attach_in_layout
+from builder.registry.push import CHECKS, TRANSFERS, PushReport, push_image
+from builder.registry.referrers import (
+    Artifact,
+    Attached,
+    attach,
+    attach_in_layout,
+    read_artifact,
+    read_attached,
+    read_attached_in_layout,
+)
 from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
@@ -46,6 +55,35 @@ from builder.workspace import Workspace
 
 #: A host alone: ``localhost:5000``, ``ghcr.io``.
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")
+
+
+class PublishedManifest(Protocol):
+    """The manifest of an image, which a tag can name; an :class:`Image` is one."""
+
+    @property
+    def manifest(self) -> bytes:
+        """The exact bytes whose digest is in ``manifest_descriptor``."""
+
+    @property
+    def manifest_descriptor(self) -> Descriptor:
+        """Of the manifest."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the manifest, which identifies the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteImage:
+    """An image that is at its destination, and whose layers are not needed here."""
+
+    manifest: bytes
+    manifest_descriptor: Descriptor
+
+    @property
+    def digest(self) -> str:
+        """The digest of the manifest."""
+        return self.manifest_descriptor.digest
 
 
 class PublishedContent(Protocol):
@@ -72,6 +110,12 @@ class PublishedContent(Protocol):
             ArtifactRefused: the registry accepts container images only.
         """
 
+    def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
+        """Return what is attached to an image by its digest, the newest last."""
+
+    def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
+        """Return those of the blobs that are not there."""
+
 
 class PublishedTags(Protocol):
     """Tags, and the manifests that they name."""
@@ -86,7 +130,7 @@ class PublishedTags(Protocol):
     def manifest(self, descriptor: Descriptor) -> bytes:
         """Return a manifest or index, verified."""
 
-    def move_tag(self, tag: str, image: Image, expected: str | None) -> TagMove:
+    def move_tag(self, tag: str, image: PublishedManifest, expected: str | None) -> TagMove:
         """Point a tag at an image that was pushed, unless the tag is not as expected.
 
         Args:
@@ -156,6 +200,19 @@ class RegistryDestination:
         """Attach files to an image of the repository."""
         return attach(self.client, self.repository, subject, artifact)
 
+    def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
+        """Ask the registry for what is attached to an image."""
+        return read_attached(self.client, self.repository, image, artifact_type)
+
+    def artifact(self, digest: str) -> Attached:
+        """Return an attached artifact by its digest, whatever the registry lists."""
+        return read_artifact(self.client, self.repository, digest)
+
+    def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
+        """Ask the registry for each blob."""
+        found = in_parallel(partial(self.client.blobs.has, self.repository), blobs, CHECKS)
+        return [blob for blob, is_there in found if not is_there]
+
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
         """Download the manifest and the blobs again."""
         task = f"reading back {self.name}"
@@ -181,7 +238,7 @@ class RegistryDestination:
             self.client.manifests.get(self.repository, image.digest)
             in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
 
-    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
+    def move_tag(self, tag: str, image: PublishedManifest, expected: str | None = ANY) -> TagMove:
         """Point a tag at the image, and ask the registry what it names then."""
         media_type = image.manifest_descriptor.media_type
         return self.client.manifests.move_tag(
@@ -239,7 +296,7 @@ class LayoutDestination:
         """Write the image's files that are missing in the layout."""
         started = time.monotonic()
         blobs = image_blobs(image)
-        missing = [blob for blob in blobs if not self._has(blob)]
+        missing = self.missing(blobs)
         with working(self.reporter, f"writing into {self.name}"):
             layers = tuple(self._local(layer) for layer in image.layers)
             whole = fetch_layers(
@@ -256,6 +313,14 @@ class LayoutDestination:
     def attach(self, subject: Descriptor, artifact: Artifact) -> str:
         """Attach files to an image of the layout."""
         return attach_in_layout(self.folder, self.store, subject, artifact)
+
+    def attached_to(self, image: str, artifact_type: str | None = None) -> list[Attached]:
+        """Read what is attached to an image."""
+        return read_attached_in_layout(self.folder, image, artifact_type)
+
+    def missing(self, blobs: Sequence[Descriptor]) -> list[Descriptor]:
+        """Look for the files of the blobs."""
+        return [blob for blob in blobs if not self._has(blob)]
 
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
         """Read the files again."""
@@ -275,7 +340,7 @@ class LayoutDestination:
         with working(self.reporter, task, sum(blob.size for blob in blobs)):
             in_parallel(check, blobs, TRANSFERS)
 
-    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
+    def move_tag(self, tag: str, image: PublishedManifest, expected: str | None = ANY) -> TagMove:
         """Point a tag at the image in ``index.json``."""
         if not is_tag(tag):
             raise UsageError(f"{tag!r} is not a tag", TAG_RULE)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.config.policy import has_policy
 from builder.errors import BuilderError, RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
@@ -85,7 +86,8 @@ def pull_into(
 ) -> Pulled:
     """Have a container engine pull the image of a tag.
 
-    podman-hpc pulls it by its digest, and migrates it.
+    podman-hpc pulls it by its digest, and migrates it. Where a policy has verified the image, it is
+    pulled by its digest too: the tag may move until then.
 
     Args:
         engine: the engine whose storage receives the image.
@@ -112,7 +114,8 @@ def pull_into(
     manifest = parse_manifest(origin.manifest(described), described, where)
     image_id = str(manifest["config"]["digest"])
     image = reference_of(origin, described.digest)
-    name = image if engine.migrates else where
+    verified = wanted.root is not None and has_policy(wanted.root)
+    name = image if engine.migrates or verified else where
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
         with working(engine.reporter, f"{engine.name} pulls {name}"):

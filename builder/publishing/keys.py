@@ -127,6 +127,15 @@ class SigningKey:
         return self._key.sign(data, _SCHEME)
 
 
+def read_secret(path: Path) -> bytes:
+    """Return the content of a file that only its owner may read.
+
+    Raises:
+        ConfigError: it cannot be read, or others can read it.
+    """
+    return _read(path, private=True)
+
+
 def _read(path: Path, *, private: bool = False) -> bytes:
     try:
         with path.open("rb") as f:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
@@ -24,12 +25,15 @@ from builder.project import Project
 from builder.publishing import testers
 from builder.publishing.attest import attach_all
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
+from builder.publishing.keys import SigningKey
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
+from builder.publishing.seal import Seal, Signer
 from builder.publishing.smoke_record import known_verdict
 from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
 from builder.registry.known import KnownBlobs
 from builder.registry.push import PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
+from builder.smoke.values import mapping
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class PublishOptions:
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of the manifest."""
+    sign: SigningKey | None = None
+    """The key that signs the release. None: it is not signed."""
     known: KnownBlobs = field(default_factory=KnownBlobs)
     """Blobs that this command has pushed, and where: they are not sent again."""
 
@@ -96,7 +102,8 @@ class Published:
     attached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the attached artifacts, by their types."""
     before: Mapping[str, str | None] = field(default_factory=dict)
-    """The digests that the tags named before: for a rollback. None: there was no such tag."""
+    """The digests that the tags named before. None: there was no such tag."""
+    signed: bool = False
     verified: Verified | None = None
     """Blobs that were read back before a tag moved. None: nothing was sent (``dry_run``)."""
     untested: str = ""
@@ -138,6 +145,7 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         RegistryError: the registry refuses, or cannot be reached.
         UsageError: no destination is configured.
         LockError: packages of the lock have no SHA-256.
+        VerifyError: the release does not fulfil the policy of the project; no tag was moved.
     """
     require_sha256(result.recipe, result.lock)
     destination = open_destination(
@@ -158,6 +166,7 @@ def _publish_to(
     release = testers.Release(result, options.annotations)
     digest = release.image.digest
 
+    signer = Signer.of(destination, recipe.root, options.sign)
     destination.prepare_push()  # asks for one token that may push; sends nothing
     before = check_tags(
         destination, plan, release.image, force=force, reporter=project.work.reporter
@@ -175,7 +184,17 @@ def _publish_to(
     attached = attach_all(destination, release, project)
     if plan.tags:
         release.require_verdict()
-    before = move_tags(destination, plan, release.image, before, force=force)
+    seal = Seal(
+        destination,
+        release.image,
+        recipe.name,
+        plan,
+        "publish",
+        signer,
+        attached,
+        result.digest if result.sif else "",
+    )
+    before = move_tags(destination, plan, release.image, before, force=force, announce=seal)
     return Published(
         recipe.name,
         destination.name,
@@ -186,6 +205,7 @@ def _publish_to(
         attached=attached,
         before=before,
         verified=verified,
+        signed=options.sign is not None,
         untested=(recipe.smoke.none or "") if release.verdict == "none" else "",
     )
 
@@ -204,6 +224,8 @@ def _choose_tester(
     smoke, job = options.smoke, options.job
     tester: testers.Tester
     known = known_verdict(project, release.result, again=options.policy == "always")
+    if options.sign is not None and known and not _is_about(known[1], release.result.digest):
+        known = None  # a signed release needs its report
     if known is not None:  # also in place of a job
         tester = testers.KnownTester(*known)
     elif job is not None:
@@ -215,6 +237,10 @@ def _choose_tester(
         if previous:
             return testers.ComparingTester(tester, project, destination, smoke, job, previous)
     return tester
+
+
+def _is_about(report: Mapping[str, Any] | None, digest: str) -> bool:
+    return report is not None and mapping(report.get("image")).get("digest") == digest
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from builder.bases.reference import path_and_tag
+from builder.config.policy import has_policy
 from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, SifImage
@@ -43,6 +44,8 @@ class AnyImage:
     format: Literal["any"] = "any"
     architecture: str = field(default_factory=host_architecture)
     """The OCI's name of the processor."""
+    root: Path | None = None
+    """The project whose policy must accept it; None: no policy."""
 
 
 #: What is pulled.
@@ -87,6 +90,7 @@ def pull(
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
         ImageError: it is not what the target runs, or is damaged.
+        VerifyError: the policy of the project refuses it.
         HashMismatch, SpaceError: see :class:`builder.publishing.destination.PublishDestination`.
     """
     where = reference_of(origin, tag)
@@ -139,18 +143,19 @@ def split_image(text: str) -> tuple[str, str]:
     return parsed.name, parsed.ref
 
 
-def pull_reference(text: str, work: Workspace) -> PulledReference:
+def pull_reference(text: str, work: Workspace, root: Path | None = None) -> PulledReference:
     """Download an image or a SIF into the cache, as far as it is not there.
 
     Args:
         text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
+        root: the project whose policy must accept the image; None: no policy.
 
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
         ImageError: it is damaged, or for another processor.
     """
     where, tag = split_image(text)
-    wanted = AnyImage(text)
+    wanted = AnyImage(text, root=root)
     origin = open_destination(where, work)
     with closing(origin):
         described, layer = resolve_published(wanted, origin, tag)
@@ -170,7 +175,8 @@ def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str
 
     Args:
         recipe: the target.
-        image: a reference in place of the recipe's; one with a digest is returned unchanged.
+        image: a reference in place of the recipe's; one with a digest is returned unchanged, but
+            verified if the project has a policy.
 
     Raises:
         UsageError: the recipe names no repository.
@@ -178,7 +184,7 @@ def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str
         ImageError: it is not what the target runs.
     """
     where, tag = split_image(image or image_reference(recipe))
-    if is_digest(tag):
+    if is_digest(tag) and not has_policy(recipe.root):
         return image
     origin = open_destination(where, work, option="--image")
     with closing(origin):
@@ -203,6 +209,28 @@ def resolve_published(
     wanted: PulledTarget, origin: PublishDestination, tag: str
 ) -> tuple[Descriptor, Descriptor | None]:
     """Return the manifest of a tag or digest for the processor, and its SIF if it has one.
+
+    If the project has a policy, the image is verified.
+
+    Raises:
+        RegistryError, ImageError: see :func:`find_published`.
+        VerifyError: the policy refuses it.
+    """
+    described, layer = find_published(wanted, origin, tag)
+    if wanted.root is not None and has_policy(wanted.root):
+        from builder.publishing.verify import Subject, Trust, verify
+
+        trust = Trust.find(wanted.root)
+        assert trust is not None
+        subject = Subject(origin, tag, described.digest, layer.digest if layer else "")
+        verify(subject, trust).require()
+    return described, layer
+
+
+def find_published(
+    wanted: PulledTarget, origin: PublishDestination, tag: str
+) -> tuple[Descriptor, Descriptor | None]:
+    """Return the manifest of a tag or digest for the processor, and its SIF; verify nothing.
 
     Raises:
         RegistryError: there is no such tag.

@@ -17,18 +17,18 @@ import datetime
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import BuilderError, ConfigError, TagExistsError, UsageError
-from builder.model import Descriptor, Image
+from builder.model import Descriptor
 from builder.oci.manifest import INDEXES
 from builder.oci.reference import TAG_RULE, is_tag
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter
-from builder.publishing.destination import PublishedTags
+from builder.publishing.destination import PublishedManifest, PublishedTags
 from builder.registry.push import CHECKS
 from builder.registry.referrers import CREATED
 from builder.settings import DEFAULT_EPOCH
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 #: The digest that each tag names; None: there is no such tag.
 TagDigests = Mapping[str, str | None]
 
+#: The tag of an image that is to be promoted, see :mod:`builder.publishing.promote`.
+CANDIDATE = "candidate"
 #: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
 _TRIES = 3
 #: By how much the clocks of machines that publish may differ.
@@ -100,9 +102,13 @@ class TagPlan:
     def only(self, chosen: Sequence[str], target: str) -> TagPlan:
         """Return the plan with the chosen ones of its tags; all if none is chosen.
 
+        :data:`CANDIDATE` alone can be chosen for every target.
+
         Raises:
             UsageError: the target has no such tag.
         """
+        if tuple(chosen) == (CANDIDATE,):
+            return replace(self, tags=(CANDIDATE,))
         if wrong := [tag for tag in chosen if tag not in self.tags]:
             hint = f"its tags are {', '.join(self.tags)}"
             raise UsageError(f"--only {wrong[0]}: {target} has no such tag", hint)
@@ -127,7 +133,7 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
 def check_tags(
     destination: PublishedTags,
     plan: TagPlan,
-    image: Image,
+    image: PublishedManifest,
     *,
     force: bool,
     reporter: Reporter = QUIET,
@@ -162,7 +168,7 @@ def _check_move(
     plan: TagPlan,
     tag: str,
     named: Descriptor,
-    image: Image,
+    image: PublishedManifest,
     reporter: Reporter,
 ) -> None:
     """Raise TagExistsError if a tag may not move from the image that it names."""
@@ -212,7 +218,13 @@ def _created(manifest: bytes) -> datetime.datetime | None:
 
 
 def move_tags(
-    destination: PublishedTags, plan: TagPlan, image: Image, before: TagDigests, *, force: bool
+    destination: PublishedTags,
+    plan: TagPlan,
+    image: PublishedManifest,
+    before: TagDigests,
+    *,
+    force: bool,
+    announce: Callable[[TagDigests], None] = lambda named: None,
 ) -> TagDigests:
     """Check all tags again (test and push may have taken hours) and move them.
 
@@ -226,6 +238,7 @@ def move_tags(
         image: an image that was pushed.
         before: the digests that the tags named at the first check.
         force: every tag may move.
+        announce: called before each attempt, with the digests that the tags name until then.
 
     Returns:
         The digests that the tags named before they moved.
@@ -235,10 +248,12 @@ def move_tags(
     """
     last = dict(before)
     if all(digest == image.digest for digest in before.values()):
+        announce(before)
         return last
     for tries_left in reversed(range(_TRIES)):
         named = check_tags(destination, plan, image, force=force)
         last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
+        announce(named)
         try:
             move_all(destination, plan.tags, image, named)
             break
@@ -249,7 +264,7 @@ def move_tags(
 
 
 def move_all(
-    destination: PublishedTags, tags: Sequence[str], image: Image, named: TagDigests
+    destination: PublishedTags, tags: Sequence[str], image: PublishedManifest, named: TagDigests
 ) -> list[str]:
     """Point tags at an image that was pushed, one after the other, and look at all of them again.
 
@@ -285,7 +300,11 @@ def move_all(
 
 
 def _lost(
-    destination: PublishedTags, tag: str, now: str | None, image: Image, written: list[str]
+    destination: PublishedTags,
+    tag: str,
+    now: str | None,
+    image: PublishedManifest,
+    written: list[str],
 ) -> TagLost:
     names = f"names {now[:19]}" if now else "does not exist"
     moved = f"has moved {', '.join(written)}" if written else "moved no tag"

@@ -157,11 +157,14 @@ class JobTester(Tester):
         log.info("smoke test of %s as a job, after the push", image.digest)
         if recipe.site.runtime.kind == "podman-hpc":
             from builder.publishing.engines import PullEngine, pull_into
+            from builder.publishing.pull import AnyImage
 
             engine = PullEngine(
                 "podman-hpc", self.project.work.settings, self.project.work.reporter
             )
-            pull_into(engine, recipe, self.destination, image.digest, if_changed=True)
+            # not signed yet: no policy
+            wanted = AnyImage(recipe.name, architecture=recipe.architecture)
+            pull_into(engine, wanted, self.destination, image.digest, if_changed=True)
         hint = f"the image is at {self.destination.name}@{image.digest}, without a tag"
         return _tested(self.project, release, self.options, self.job, hint)
 

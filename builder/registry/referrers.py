@@ -63,6 +63,8 @@ class Attached:
     files: tuple[AttachedFile, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of its manifest."""
+    subject: str = ""
+    """The digest of the image that its manifest names."""
 
     @property
     def created(self) -> str:
@@ -233,11 +235,8 @@ def fetch_attached(
     """
     if reference.startswith("oci:"):
         folder, digest = _in_layout(reference)
-        listed = layout_referrers(folder, digest, artifact_type)
-        found = _within_limit((_read_in_layout(folder, d) for d in listed), reference)
-    else:
-        found = _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
-    return sorted(found, key=lambda a: (a.created, a.digest))
+        return read_attached_in_layout(folder, digest, artifact_type)
+    return _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
 
 
 def _fetch_from_registry(
@@ -251,8 +250,23 @@ def _fetch_from_registry(
             message = f"{client.host} has no {reference}"
             hint = "correct the repository and the tag"
             raise RegistryError(message, hint, status=404, host=client.host)
-        listed = referrers(client, repository, image.digest, artifact_type)
-        return _within_limit((_read(client, repository, d) for d in listed), str(reference))
+        return read_attached(client, repository, image.digest, artifact_type)
+
+
+def read_attached(
+    client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
+) -> list[Attached]:
+    """Return the artifacts that are attached to an image, the newest last.
+
+    Args:
+        client, repository, subject, artifact_type: see :func:`referrers`.
+
+    Raises:
+        RegistryError, ImageError: the registry refuses, or what is attached is damaged.
+    """
+    listed = referrers(client, repository, subject, artifact_type)
+    where = f"{client.host}/{repository}@{subject}"
+    return _within_limit((read_artifact(client, repository, d.digest) for d in listed), where)
 
 
 def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
@@ -264,7 +278,7 @@ def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
         size += sum(len(file.data) for file in artifact.files)
         if size > MAX_ATTACHED:
             raise _too_much(where, MAX_ATTACHED)
-    return found
+    return sorted(found, key=lambda a: (a.created, a.digest))
 
 
 def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
@@ -282,10 +296,15 @@ def _too_much(where: str, most: int) -> RegistryError:
     )
 
 
-def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> Attached:
-    manifest, _, digest = client.manifests.get(repository, descriptor.digest, [OCI_MANIFEST])
+def read_artifact(client: RegistryClient, repository: str, digest: str) -> Attached:
+    """Return an attached artifact by its digest, verified; no list has to name it.
+
+    Raises:
+        RegistryError, ImageError: there is none, or it is damaged.
+    """
+    manifest, _, _ = client.manifests.get(repository, digest, [OCI_MANIFEST])
     where = f"{client.host}/{repository}"
-    data = parse_manifest(manifest, descriptor, where)
+    data = parse_manifest(manifest, Descriptor.of(OCI_MANIFEST, manifest), where)
     return _attached(data, digest, partial(client.blobs.get, repository), where)
 
 
@@ -299,7 +318,9 @@ def _attached(
     annotations = manifest.get("annotations")
     known = annotations if isinstance(annotations, dict) else {}
     texts = {str(key): str(value) for key, value in known.items()}
-    return Attached(digest, str(manifest.get("artifactType") or ""), files, texts)
+    subject = manifest.get("subject")
+    about = str(subject.get("digest")) if isinstance(subject, dict) else ""
+    return Attached(digest, str(manifest.get("artifactType") or ""), files, texts, about)
 
 
 # OCI layouts --------------------------------------------------------------------------------------
@@ -348,6 +369,18 @@ def layout_referrers(
         if (manifest.get("subject") or {}).get("digest") == subject:
             found.append(descriptor)
     return found
+
+
+def read_attached_in_layout(
+    folder: Path, subject: str, artifact_type: str | None = None
+) -> list[Attached]:
+    """Return the artifacts that are attached to an image of a layout, the newest last.
+
+    Raises:
+        ImageError, RegistryError: what is attached is damaged, or too large.
+    """
+    listed = layout_referrers(folder, subject, artifact_type)
+    return _within_limit((_read_in_layout(folder, d) for d in listed), f"oci:{folder}@{subject}")
 
 
 def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:

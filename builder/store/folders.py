@@ -45,6 +45,11 @@ FOLDERS = tuple(
         ("names", "records: which PyPI project each conda package is", PruneRule.FILES),
         ("smoke", "records of passed smoke tests", PruneRule.FILES),
         ("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
+        (
+            "verified",
+            "records: when the newest verified release of a tag was signed",
+            PruneRule.NEVER,
+        ),
         ("repodata", "indexes of conda channels", PruneRule.FILES),
         ("rootfs", "unpacked images, for the runners userns and apptainer", PruneRule.ITEMS),
         ("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
@@ -74,6 +79,7 @@ class CacheFolders:
         self.names = root / "names"
         self.smoke = root / "smoke"
         self.unverified = root / "unverified"
+        self.verified = root / "verified"
         self.repodata = root / "repodata"
         self.rootfs = root / "rootfs"
         self.sif = root / "sif"

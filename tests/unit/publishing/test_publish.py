@@ -23,6 +23,7 @@ from builder.publishing.publish import (
     PublishOptions,
     publish,
 )
+from builder.publishing.release import RELEASE
 from builder.publishing.smoke_record import SmokeRecord
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport
@@ -100,7 +101,9 @@ def test_attached_before_tags(project: Project, result: BuildResult, fake: FakeR
     assert list(done.attached) == [SBOM, PROVENANCE, SMOKE_REPORT]
     assert (done.smoke, done.tags) == ("pass", TAGS)
     puts = [r.path.rpartition("/")[2] for r in fake.requests if r.method == "PUT" and "/manifests/" in r.path]
-    assert puts == [result.digest, *done.attached.values(), "26.11", "latest"]
+    record = next(digest for digest in fake.manifests["a/b"] if digest == puts[-3])
+    assert puts == [result.digest, *done.attached.values(), record, "26.11", "latest"]
+    assert json.loads(fake.manifests["a/b"][record][0])["artifactType"] == RELEASE
     manifest = json.loads(fake.manifests["a/b"][done.attached[SMOKE_REPORT]][0])
     sent = json.loads(fake.blobs["a/b"][manifest["layers"][0]["digest"]])
     assert sent == report(result.digest)

@@ -1,0 +1,228 @@
+"""Moves the tags of a target between images that are published: promote, and roll back.
+
+Nothing is built or uploaded. A plan is made first, to be shown and agreed to; then the release
+record is attached and signed, and the tags move as in :func:`builder.publishing.publish.publish`.
+Each step leaves tags that name whole images, and a second run after an interruption finishes: the
+tag that decides what is promoted or rolled back moves last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from builder.config.recipe import Recipe
+from builder.errors import ImageError, RegistryError, SmokeError, UsageError
+from builder.model import Descriptor
+from builder.oci.documents import load_json
+from builder.oci.manifest import parse_manifest
+from builder.progress import Reporter
+from builder.publishing.destination import PublishDestination, RemoteImage
+from builder.publishing.keys import SigningKey
+from builder.publishing.pull import reference_of, resolve_published
+from builder.publishing.release import RELEASE, SMOKE_REPORT, Action, attached_releases
+from builder.publishing.seal import Seal, Signer
+from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
+from builder.publishing.verify import Subject, check_report
+from builder.registry.answer import MAX_SMALL_BLOB
+from builder.smoke.values import mapping
+
+
+@dataclass(frozen=True)
+class ReleaseOptions:
+    """The options of promote and rollback."""
+
+    origin: str = ""
+    """The tag or digest to move the tags to. Empty: ``candidate``, or what the record names."""
+    month: str | None = None
+    """A tag in place of the recipe's dated ones."""
+    key: SigningKey | None = None
+    """The key that signs the release; None: it is not signed."""
+    force: bool = False
+    """Dated tags may move to another digest, and others to an older image."""
+
+
+@dataclass(frozen=True)
+class TagMoves:
+    """Tags that are to move to an image."""
+
+    seal: Seal
+    named: TagDigests
+    """The digests that the tags name now; None: there is no such tag."""
+    smoke: str = ""
+    """What the smoke report of the image says; empty: it was not asked for."""
+    force: bool = False
+    notes: tuple[str, ...] = ()
+    """What stays as it is, and why."""
+
+    @property
+    def moving(self) -> dict[str, str | None]:
+        """The tags that do not name the image yet, and what they name."""
+        digest = self.seal.image.digest
+        return {tag: before for tag, before in self.named.items() if before != digest}
+
+    def execute(self) -> TagDigests:
+        """Attach and sign the record, and move the tags; return what they named before.
+
+        Raises:
+            TagExistsError: a tag may not move, or another command moved it at the same time.
+            VerifyError, RegistryError: see :class:`builder.publishing.seal.Seal`.
+        """
+        seal = self.seal
+        return move_tags(
+            seal.place, seal.plan, seal.image, self.named, force=self.force, announce=seal
+        )
+
+
+def plan_promotion(
+    recipe: Recipe, place: PublishDestination, options: ReleaseOptions, reporter: Reporter
+) -> TagMoves:
+    """Return the moves of a target's tags to its candidate, which passed its smoke test.
+
+    Raises:
+        RegistryError: there is no candidate, or the registry refuses.
+        SmokeError: no smoke report says that it passed.
+        TagExistsError: a tag may not move.
+        VerifyError: the policy refuses the candidate.
+        UsageError: see :meth:`builder.publishing.seal.Signer.of`.
+    """
+    signer = Signer.of(place, recipe.root, options.key)
+    plan = TagPlan.of(recipe, options.month)
+    found = _find_image(recipe, place, options.origin or CANDIDATE)
+    named = check_tags(place, plan, found.image, force=options.force, reporter=reporter)
+    seal = found.seal(recipe, plan, "promote", signer)
+    return TagMoves(seal, named, found.passed(recipe, seal.attached), force=options.force)
+
+
+def plan_rollback(
+    recipe: Recipe, place: PublishDestination, options: ReleaseOptions, reporter: Reporter
+) -> TagMoves:
+    """Return the moves of a target's tags to what they named before the release that is out.
+
+    The release is the one that the last tag of the recipe (``latest``) names; its record says what
+    the tags named before. A tag that named nothing before, or that names another image by now,
+    stays as it is.
+
+    Raises:
+        UsageError: no record says what the tag named before.
+        RegistryError: the image is not whole any more, or the registry refuses.
+        VerifyError: the policy refuses it.
+    """
+    signer = Signer.of(place, recipe.root, options.key)
+    tags = TagPlan.of(recipe, options.month)
+    last = tags.tags[-1]
+    out = place.resolve(last)
+    if out is None:
+        raise RegistryError(f"there is no {reference_of(place, last)}", "publish first", status=404)
+    before: Mapping[str, str | None]
+    if options.origin:
+        found = _find_image(recipe, place, options.origin)
+        before = {tag: found.image.digest for tag in tags.tags if tag not in tags.fixed}
+    else:
+        before = _before(place, last, out.digest, signer)
+        found = _find_image(recipe, place, str(before[last]))
+    goal, now = found.image.digest, {tag: place.resolve(tag) for tag in before}
+    named = {tag: was.digest for tag, was in now.items() if was is not None}
+    stays = {tag: _stays(before[tag], named.get(tag), out.digest, goal) for tag in before}
+    moving = tuple(tag for tag in (*tags.tags, *before) if stays.get(tag) == "")
+    plan = replace(tags, tags=tuple(dict.fromkeys(moving)))
+    notes = tuple(f"{tag} stays: {why}" for tag, why in stays.items() if why)
+    seal = found.seal(recipe, plan, "rollback", signer)
+    return TagMoves(seal, {tag: named[tag] for tag in plan.tags}, force=True, notes=notes)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A published image that tags are to move to; it is whole, and no policy refuses it."""
+
+    place: PublishDestination
+    image: RemoteImage
+    sif: str
+    """The sha256 of the SIF in it; empty: there is none."""
+
+    def seal(self, recipe: Recipe, plan: TagPlan, action: Action, signer: Signer) -> Seal:
+        """Return the seal of moves to the image, with what is attached to it already."""
+        return Seal(
+            self.place,
+            self.image,
+            recipe.name,
+            plan,
+            action,
+            signer,
+            self._attached(signer),
+            self.sif,
+        )
+
+    def _attached(self, signer: Signer) -> Mapping[str, str]:
+        """Return the digests of what is attached by type: the newest, or what a record names."""
+        digest = self.image.digest
+        if signer.trust is not None:
+            return signer.trust.releases(self.place, digest)[-1].record.attached
+        found = {item.artifact_type: item.digest for item in self.place.attached_to(digest)}
+        return {kind: artifact for kind, artifact in found.items() if kind != RELEASE}
+
+    def passed(self, recipe: Recipe, attached: Mapping[str, str]) -> str:
+        """Return what the smoke report of the image says, in a few words.
+
+        Raises:
+            SmokeError: no report says that the image passed.
+        """
+        subject = Subject(self.place, self.image.digest, self.image.digest, self.sif)
+        if recipe.smoke.none:
+            return f"not tested: {recipe.smoke.none}"
+        reports = self.place.attached_to(subject.digest, SMOKE_REPORT)
+        try:
+            for report in reports:
+                if report.digest == attached.get(SMOKE_REPORT) and report.files:
+                    value = mapping(load_json(report.files[0].data, "the report", MAX_SMALL_BLOB))
+                    return check_report(subject, value, recipe.gpu.vendor)
+            raise ImageError("no smoke report is attached")
+        except ImageError as e:
+            hint = f"test it: builder publish {recipe.name} --only {CANDIDATE} --smoke always"
+            raise SmokeError(f"{subject.name}: {e.message}; no tag was moved", hint) from None
+
+
+def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> _Found:
+    """Return the image of a tag or digest.
+
+    Raises:
+        ImageError: parts of it are gone.
+        RegistryError, VerifyError: see :func:`builder.publishing.pull.resolve_published`.
+    """
+    described, layer = resolve_published(recipe, place, ref)
+    where = reference_of(place, described.digest)
+    data = place.manifest(described)
+    manifest = parse_manifest(data, described, where)
+    blobs = [Descriptor.from_json(item) for item in (manifest["config"], *manifest["layers"])]
+    if missing := place.missing(blobs):
+        hint = "publish it again from its lock, or name another image"
+        raise ImageError(f"{where} is not whole: {len(missing)} blobs are gone", hint)
+    return _Found(place, RemoteImage(data, described), layer.digest if layer else "")
+
+
+def _stays(before: str | None, named: str | None, out: str, goal: str) -> str:
+    """Return why a tag does not move; empty if it does."""
+    if before is None:
+        return "it named no image before"
+    if before != goal:
+        return f"it named another image before, {before[:19]}"
+    if named not in (out, goal):
+        return f"it names another image now, {named[:19] if named else 'none'}"
+    return ""
+
+
+def _before(
+    place: PublishDestination, last: str, out: str, signer: Signer
+) -> Mapping[str, str | None]:
+    """Return what the tags named before the release that a tag names now."""
+    if signer.trust is not None:
+        records = [release.record for release in signer.trust.releases(place, out)]
+    else:
+        records = attached_releases(place, out)
+    for record in reversed(records):
+        if record.action != "rollback" and record.tags.get(last) not in (None, out):
+            return record.tags
+    raise UsageError(
+        f"no release record of {place.name}@{out} says what {last} named before",
+        "name the image to go back to: --back-to TAG",
+    )

@@ -1,0 +1,123 @@
+"""Seals a release: its record is attached, signed and verified before a tag moves."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from builder.config.policy import POLICY_FILE
+from builder.errors import UsageError
+from builder.publishing.destination import (
+    PublishDestination,
+    PublishedManifest,
+    RegistryDestination,
+)
+from builder.publishing.keys import SigningKey
+from builder.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord
+from builder.publishing.signatures import add_signature
+from builder.publishing.tags import TagDigests, TagPlan
+from builder.publishing.verify import Subject, Trust, verify
+from builder.registry.errors import ArtifactRefused
+from builder.version import __version__
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Who signs the releases of a command, and the policy that they must fulfil."""
+
+    key: SigningKey | None = None
+    """None: nothing is signed."""
+    trust: Trust | None = None
+    """None: the project has no policy, or images at this place cannot be signed."""
+
+    @classmethod
+    def of(cls, place: PublishDestination, root: Path, key: SigningKey | None) -> Signer:
+        """Return the signer for a destination.
+
+        Args:
+            place: the destination.
+            root: the project folder.
+            key: of the command line.
+
+        Raises:
+            UsageError: the policy wants a signature and there is no key, the policy does not name
+                the key, or the destination holds no signatures.
+            ConfigError: the policy is wrong.
+        """
+        if not isinstance(place, RegistryDestination):
+            if key is not None:
+                hint = "publish to a registry, or leave out --sign"
+                raise UsageError(f"{place.name} is an OCI layout, which holds no signatures", hint)
+            return cls()
+        trust = Trust.find(root)
+        if trust is None:
+            return cls(key)
+        if key is None:
+            problem = f"{POLICY_FILE} accepts signed images only, and no key was given"
+            raise UsageError(problem, "sign: --sign KEY")
+        if key.public not in trust.keys:
+            problem = f"{POLICY_FILE} does not name the public key of --sign"
+            raise UsageError(problem, f"sign with a key of it: {', '.join(trust.policy.keys)}")
+        return cls(key, trust)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A release whose tags are about to move."""
+
+    place: PublishDestination
+    image: PublishedManifest
+    target: str
+    plan: TagPlan
+    action: Action
+    signer: Signer
+    attached: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the attached artifacts, by their types."""
+    sif: str = ""
+    """The sha256 of the SIF in the image; empty: there is none."""
+
+    def __call__(self, named: TagDigests) -> None:
+        """Attach the record of a move of all tags of the plan; sign and verify it.
+
+        Args:
+            named: the digests that the tags name until then. If all name the image already, a
+                record is written only to be signed.
+
+        Raises:
+            VerifyError: the release does not fulfil the policy; no tag was moved.
+            RegistryError: the registry refuses, or cannot be reached.
+        """
+        key, digest = self.signer.key, self.image.digest
+        if key is None and all(before == digest for before in named.values()):
+            return
+        record = ReleaseRecord(
+            image=digest,
+            target=self.target,
+            created=datetime.datetime.now(datetime.UTC),
+            action=self.action,
+            tags=dict(named),
+            fixed=tuple(sorted(self.plan.fixed & named.keys())),
+            attached=dict(self.attached),
+        )
+        try:
+            attached = self.place.attach(self.image.manifest_descriptor, record.artifact())
+        except ArtifactRefused:
+            if key is not None:
+                raise
+            return  # no record; publishing has warned that nothing can be attached
+        if key is not None and isinstance(self.place, RegistryDestination):
+            optional: dict[str, Any] = {
+                "creator": f"builder {__version__}",
+                "timestamp": int(record.created.timestamp()),
+                SIGNED_RELEASE: attached,
+            }
+            add_signature(self.place, digest, key, optional)
+            log.info("signed %s@%s: %s", self.place.name, digest, attached)
+        if self.signer.trust is not None:
+            verify(Subject(self.place, digest, digest, self.sif), self.signer.trust).require()

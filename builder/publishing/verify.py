@@ -1,0 +1,338 @@
+"""Verifies published images: a signed release of this image, and what it says is attached.
+
+Whoever may push to the registry, but has no key of the policy, must not get a yes. So nothing is
+taken from the registry's lists: a signature by a key of the policy, over the image's digest and the
+repository's name, names the release record by its digest; the record names the tags and the
+attached artifacts. A tag is valid for an image only if a signed record says so. Of several records
+the newest that names the tag counts, and a machine that has verified a newer release of a tag
+refuses an older one.
+
+An attacker who replays a release that was ``latest`` before is stopped by ``max_age_days``, and on
+machines that have verified a newer one. Nothing else can tell: there is no transparency log.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from builder.config.policy import Attestation, Policy, find_policy
+from builder.errors import BuilderError, ImageError, RegistryError, VerifyError
+from builder.oci.documents import load_json
+from builder.oci.reference import is_tag
+from builder.publishing.destination import PublishDestination, RegistryDestination
+from builder.publishing.keys import PublicKey
+from builder.publishing.release import (
+    PROVENANCE,
+    SBOM,
+    SMOKE_REPORT,
+    ReleaseRecord,
+    signed_release,
+)
+from builder.publishing.signatures import read_signatures
+from builder.publishing.smoke_record import PASSED
+from builder.registry.answer import MAX_SMALL_BLOB
+from builder.smoke.values import mapping
+from builder.store.folders import CacheFolders
+from builder.store.records import read_record, write_record
+
+log = logging.getLogger(__name__)
+
+TYPES: Mapping[Attestation, str] = {
+    "sbom": SBOM,
+    "provenance": PROVENANCE,
+    "smoke": SMOKE_REPORT,
+}
+#: By how much the clocks of the machines that sign and verify may differ.
+_CLOCKS_DIFFER = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was verified."""
+
+    name: str
+    seen: str
+    """What was found: for people."""
+    passed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The image to verify."""
+
+    place: PublishDestination
+    ref: str
+    """The tag or digest that the user named."""
+    digest: str
+    """Of the manifest."""
+    sif: str = ""
+    """The sha256 of the SIF in it; empty: it is an OCI image."""
+
+    @property
+    def tag(self) -> str:
+        """The tag that the user named; empty: a digest."""
+        return self.ref if is_tag(self.ref) else ""
+
+    @property
+    def name(self) -> str:
+        """The image as messages name it."""
+        return f"{self.place.name}{':' if self.tag else '@'}{self.ref}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result: what was verified, in order."""
+
+    subject: Subject
+    checks: tuple[Check, ...]
+    release: ReleaseRecord | None = None
+    """The signed record; None: no signature counts."""
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    """The verified content of attached artifacts, by their types."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed."""
+        return all(check.passed for check in self.checks)
+
+    def require(self) -> None:
+        """Raise VerifyError unless everything passed."""
+        failed = [check for check in self.checks if not check.passed]
+        if failed:
+            problems = "; ".join(f"{check.name}: {check.seen}" for check in failed)
+            raise VerifyError(
+                f"{self.subject.name} is {self.subject.digest}, and is refused: {problems}",
+                f"see all checks: builder verify {self.subject.name}",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRelease:
+    """A release record that a key of the policy has signed."""
+
+    record: ReleaseRecord
+    key: PublicKey
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The policy of a project, and its keys."""
+
+    policy: Policy
+    keys: tuple[PublicKey, ...]
+
+    @classmethod
+    def of(cls, policy: Policy) -> Trust:
+        """Return a policy with its keys. Raises ConfigError: a key cannot be read."""
+        return cls(policy, tuple(PublicKey.load(path) for path in policy.key_files))
+
+    @classmethod
+    def find(cls, root: Path) -> Trust | None:
+        """Return the policy of a project folder with its keys; None if there is no policy.
+
+        Raises:
+            ConfigError: the policy is wrong, or a key cannot be read.
+        """
+        policy = find_policy(root)
+        return None if policy is None else cls.of(policy)
+
+    def releases(self, place: PublishDestination, image: str) -> list[SignedRelease]:
+        """Return the signed records of an image, the oldest first.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
+        """
+        if not isinstance(place, RegistryDestination):
+            return []
+        found: list[SignedRelease] = []
+        for signed in read_signatures(place, image, self.keys):
+            record = _read_release(place, signed_release(signed.optional), image)
+            found += [SignedRelease(record, signed.key)] if record else []
+        return sorted(found, key=lambda release: release.record.created)
+
+
+def _read_release(place: RegistryDestination, digest: str, image: str) -> ReleaseRecord | None:
+    """Return a record by its digest; None if it is lost, or the digest is empty."""
+    try:
+        return ReleaseRecord.read(place.artifact(digest), image) if digest else None
+    except (ImageError, RegistryError) as e:
+        if _is_unavailable(e):
+            raise
+        log.info("%s: the signed record %s is lost: %s", place.name, digest, e.message)
+        return None
+
+
+def _is_unavailable(error: BuilderError) -> bool:
+    """Return whether the registry did not answer, so that nothing can be said about the image."""
+    return isinstance(error, RegistryError) and error.status != 404
+
+
+def verify(subject: Subject, trust: Trust) -> Verification:
+    """Verify an image as a policy says.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    releases = trust.releases(subject.place, subject.digest)
+    if not releases:
+        shown = ", ".join(key.fingerprint[:19] for key in trust.keys)
+        seen = f"no signature of builder by a key of the policy ({shown})"
+        return Verification(subject, (Check("signature", seen, False),))
+    named = [r for r in releases if not subject.tag or subject.tag in r.record.tags]
+    release = (named or releases)[-1]
+    record, key = release.record, release.key.fingerprint[:19]
+    checks = [Check("signature", f"by {key} at {record.created:%Y-%m-%dT%H:%M:%SZ}")]
+    if subject.tag:
+        checks += _check_tag(subject, record, trust.policy)
+    documents: dict[str, bytes] = {}
+    for name in trust.policy.require:
+        checks.append(_check_attached(subject, record, name, documents))
+    done = Verification(subject, tuple(checks), record, documents)
+    if subject.tag and done.passed:
+        _Seen(subject).update(record)
+    return done
+
+
+def read_document(subject: Subject, record: ReleaseRecord, kind: str) -> bytes:
+    """Return the one file of an attached artifact that a record names.
+
+    Raises:
+        ImageError: none is attached, or it is not about this image.
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    digest = record.attached.get(kind)
+    if digest is None or not isinstance(subject.place, RegistryDestination):
+        raise ImageError("not attached")
+    try:
+        found = subject.place.artifact(digest)
+    except (ImageError, RegistryError) as e:
+        if _is_unavailable(e):
+            raise
+        raise ImageError(f"was attached, and is lost: {e.message}") from None
+    if (found.artifact_type, found.subject, len(found.files)) != (kind, subject.digest, 1):
+        raise ImageError("is not about this image")
+    return found.files[0].data
+
+
+# one check each ----------------------------------------------------------------------------------
+
+
+def _check_tag(subject: Subject, record: ReleaseRecord, policy: Policy) -> Iterator[Check]:
+    tag, now = subject.tag, datetime.datetime.now(datetime.UTC)
+    if tag not in record.tags:
+        signed = ", ".join(record.tags) or "no tag"
+        yield Check("tag", f"signed for {signed}, not for {tag}", False)
+        return
+    yield Check("tag", f"signed for {', '.join(record.tags)}")
+    age = now - record.created
+    if age < -_CLOCKS_DIFFER:
+        yield Check("age", f"signed in the future: {record.created}", False)
+    elif tag not in record.fixed and policy.max_age_days is not None:
+        limit = datetime.timedelta(days=policy.max_age_days)
+        yield Check("age", f"{age.days} days, {limit.days} are allowed", age <= limit)
+    if newest := _Seen(subject).newest(record):
+        seen = f"this machine has verified a newer release of {tag}, signed at {newest}"
+        yield Check("replay", seen, False)
+
+
+def _check_attached(
+    subject: Subject, record: ReleaseRecord, name: Attestation, documents: dict[str, bytes]
+) -> Check:
+    """Return the check of one attestation; put its content into ``documents`` if it passed."""
+    kind = TYPES[name]
+    try:
+        data = read_document(subject, record, kind)
+        seen = _CONTENTS[name](subject, record, _object(data, name))
+    except ImageError as e:
+        return Check(name, e.message, False)
+    documents[kind] = data
+    return Check(name, seen)
+
+
+def _object(data: bytes, name: str) -> Mapping[str, Any]:
+    """Return a JSON object. Raises ImageError: it is something else."""
+    value = load_json(data, name, MAX_SMALL_BLOB)
+    if not isinstance(value, dict):
+        raise ImageError("is no JSON object")
+    return value
+
+
+def _read_sbom(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
+    if value.get("bomFormat") != "CycloneDX":
+        raise ImageError("is no CycloneDX document")
+    return f"{len(value.get('components') or ())} components"
+
+
+def _read_provenance(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
+    wanted = [{"sha256": subject.digest.partition(":")[2]}]
+    subjects = value.get("subject") or ()
+    if [item.get("digest") for item in subjects] != wanted:
+        raise ImageError("is about another image")
+    return f"built by builder {builder_version(value)}"
+
+
+def builder_version(provenance: Mapping[str, Any]) -> str:
+    """Return the version of builder that a provenance names."""
+    details = mapping(mapping(provenance.get("predicate")).get("runDetails"))
+    version = mapping(mapping(details.get("builder")).get("version"))
+    return str(version.get("builder", "unknown"))
+
+
+def _read_smoke(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
+    """Check a report for the GPUs of the recipe that the provenance names."""
+    provenance = _object(read_document(subject, record, PROVENANCE), "provenance")
+    parameters = mapping(mapping(provenance.get("predicate")).get("buildDefinition"))
+    recipe = mapping(mapping(parameters.get("externalParameters")).get("recipe"))
+    return check_report(subject, value, str(mapping(recipe.get("gpu")).get("vendor", "none")))
+
+
+def check_report(subject: Subject, report: Mapping[str, Any], vendor: str) -> str:
+    """Return what a passing smoke report of an image says, in a few words.
+
+    Args:
+        subject: the image.
+        report: the report.
+        vendor: the GPUs that the recipe is for.
+
+    Raises:
+        ImageError: it is about another image, did not pass, or expected other GPUs.
+    """
+    tested = mapping(report.get("image")).get("digest")
+    verdict, gpu = report.get("verdict"), mapping(report.get("expect")).get("gpu")
+    if verdict not in PASSED:
+        raise ImageError(f"the verdict is {verdict}, not pass")
+    if tested not in {subject.digest, subject.sif} - {""}:
+        raise ImageError(f"is about another image, {tested}")
+    if gpu != vendor:
+        raise ImageError(f"tested GPUs of {gpu}, and the recipe is for {vendor}")
+    return f"{verdict}, GPUs: {gpu}, {report.get('started')}"
+
+
+_CONTENTS = {"sbom": _read_sbom, "provenance": _read_provenance, "smoke": _read_smoke}
+
+
+class _Seen:
+    """The record of the newest release of a tag that this machine has verified."""
+
+    def __init__(self, subject: Subject) -> None:
+        name = hashlib.sha256(f"{subject.place.name}:{subject.tag}".encode()).hexdigest()
+        self._path = CacheFolders(subject.place.store.root).verified / f"{name[:32]}.json"
+
+    def newest(self, record: ReleaseRecord) -> str:
+        """Return the time of a release that is newer than a record; empty: there is none."""
+        found = read_record(self._path)
+        return str(found) if found and str(found) > _stamp(record) else ""
+
+    def update(self, record: ReleaseRecord) -> None:
+        """Store the time of a record that was verified."""
+        write_record(self._path, _stamp(record))
+
+
+def _stamp(record: ReleaseRecord) -> str:
+    return record.created.astimezone(datetime.UTC).isoformat(timespec="microseconds")
