@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import click
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import decorated, flag
 from builder.cli.signing import sign_options, signing_key
+from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 _MONTH = click.option(
     "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
+)
+_ONLY = click.option(
+    "--only", multiple=True, metavar="TAG", help="Move only this tag of the recipe, such as latest."
 )
 _FORCE = flag("--force", help="Allow a dated tag to move, and latest to go back.")
 _OPTIONS = decorated(
@@ -60,6 +65,7 @@ class _Answers:
     help="Tag or digest of the image that passed its test.",
 )
 @_MONTH
+@_ONLY
 @_FORCE
 @_OPTIONS
 def promote(
@@ -67,6 +73,7 @@ def promote(
     target: str | None,
     origin: str,
     month: str | None,
+    only: tuple[str, ...],
     force: bool,
     to: str | None,
     sign: Path | None,
@@ -81,7 +88,7 @@ def promote(
     """
     from builder.publishing.promote import ReleaseOptions, plan_promotion
 
-    options = ReleaseOptions(origin, month, signing_key(sign, password_file), force)
+    options = ReleaseOptions(origin, month, only, signing_key(sign, password_file), force)
     _move(context, target, plan_promotion, options, _Answers(to, yes, dry_run))
 
 
@@ -129,7 +136,7 @@ def _move(
         context.output.text(_shown(moves))
         done = bool(moves.moving or options.key) and not answers.dry_run
         if done and not answers.yes:
-            click.confirm("Move the tags?" if moves.moving else "Sign it?", abort=True, err=True)
+            done = _agreed("Move the tags?" if moves.moving else "Sign it?")
         before = moves.execute() if done else moves.named
     value: dict[str, Any] = {
         "target": recipe.name,
@@ -140,8 +147,18 @@ def _move(
         "moved": done,
     }
     context.output.result(value)
-    if done:
-        context.output.note(f"done: {', '.join(moves.named)}")
+    if not answers.dry_run:
+        context.output.note(f"done: {', '.join(moves.named)}" if done else "nothing was moved")
+
+
+def _agreed(question: str) -> bool:
+    """Ask the user. Raises UsageError: nobody answers."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UsageError("no terminal to ask at, so no tag was moved", "agree: -y") from None
 
 
 def _shown(moves: TagMoves) -> str:
