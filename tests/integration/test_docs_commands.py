@@ -61,9 +61,7 @@ def test_page(page: Path, cpu: Builder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "name"), IN_FOLDERS, ids=[f"{page.relative_to(CLONE)}-{name}" for page, name in IN_FOLDERS]
 )
-def test_folder(
-    page: Path, name: str, cpu: Builder, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_folder(page: Path, name: str, cpu: Builder, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The files and commands of one folder, in their order. It is called ``mine``, so this is the target."""
     folder = tmp_path / name / "mine"
     folder.mkdir(parents=True)
