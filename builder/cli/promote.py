@@ -148,7 +148,8 @@ def _move(
     }
     context.output.result(value)
     if not answers.dry_run:
-        context.output.note(f"done: {', '.join(moves.named)}" if done else "nothing was moved")
+        moved = f"moved {', '.join(moves.moving)}" if done and moves.moving else "no tag was moved"
+        context.output.note(f"{moved}; signed" if done and options.key else moved)
 
 
 def _agreed(question: str) -> bool:

@@ -110,12 +110,12 @@ def test_dry_run(team: Team) -> None:
     writes = team.fake.count("PUT") + team.fake.count("POST")
     done = team.do("promote", "--dry-run", "--tag", "26.10")
     assert done.code == 0 and f"  26.10: new -> {digest[:19]}\n" in done.out
-    assert "smoke test: not tested: a toy" in done.out and "done" not in done.err
+    assert "smoke test: not tested: a toy" in done.out and "moved" not in done.err
     assert team.fake.count("PUT") + team.fake.count("POST") == writes
     assert not team.do("promote", "--dry-run", "--json").json["moved"]
 
 
-@pytest.mark.parametrize(("yes", "last"), [(True, "done: 26.10, latest"), (False, "nothing was moved")])
+@pytest.mark.parametrize(("yes", "last"), [(True, "moved 26.10, latest"), (False, "no tag was moved")])
 def test_question(team: Team, answer: Callable[[bool | None], list[str]], yes: bool, last: str) -> None:
     """Without ``-y`` the user is asked; no is no error."""
     digest, questions = team.candidate("one"), answer(yes)
@@ -146,11 +146,12 @@ def test_promoted_already(team: Team) -> None:
     team.release("one", "26.10")
     records = team.artifacts(RELEASE)
     again = team.do("promote", "--tag", "26.10", "--json")
-    assert again.code == 0 and not again.json["moved"] and "nothing was moved" in again.err
+    assert again.code == 0 and not again.json["moved"] and "no tag was moved" in again.err
     assert "26.10: names it already" in team.do("promote", "--tag", "26.10").out
     assert team.artifacts(RELEASE) == records
     private, _ = make_pair(team.project.root, "k")
-    assert team.do("promote", "-y", "--tag", "26.10", "--sign", private).code == 0
+    signed = team.do("promote", "-y", "--tag", "26.10", "--sign", private)
+    assert signed.code == 0 and signed.err.endswith("no tag was moved; signed\n")
     assert team.artifacts(RELEASE) == records + 1
 
 
