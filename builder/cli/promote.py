@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     Plan = Callable[[Recipe, PublishDestination, ReleaseOptions, Reporter], TagMoves]
 
 
-_MONTH = click.option(
-    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
-)
-_FORCE = flag("--force", help="Allow a dated tag to move, and latest to go back.")
 _OPTIONS = decorated(
     click.option(
         "--to",
@@ -40,15 +35,6 @@ _OPTIONS = decorated(
 )
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """How the command was told to go on."""
-
-    to: str | None
-    yes: bool
-    dry_run: bool
-
-
 @click.command()
 @target_argument
 @click.option(
@@ -59,30 +45,20 @@ class _Answers:
     show_default=True,
     help="Tag or digest of the image that passed its test.",
 )
-@_MONTH
-@_FORCE
+@click.option(
+    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
+)
+@flag("--force", help="Allow a dated tag to move, and latest to go back.")
 @_OPTIONS
-def promote(
-    context: Context,
-    target: str | None,
-    origin: str,
-    month: str | None,
-    force: bool,
-    to: str | None,
-    sign: Path | None,
-    password_file: Path | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def promote(context: Context, /, target: str | None, **values: Any) -> None:
     """Move the tags of TARGET to its candidate. Nothing is built or uploaded.
 
     The candidate is what `builder publish TARGET --only candidate` published. Its attached smoke
     report must say that it passed.
     """
-    from builder.publishing.promote import ReleaseOptions, plan_promotion
+    from builder.publishing.promote import plan_promotion
 
-    options = ReleaseOptions(origin, month, signing_key(sign, password_file), force)
-    _move(context, target, plan_promotion, options, _Answers(to, yes, dry_run))
+    _move(context, target, plan_promotion, **values)
 
 
 @click.command()
@@ -95,52 +71,47 @@ def promote(
     help="Tag or digest to move latest to. Default: what the release record names.",
 )
 @_OPTIONS
-def rollback(
+def rollback(context: Context, /, target: str | None, **values: Any) -> None:
+    """Move the tags of TARGET back to what they named before the last release.
+
+    That is in the release record, which is attached to the image in the registry.
+    """
+    from builder.publishing.promote import plan_rollback
+
+    _move(context, target, plan_rollback, **values)
+
+
+def _move(
     context: Context,
     target: str | None,
-    origin: str,
+    plan: Plan,
+    *,
     to: str | None,
     sign: Path | None,
     password_file: Path | None,
     yes: bool,
     dry_run: bool,
+    **values: Any,
 ) -> None:
-    """Move the tags of TARGET back to what they named before the last release.
-
-    That is in the release record, which is attached to the image in the registry.
-    """
-    from builder.publishing.promote import ReleaseOptions, plan_rollback
-
-    options = ReleaseOptions(origin, key=signing_key(sign, password_file))
-    _move(context, target, plan_rollback, options, _Answers(to, yes, dry_run))
-
-
-def _move(
-    context: Context, target: str | None, plan: Plan, options: ReleaseOptions, answers: _Answers
-) -> None:
-    """Plan the moves, show them, ask, and execute them."""
+    """Plan the moves, show them, ask, and execute them; ``values`` are fields of the options."""
     from builder.publishing.destination import destination_text, open_destination
+    from builder.publishing.promote import ReleaseOptions
 
+    options = ReleaseOptions(key=signing_key(sign, password_file), **values)
     recipe = context.project.one_recipe(target)
-    with closing(
-        open_destination(destination_text(recipe, answers.to), context.project.work)
-    ) as place:
+    work, where = context.project.work, destination_text(recipe, to)
+    with closing(open_destination(where, work)) as place:
         moves = plan(recipe, place, options, context.output)
         context.output.text(_shown(moves))
-        done = bool(moves.moving or options.key) and not answers.dry_run
-        if done and not answers.yes:
+        moves_now = bool(moves.moving or options.key) and not dry_run
+        if moves_now and not yes:
             click.confirm("Move the tags?" if moves.moving else "Sign it?", abort=True, err=True)
-        before = moves.execute() if done else moves.named
-    value: dict[str, Any] = {
-        "target": recipe.name,
-        "reference": place.name,
-        "digest": moves.seal.image.digest,
-        "tags": list(moves.named),
-        "before": dict(before),
-        "moved": done,
-    }
-    context.output.result(value)
-    if done:
+        before = moves.execute() if moves_now else moves.named
+    seal = moves.seal
+    value = {"target": recipe.name, "reference": place.name, "digest": seal.image.digest}
+    more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
+    context.output.result(value | more)
+    if moves_now:
         context.output.note(f"done: {', '.join(moves.named)}")
 
 

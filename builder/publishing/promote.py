@@ -23,7 +23,7 @@ from builder.publishing.pull import reference_of, resolve_published
 from builder.publishing.release import RELEASE, SMOKE_REPORT, Action, attached_releases
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
-from builder.publishing.verify import Subject, check_report
+from builder.publishing.verify import Subject, check_report, signed_releases
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.smoke.values import mapping
 
@@ -157,7 +157,7 @@ class _Found:
         """Return the digests of what is attached by type: the newest, or what a record names."""
         digest = self.image.digest
         if signer.trust is not None:
-            return signer.trust.releases(self.place, digest)[-1].record.attached
+            return signed_releases(self.place, digest, signer.trust.keys)[-1].record.attached
         found = {item.artifact_type: item.digest for item in self.place.attached_to(digest)}
         return {kind: artifact for kind, artifact in found.items() if kind != RELEASE}
 
@@ -216,7 +216,7 @@ def _before(
 ) -> Mapping[str, str | None]:
     """Return what the tags named before the release that a tag names now."""
     if signer.trust is not None:
-        records = [release.record for release in signer.trust.releases(place, out)]
+        records = [release.record for release in signed_releases(place, out, signer.trust.keys)]
     else:
         records = attached_releases(place, out)
     for record in reversed(records):

@@ -166,7 +166,8 @@ def _publish_to(
     release = testers.Release(result, options.annotations)
     digest = release.image.digest
 
-    signer = Signer.of(destination, recipe.root, options.sign)
+    # without tags nothing is released
+    signer = Signer.of(destination, recipe.root, options.sign) if plan.tags else Signer()
     destination.prepare_push()  # asks for one token that may push; sends nothing
     before = check_tags(
         destination, plan, release.image, force=force, reporter=project.work.reporter
@@ -205,7 +206,7 @@ def _publish_to(
         attached=attached,
         before=before,
         verified=verified,
-        signed=options.sign is not None,
+        signed=signer.key is not None,
         untested=(recipe.smoke.none or "") if release.verdict == "none" else "",
     )
 
@@ -224,7 +225,7 @@ def _choose_tester(
     smoke, job = options.smoke, options.job
     tester: testers.Tester
     known = known_verdict(project, release.result, again=options.policy == "always")
-    if options.sign is not None and known and not _is_about(known[1], release.result.digest):
+    if known and options.sign is not None and not _is_about(known[1], release.result.digest):
         known = None  # a signed release needs its report
     if known is not None:  # also in place of a job
         tester = testers.KnownTester(*known)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,19 +142,22 @@ class Trust:
         policy = find_policy(root)
         return None if policy is None else cls.of(policy)
 
-    def releases(self, place: PublishDestination, image: str) -> list[SignedRelease]:
-        """Return the signed records of an image, the oldest first.
 
-        Raises:
-            RegistryError: the registry refuses, or cannot be reached.
-        """
-        if not isinstance(place, RegistryDestination):
-            return []
-        found: list[SignedRelease] = []
-        for signed in read_signatures(place, image, self.keys):
-            record = _read_release(place, signed_release(signed.optional), image)
-            found += [SignedRelease(record, signed.key)] if record else []
-        return sorted(found, key=lambda release: release.record.created)
+def signed_releases(
+    place: PublishDestination, image: str, keys: Sequence[PublicKey]
+) -> list[SignedRelease]:
+    """Return the records of an image that one of the keys has signed, the oldest first.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    if not isinstance(place, RegistryDestination):
+        return []
+    found: list[SignedRelease] = []
+    for signed in read_signatures(place, image, keys):
+        record = _read_release(place, signed_release(signed.optional), image)
+        found += [SignedRelease(record, signed.key)] if record else []
+    return sorted(found, key=lambda release: release.record.created)
 
 
 def _read_release(place: RegistryDestination, digest: str, image: str) -> ReleaseRecord | None:
@@ -179,7 +182,7 @@ def verify(subject: Subject, trust: Trust) -> Verification:
     Raises:
         RegistryError: the registry refuses, or cannot be reached.
     """
-    releases = trust.releases(subject.place, subject.digest)
+    releases = signed_releases(subject.place, subject.digest, trust.keys)
     if not releases:
         shown = ", ".join(key.fingerprint[:19] for key in trust.keys)
         seen = f"no signature of builder by a key of the policy ({shown})"
