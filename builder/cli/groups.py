@@ -16,7 +16,7 @@ from builder.cli.leave import leave
 from builder.cli.options import decorated, flag
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
-from builder.cli.signing import sign_options, signing_key
+from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import BuilderError, UsageError
 from builder.interrupts import catch_ctrl_c
@@ -39,7 +39,7 @@ _OPTIONS = decorated(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),
     flag("--force", help="Allow a dated tag to move, and latest to go back."),
-    sign_options,
+    sign_option,
     job_options,
 )
 
@@ -62,7 +62,6 @@ def command(root: Path) -> click.Command:
         to: str | None,
         force: bool,
         sign: Path | None,
-        password_file: Path | None,
         **more: Any,
     ) -> None:
         from builder.publishing.publish import PublishOptions
@@ -72,7 +71,7 @@ def command(root: Path) -> click.Command:
         if not groups:
             known = " ".join(f"--{name}" for name in names)
             raise UsageError("no group given", f"name a group: {known}")
-        key = signing_key(sign, password_file)
+        key = signing_key(sign)
         options = PublishOptions(to=to, month=tag, force=force, job=job, sign=key, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 

@@ -11,7 +11,7 @@ import click
 
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import decorated, flag
-from builder.cli.signing import sign_options, signing_key
+from builder.cli.signing import sign_option, signing_key
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -28,7 +28,7 @@ _OPTIONS = decorated(
         help="Where it was published: HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's "
         "repository; or oci:DIR.",
     ),
-    sign_options,
+    sign_option,
     flag("-y", "--yes", help="Do not ask (for CI)."),
     flag("--dry-run", help="Print what would move."),
     with_context,
@@ -88,7 +88,6 @@ def _move(
     *,
     to: str | None,
     sign: Path | None,
-    password_file: Path | None,
     yes: bool,
     dry_run: bool,
     **values: Any,
@@ -97,7 +96,7 @@ def _move(
     from builder.publishing.destination import destination_text, open_destination
     from builder.publishing.promote import ReleaseOptions
 
-    options = ReleaseOptions(key=signing_key(sign, password_file), **values)
+    options = ReleaseOptions(key=signing_key(sign), **values)
     recipe = context.project.one_recipe(target)
     work, where = context.project.work, destination_text(recipe, to)
     with closing(open_destination(where, work)) as place:

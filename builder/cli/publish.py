@@ -12,7 +12,7 @@ import click
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import choice, flag, origin_annotations, origin_options
-from builder.cli.signing import sign_options, signing_key
+from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -70,7 +70,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     default="sent",
     help="What to read back before a tag moves: what was sent, or the whole image.",
 )
-@sign_options
+@sign_option
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
 @with_context
@@ -85,7 +85,6 @@ def publish(
     ab: bool,
     all_gpus: bool,
     sign: Path | None,
-    password_file: Path | None,
     source: str | None,
     revision: str | None,
     **values: Any,
@@ -112,7 +111,7 @@ def publish(
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         ab=ab,
         job=job,
-        sign=signing_key(sign, password_file),
+        sign=signing_key(sign),
         annotations=origin_annotations(source, revision),
     )
     if groups:
