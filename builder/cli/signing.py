@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.publishing.keys import SigningKey
 
 #: The environment variable with the name of the file that holds the key's password.
-_SECRET_VARIABLE = "BUILDER_SIGN_PASSWORD_FILE"
+_FILE_VARIABLE = "BUILDER_SIGN_PASSWORD_FILE"
 #: Adds ``--sign``, see :func:`signing_key`.
 sign_option = click.option(
     "--sign",
@@ -24,7 +24,7 @@ sign_option = click.option(
     type=FILE,
     envvar="BUILDER_SIGN_KEY",
     help="Sign the release with the private key in this file. Its password is asked for, or in the "
-    f"file of ${_SECRET_VARIABLE}. [env: BUILDER_SIGN_KEY]",
+    f"file of ${_FILE_VARIABLE}. [env: BUILDER_SIGN_KEY]",
 )
 
 
@@ -40,10 +40,10 @@ def signing_key(sign: Path | None) -> SigningKey | None:
     from builder.publishing.keys import SigningKey, read_secret
 
     def password() -> bytes:
-        if file := os.environ.get(_SECRET_VARIABLE):
+        if file := os.environ.get(_FILE_VARIABLE):
             return read_secret(Path(file)).removesuffix(b"\n")
         if not sys.stdin.isatty():
-            hint = f"write it into a file with mode 600, and set {_SECRET_VARIABLE} to its name"
+            hint = f"write it into a file with mode 600, and set {_FILE_VARIABLE} to its name"
             raise UsageError(f"{sign} is encrypted, and there is no terminal to ask at", hint)
         text: str = click.prompt(f"Password of {sign}", hide_input=True, err=True)
         return text.encode()
