@@ -21,6 +21,7 @@ from builder.publishing.keys import PublicKey, SigningKey
 from builder.publishing.signatures import add_signature, read_signatures, signature_tag
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
+from builder.registry.referrers import Artifact, AttachedFile
 from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.debs import NotInstalled
@@ -37,6 +38,7 @@ MAKE = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve
 NOWHERE = "http://127.0.0.1:9"
 #: cosign 3 without its transparency log and the files that it downloads.
 OFFLINE = ["--tlog-upload=false", "--use-signing-config=false"]
+SBOM = Artifact("application/vnd.cyclonedx+json", [AttachedFile("sbom.json", "application/json", b"{}")])
 Done = subprocess.CompletedProcess[str]
 
 
@@ -266,9 +268,11 @@ def cosign_verify(programs: Programs, public: Path, reference: str, *options: st
 def test_cosign_verifies(
     options: list[str], programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey
 ) -> None:
+    """What builder attaches does not confuse cosign, which looks for signatures there first."""
     image = place.push("signed", "latest")
     refused = cosign_verify(programs, pair[1], f"{place.to.name}:latest", *options)
     assert refused.returncode != 0 and "no signatures found" in refused.stderr
+    place.to.attach(image.manifest_descriptor, SBOM)
     add_signature(place.to, image.digest, key, {"recipe": "t"})
     done = cosign_verify(programs, pair[1], f"{place.to.name}:latest", *options, "-a", "recipe=t")
     assert done.returncode == 0, done.stderr
