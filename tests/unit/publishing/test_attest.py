@@ -25,7 +25,8 @@ from builder.model import (
     SifImage,
     canonical_json,
 )
-from builder.publishing.attest import package_url, provenance, sbom
+from builder.publishing.attest import provenance
+from builder.publishing.sbom import package_url, sbom
 from builder.version import __version__
 
 FORGE = "https://conda.anaconda.org/conda-forge"

@@ -1,0 +1,58 @@
+"""The licences that a package declares: in ``info/index.json`` of conda, in METADATA of a wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from email.message import Message
+from email.parser import HeaderParser
+
+from builder.layers import bounds
+from builder.layers.conda_info import read_index_file
+from builder.layers.wheel_archive import WheelArchive
+from builder.model import Fetched
+from builder.redact import redact
+
+#: The longest licence, in characters: some wheels have a whole text in METADATA.
+_MAX_TEXT = 200
+_CLASSIFIER = "License ::"
+
+
+def declared_licences(fetched: Fetched) -> list[str]:
+    """Return the licences that a package declares, each on one line; often one SPDX expression.
+
+    Raises:
+        LayerError: the archive is unsafe or damaged.
+    """
+    if fetched.package.manager == "conda":
+        texts = [str(read_index_file(fetched).get("license") or "")]
+    else:
+        with WheelArchive(fetched) as wheel:
+            raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
+        texts = list(_of_wheel(HeaderParser().parsestr(raw.decode(errors="replace"))))
+    return [text for text in map(_one_line, texts) if text]
+
+
+def _of_wheel(metadata: Message) -> Iterator[str]:
+    """Yield ``License-Expression`` (PEP 639), a short ``License``, or else the classifiers.
+
+    A long ``License`` is the text of one; its first line is used if there is no classifier.
+    """
+    expression, text = (
+        metadata.get(name, "").strip() for name in ("License-Expression", "License")
+    )
+    declared = [c for c in metadata.get_all("Classifier", []) if c.startswith(_CLASSIFIER)]
+    names = [c.rpartition("::")[2] for c in declared if c.count("::") > 1]
+    if expression:
+        yield expression
+    elif text and text != "UNKNOWN" and "\n" not in text and len(text) <= _MAX_TEXT:
+        yield text
+    elif names:
+        yield from names
+    elif text != "UNKNOWN":
+        yield text.partition("\n")[0]
+
+
+def _one_line(text: str) -> str:
+    """Return a text that any JSON file can hold, without credentials."""
+    words = text.encode(errors="replace").decode().split()
+    return redact(" ".join(words))[:_MAX_TEXT]
