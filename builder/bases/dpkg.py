@@ -13,7 +13,6 @@ from dataclasses import astuple, dataclass, replace
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
-from builder.bases.sif import base_sources
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
 from builder.model import Layer, LockedBase
@@ -88,15 +87,17 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
         ImageError: the base is damaged.
         RegistryError, SpaceError: a layer cannot be downloaded.
     """
+    # imported here: a publish with nothing changed reads no base
+    from builder.bases.sif import base_sources
+
     sources = base_sources(replace(base, layers=()), work.store)
     sources += [_downloaded(layer, work) for layer in base.layers]
-    lowest = _read(sources[:1])
+    release = _release(_read(sources[:1]))
     families = {"", "debian", "ubuntu"}
-    release = _release(lowest)
     if not families & {release.get("ID", ""), *release.get("ID_LIKE", "").split()}:
         return BaseSystem(release["ID"], release.get("VERSION_ID", ""), ())
-    texts = {**lowest, **_read(sources, last=_STATUS)}
-    release = _release(texts)
+    texts = _read(sources, last=_STATUS)
+    release = _release(texts) or release
     lists = [text for path, text in sorted(texts.items()) if path.startswith(_STATUS)]
     found = {(p.name, p.architecture): p for text in lists for p in _packages(text)}
     version = release.get("VERSION_ID") or release.get("VERSION_CODENAME", "")
@@ -107,9 +108,9 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
 def _downloaded(layer: Layer, work: Workspace) -> Source:
     """Return the members of a layer, which is downloaded when they are read."""
 
-    def stream() -> Stream:
-        from builder.bases.registry import fetch_layer
+    from builder.bases.registry import fetch_layer
 
+    def stream() -> Stream:
         return layer_source(fetch_layer(layer, work), work.store)()
 
     return stream

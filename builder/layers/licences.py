@@ -14,7 +14,6 @@ from builder.redact import redact
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
 _MAX_TEXT = 200
-_CLASSIFIER = "License ::"
 
 
 def declared_licences(fetched: Fetched) -> list[str]:
@@ -40,8 +39,8 @@ def _of_wheel(metadata: Message) -> Iterator[str]:
     expression, text = (
         metadata.get(name, "").strip() for name in ("License-Expression", "License")
     )
-    declared = [c for c in metadata.get_all("Classifier", []) if c.startswith(_CLASSIFIER)]
-    names = [c.rpartition("::")[2] for c in declared if c.count("::") > 1]
+    classifiers = [c.split(" :: ") for c in metadata.get_all("Classifier", [])]
+    names = [c[-1] for c in classifiers if c[0] == "License" and c[-1] != "OSI Approved"]
     if expression:
         yield expression
     elif text and text != "UNKNOWN" and "\n" not in text and len(text) <= _MAX_TEXT:
