@@ -29,7 +29,7 @@ _STATUS = "var/lib/dpkg/status"
 #: The files that are read (os-release(5), dpkg(1)).
 _READ = re.compile(r"(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/.+(?<!\.md5sums))?")
 #: Bytes of these files together. The list of a large system has about 4 MB.
-_MAX_SIZE = 32 << 20
+MAX_SIZE = 32 << 20
 _FIELD = re.compile(r"(?m)^(Package|Version|Architecture|Source|Status):[ \t]*(.*?)\s*$")
 #: States (the last word of ``Status``) of packages without files.
 _NO_FILES = ("not-installed", "config-files")
@@ -124,7 +124,7 @@ def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:
         if member.kind is not Kind.FILE or not _READ.fullmatch(member.path):
             continue
         size += member.size
-        if size > _MAX_SIZE:
+        if size > MAX_SIZE:
             raise ImageError(f"the lists of dpkg in the base have {size} bytes or more", DO_NOT_USE)
         found[member.path] = b"".join(map(bytes, content)).decode(errors="replace")
         if member.path == last:

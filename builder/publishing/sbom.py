@@ -105,27 +105,23 @@ def sbom(
     platform, root = recipe.platform, f"builder:{recipe.name}"
     packages = sorted(lock.for_platform(platform), key=lambda p: (p.manager, p.name, p.version))
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {platform}")
     components = [_component(p, (licences or {}).get(p.key, ())) for p in packages]
     for package in lock.record.os_packages or ():
         hashes = {"SHA-256": package.sha256}
         components.append(_library(package, package.purl + _distro(system), hashes, package.url))
-    below: list[dict[str, Any]] = []
+    below = _base_components(lock, system)
+    dependencies: list[dict[str, Any]] = []
     if base is not None:
         components.append(_base(base))
-        below = _base_components(lock, system)
-    dependencies = [{"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)}]
-    if base is not None and below:
-        ref = f"base:{base.digest}"
-        dependencies.append({"ref": ref, "dependsOn": sorted(c["bom-ref"] for c in below)})
+        dependencies.append(_depends(f"base:{base.digest}", below))
+    dependencies.append(_depends(root, components))
     for p in packages:
         entry = {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
         dependencies.append(entry)
     tool = {"type": "application", "name": "builder", "version": __version__}
-    value = {
+    value: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": _CYCLONEDX,
-        "serialNumber": f"urn:uuid:{serial}",
         "version": 1,
         "metadata": {
             "component": {"type": "container", "bom-ref": root, "name": recipe.name},
@@ -138,6 +134,8 @@ def sbom(
         "components": components + below,
         "dependencies": dependencies,
     }
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, canonical_json(value).decode())
+    value["serialNumber"] = f"urn:uuid:{serial}"
     return canonical_json(value) + b"\n"
 
 
@@ -270,6 +268,10 @@ def _distro(system: BaseSystem | None) -> str:
     if system is None or not system.version:
         return ""
     return f"&distro={quote(f'{system.name}-{system.version}', safe='.-_~')}"
+
+
+def _depends(reference: str, components: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"ref": reference, "dependsOn": sorted(c["bom-ref"] for c in components)}
 
 
 def _dependencies(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:

@@ -91,7 +91,7 @@ def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_SIZE", 100)
+    monkeypatch.setattr(module, "MAX_SIZE", 100)
     store = Store(tmp_path / "cache")
     with pytest.raises(ImageError, match="lists of dpkg in the base have"):
         find_system(base(layer(store, *LISTED)), Workspace(settings(tmp_path), store))
