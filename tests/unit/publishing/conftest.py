@@ -18,10 +18,9 @@ from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.store.records import write_record
 from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, record_contents
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
@@ -56,13 +55,6 @@ def project(tmp_path: Path) -> Project:
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
     record_contents(Store(settings.cache))
     return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
-
-
-def record_contents(store: Store) -> None:
-    """Records what is in the package and the base of these builds, of which there are no files."""
-    write_record(store.folders.index / f"licences-1-sha256-{PYTHON.sha256}.json", ["PSF-2.0"])
-    system = ["debian", "12", [["libc6", "2.36-9", "amd64", "glibc"]]]
-    write_record(store.folders.index / f"base-system-1-sha256-{'e' * 64}.json", system)
 
 
 def built(tmp_path: Path, **recipe: Any) -> BuildResult:

@@ -29,8 +29,7 @@ from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
-from tests.support.images import make_layer, make_test_image
-from tests.unit.publishing.conftest import record_contents
+from tests.support.images import make_layer, make_test_image, record_contents
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/f/linux-64/python-3.11.9-0.conda", "a" * 64
