@@ -8,7 +8,8 @@ list per package (``status.d``), in any layer, so all are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from builder.bases.image import BaseImage
@@ -30,7 +31,7 @@ _STATUS = "var/lib/dpkg/status"
 _READ = re.compile(r"(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/.+(?<!\.md5sums))?")
 #: Bytes of these files together. The list of a large system has about 4 MB.
 MAX_SIZE = 32 << 20
-_FIELD = re.compile(r"(?m)^(Package|Version|Architecture|Source|Status):[ \t]*(.*?)\s*$")
+_FIELD = re.compile(r"(?m)^(Package|Version|Architecture|Source|Status):[ \t]*(.*)")
 #: States (the last word of ``Status``) of packages without files.
 _NO_FILES = ("not-installed", "config-files")
 
@@ -98,11 +99,9 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
         return BaseSystem(release["ID"], release.get("VERSION_ID", ""), ())
     texts = _read(sources, last=_STATUS)
     release = _release(texts) or release
-    lists = [text for path, text in sorted(texts.items()) if path.startswith(_STATUS)]
-    found = {(p.name, p.architecture): p for text in lists for p in _packages(text)}
+    packages = _packages(texts)
     version = release.get("VERSION_ID") or release.get("VERSION_CODENAME", "")
-    name = release.get("ID") or ("debian" if found else "")
-    return BaseSystem(name, version, tuple(found[key] for key in sorted(found)))
+    return BaseSystem(release.get("ID") or ("debian" if packages else ""), version, packages)
 
 
 def _downloaded(layer: Layer, work: Workspace) -> Source:
@@ -132,18 +131,18 @@ def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:
     return found
 
 
-def _release(texts: dict[str, str]) -> dict[str, str]:
+def _release(texts: Mapping[str, str]) -> dict[str, str]:
     text = texts.get("etc/os-release") or texts.get("usr/lib/os-release", "")
-    return dict(re.findall(r"(?m)^(\w+)=[\"']?(.*?)[\"']?\s*$", text))
+    return {name: value.strip(" \t\r\"'") for name, value in re.findall(r"(?m)^(\w+)=(.*)", text)}
 
 
-def _packages(text: str) -> list[DebianPackage]:
-    found = []
-    for stanza in re.split(r"\n\s*\n", text):
-        fields = dict(_FIELD.findall(stanza))
-        name, version = fields.get("Package"), fields.get("Version")
-        state = fields.get("Status", "").rpartition(" ")[2]
-        if name and version and state not in _NO_FILES:
-            source = fields.get("Source", "")
-            found.append(DebianPackage(name, version, fields.get("Architecture", ""), source))
-    return found
+def _packages(texts: Mapping[str, str]) -> tuple[DebianPackage, ...]:
+    found = {}
+    lists = [text for path, text in sorted(texts.items()) if path.startswith(_STATUS)]
+    for stanza in re.split(r"\n\s*\n", "\n\n".join(lists)):
+        fields = defaultdict(str, {name: value.strip() for name, value in _FIELD.findall(stanza)})
+        name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]
+        if name and version and fields["Status"].rpartition(" ")[2] not in _NO_FILES:
+            package = DebianPackage(name, version, architecture, fields["Source"])
+            found[name, architecture] = package
+    return tuple(found[key] for key in sorted(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from email.message import Message
 from email.parser import HeaderParser
 
@@ -13,7 +12,7 @@ from builder.model import Fetched
 from builder.redact import redact
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
-_MAX_TEXT = 200
+_MAX_TEXT = 500
 
 
 def declared_licences(fetched: Fetched) -> list[str]:
@@ -27,31 +26,24 @@ def declared_licences(fetched: Fetched) -> list[str]:
     else:
         with WheelArchive(fetched) as wheel:
             raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
-        texts = list(_of_wheel(HeaderParser().parsestr(raw.decode(errors="replace"))))
-    return [text for text in map(_one_line, texts) if text]
+        texts = _of_wheel(HeaderParser().parsestr(raw.decode(errors="replace")))
+    return [text for text in map(_one_line, texts) if text not in ("", "UNKNOWN")]
 
 
-def _of_wheel(metadata: Message) -> Iterator[str]:
-    """Yield ``License-Expression`` (PEP 639), a short ``License``, or else the classifiers.
+def _of_wheel(metadata: Message) -> list[str]:
+    """Return ``License-Expression`` (PEP 639), a short ``License``, or else the classifiers.
 
     A long ``License`` is the text of one; its first line is used if there is no classifier.
     """
-    expression, text = (
-        metadata.get(name, "").strip() for name in ("License-Expression", "License")
-    )
+    text = str(metadata.get("License-Expression") or metadata.get("License", "")).strip()
+    if text not in ("", "UNKNOWN") and "\n" not in text and len(text) <= _MAX_TEXT:
+        return [text]
     classifiers = [c.split(" :: ") for c in metadata.get_all("Classifier", [])]
     names = [c[-1] for c in classifiers if c[0] == "License" and c[-1] != "OSI Approved"]
-    if expression:
-        yield expression
-    elif text and text != "UNKNOWN" and "\n" not in text and len(text) <= _MAX_TEXT:
-        yield text
-    elif names:
-        yield from names
-    elif text != "UNKNOWN":
-        yield text.partition("\n")[0]
+    return names or text.splitlines()[:1]
 
 
 def _one_line(text: str) -> str:
     """Return a text that any JSON file can hold, without credentials."""
-    words = text.encode(errors="replace").decode().split()
+    words = text[: 8 * _MAX_TEXT].encode(errors="replace").decode().split()
     return redact(" ".join(words))[:_MAX_TEXT]

@@ -239,10 +239,12 @@ def _base_components(lock: Lock, system: BaseSystem | None) -> list[dict[str, An
     """Return the system of a base and its packages, without those that the lock replaces."""
     if system is None or not system.name:
         return []
-    name = f"{system.name}-{system.version}" if system.version else system.name
-    value = {"type": "operating-system", "bom-ref": f"os:{name}", "name": system.name}
-    if system.version:
-        value["version"] = system.version
+    value = {
+        "type": "operating-system",
+        "bom-ref": f"os:{system.name}-{system.version}",
+        "name": system.name,
+        "version": system.version,
+    }
     replaced = {(p.name, p.architecture) for p in lock.record.os_packages or ()}
     packages = [p for p in system.packages if (p.name, p.architecture) not in replaced]
     return [value, *(_library(p, _debian_url(p, system), {}, "") for p in packages)]
