@@ -6,8 +6,9 @@ published image. An OCI image is published unchanged, a SIF as an ORAS artifact.
 provenance and the report of the smoke test are attached before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke
-test on this host, or an OCI layout. A registry without them gets them from the base's registry
-while they are read. An image has the same digest with and without them on this machine.
+test on this host, an OCI layout, or (a few of them) the SBOM. A registry without them gets them
+from the base's registry while they are read. An image has the same digest with and without them on
+this machine.
 """
 
 from __future__ import annotations

