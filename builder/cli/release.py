@@ -11,8 +11,8 @@ from builder.cli.markdown import code, lock_changes, summary, table
 from builder.lock.changes import LockChanges, compare_locks
 from builder.lock.file import read_lock
 from builder.model import Lock
-from builder.publishing.releases import ReleaseChanges, compare_published
 from builder.publishing.published import PublishedImage, find_published, published_reference
+from builder.publishing.releases import ReleaseChanges, compare_published
 from builder.text import Table, human_bytes
 from builder.workspace import Workspace
 
