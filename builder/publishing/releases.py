@@ -11,7 +11,7 @@ from builder.model import Image
 from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.published import PublishedImage, layers_by_name
 from builder.smoke.changes import ReportComparison, compare
-from builder.smoke.reports import StoredReport, parse_report
+from builder.smoke.reports import ReportError, StoredReport, parse_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def compare_published(old: PublishedImage, new: PublishedImage) -> ReleaseChange
 
     Raises:
         LockError: an image has no attached lock, or a damaged one.
-        ReportError, RegistryError, ImageError: what is attached is damaged, or cannot be read.
+        RegistryError, ImageError: what is attached is damaged, or cannot be read.
     """
     before, after = layers_by_name(old.image), layers_by_name(new.image)
     here, there = _blobs(old.image), _blobs(new.image)
@@ -95,6 +95,10 @@ def _blobs(image: Image) -> dict[str, int]:
 
 
 def _report(published: PublishedImage) -> StoredReport | None:
-    """Return the newest attached report."""
+    """Return the newest attached report; None, with a warning, for one that cannot be read."""
     data = published.attached(SMOKE_REPORT)
-    return parse_report(data, published.reference) if data else None
+    try:
+        return parse_report(data, published.reference) if data else None
+    except ReportError as e:
+        published.work.reporter.warn(e.message)
+        return None

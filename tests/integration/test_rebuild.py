@@ -17,6 +17,7 @@ from builder.publishing.rebuild import Difference, Rebuilt, rebuild
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.workspace import Workspace
+from tests.integration.conftest import Builder
 from tests.support import parts
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.machine import Machine
@@ -157,3 +158,15 @@ def test_missing(release: Release, channel: Path, storage: Path, part: str) -> N
     path.rename(path.with_name("gone"))
     found = release.rebuild()
     assert not found.equal and found.found == "" and named[part] in found.problem
+
+
+def test_debian(cpu: Builder, tmp_path: Path) -> None:
+    """Of a real environment the base is made again, and Python's modules are compiled again."""
+    to = f"oci:{tmp_path / 'there'}"
+    done = cpu.json("publish", "cpu", "--to", to, "--no-tags")
+    settings = Settings.from_environment(cache=tmp_path / "verifier")
+    published = find_published(f"{to}@{done['digest']}", Workspace.of(settings))
+    lock, statement = (published.attached(kind) for kind in (LOCK, PROVENANCE))
+    assert lock is not None and statement is not None
+    found = rebuild(published.image, lock, statement, cpu.root, published.work)
+    assert found.equal, found
