@@ -7,7 +7,7 @@ from pathlib import Path
 
 from builder.bench.report import format_value
 from builder.cli.context import Context
-from builder.cli.markdown import code, lock_changes, summary, table
+from builder.cli.markdown import lock_changes, package_table, section
 from builder.lock.changes import LockChanges, compare_locks
 from builder.lock.file import read_lock
 from builder.model import Lock
@@ -45,32 +45,15 @@ def _side(context: Context, text: str) -> Lock | PublishedImage:
 def tables(changes: LockChanges | ReleaseChanges) -> list[Table]:
     """Return the packages that differ; of images the layers and the figures, too."""
     if isinstance(changes, LockChanges):
-        return [_packages(changes)]
-    return [_packages(changes.locks), _layers(changes), _figures(changes)]
+        return [package_table(changes)]
+    return [package_table(changes.locks), _layers(changes), _figures(changes)]
 
 
 def as_markdown(name: str, changes: LockChanges | ReleaseChanges) -> str:
     """Return the same under a heading with the name of the newer lock or image."""
     locks = changes if isinstance(changes, LockChanges) else changes.locks
-    lines = [lock_changes([(name, locks)])]
-    for one in tables(changes)[1:]:
-        lines += [one.title, ""]
-        if one.rows:
-            rows = [[code(cell) for cell in row] for row in one.rows]
-            lines += [*table(one.columns, rows), ""]
-        lines += [code(one.caption)]  # names of devices, which are foreign text
-    return "\n".join(lines)
-
-
-def _packages(locks: LockChanges) -> Table:
-    rows: list[Sequence[str]] = [
-        (c.name, c.manager, c.old or "new", c.new or "gone") for c in locks.packages
-    ]
-    if locks.base_moved:
-        bases = (locks.old_base, locks.new_base)
-        sides = (f"{base.reference} {base.digest[:19]}" if base else "none" for base in bases)
-        rows.append(("base image", "", *sides))
-    return Table(("package", "from", "before", "after"), rows, summary(locks))
+    others = [line for one in tables(changes)[1:] for line in section(one)]
+    return "\n".join([lock_changes([(name, locks)]), *others])
 
 
 def _layers(changes: ReleaseChanges) -> Table:

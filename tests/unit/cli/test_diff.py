@@ -68,7 +68,10 @@ def test_texts(do: Cli, months: str) -> None:
     for line in ("Packages: 0 changed, 1 added, 3 removed.", "pass (2026-10-01) -> pass (2026-11-01)"):
         assert line in text.out and line in page.out
     assert "18.2 TFLOP/s" in text.out and "-50.0 %" in text.out and "A100-SXM4-40GB" in text.out
-    assert "| `extra` | conda | - | `1.0` |" in page.out and "| `matmul.fp32` | `18.2 TFLOP/s` |" in page.out
+    assert (
+        "| `extra` | `conda` | `new` | `1.0` |" in page.out
+        and "| `matmul.fp32` | `18.2 TFLOP/s` |" in page.out
+    )
     assert len(page.out.splitlines()) < 60
 
 
