@@ -64,7 +64,7 @@ def _layers(changes: ReleaseChanges) -> Table:
     if more := len(rows[_LAYERS:]):
         rows[_LAYERS:] = [(f"{more} smaller layers", "", "")]
     old, new, sent = map(human_bytes, (changes.old.size, changes.new.size, changes.download))
-    title = f"Image: {old} -> {new}; whoever has the old one downloads {sent}."
+    title = f"Image: {old} -> {new}; an update downloads {sent}."
     return Table(("layer", "before", "after"), rows, title)
 
 

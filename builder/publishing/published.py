@@ -15,7 +15,7 @@ from builder.errors import LockError
 from builder.layers.grouping import BYTECODE_TITLE, content_of
 from builder.lock.file import parse_lock
 from builder.model import Descriptor, Image, Layer, Lock
-from builder.oci.manifest import image_layers, parse_config, parse_manifest
+from builder.oci.manifest import parse_manifest, read_image
 from builder.project import Project
 from builder.publishing.attest import LOCK
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
@@ -99,33 +99,19 @@ def read_published(origin: PublishDestination, tag: str) -> Image:
         RegistryError, ImageError: there is no such image, or it is damaged.
     """
     described, _ = resolve_published(AnyImage(origin.name), origin, tag)
-    manifest = origin.manifest(described)
-    data = parse_manifest(manifest, described, origin.name)
-    config = origin.config(Descriptor.from_json(data["config"]))
-    return described_image(manifest, config, described, origin.name)
+    return described_image(origin.manifest(described), described, origin.config, origin.name)
 
 
-def described_image(manifest: bytes, config: bytes, descriptor: Descriptor, where: str) -> Image:
-    """Return the image, or the artifact of a SIF, that a manifest and a config describe.
-
-    Its layers have the titles of the config's history; that of a SIF has its file's name.
-
-    Args:
-        manifest, config: their bytes, verified.
-        descriptor: of the manifest.
-        where: the image's name, for messages.
-
-    Raises:
-        ImageError: they are damaged.
-    """
-    data = parse_manifest(manifest, descriptor, where)
-    layers: tuple[Layer, ...]
+def described_image(
+    manifest: bytes, descriptor: Descriptor, read: Callable[[Descriptor], bytes], where: str
+) -> Image:
+    """Return the image or the artifact of a SIF, see :func:`builder.oci.manifest.read_image`."""
     sif = sif_layer(manifest, descriptor, where)
-    if sif is not None:
-        layers = (Layer(sif, sif.digest, title=sif.annotations.get(TITLE, "")),)
-    else:
-        layers = image_layers(data, parse_config(config, where), where)
-    return Image(layers, config, Descriptor.from_json(data["config"]), manifest, descriptor)
+    if sif is None:
+        return read_image(manifest, descriptor, read, where)
+    config = Descriptor.from_json(parse_manifest(manifest, descriptor, where)["config"])
+    layer = Layer(sif, sif.digest, title=sif.annotations.get(TITLE, ""))
+    return Image((layer,), read(config), config, manifest, descriptor)
 
 
 def layers_by_name(image: Image) -> dict[str, dict[str, int]]:

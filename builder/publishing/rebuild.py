@@ -186,7 +186,7 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
 def _layers(image: Image) -> dict[str, str]:
     """Return the digests of the layers by name; the second layer of a name is ``NAME (2)``."""
     described = described_image(
-        image.manifest, image.config, image.manifest_descriptor, image.digest
+        image.manifest, image.manifest_descriptor, lambda _: image.config, image.digest
     )
     return {
         f"{name} ({number})" if number > 1 else name: digest

@@ -89,7 +89,8 @@ def tampered(image: Image, change: Callable[[dict[str, Any], dict[str, Any]], No
     text = canonical_json(config)
     manifest["config"] = Descriptor.of(image.config_descriptor.media_type, text).to_json()
     data = canonical_json(manifest)
-    return described_image(data, text, Descriptor.of(image.manifest_descriptor.media_type, data), "theirs")
+    descriptor = Descriptor.of(image.manifest_descriptor.media_type, data)
+    return described_image(data, descriptor, lambda _: text, "theirs")
 
 
 def test_equal(release: Release) -> None:
