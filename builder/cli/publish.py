@@ -165,7 +165,7 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 def _lines(done: Published) -> list[str]:
     """Return the report of one target, for people."""
-    from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+    from builder.publishing.attest import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
@@ -184,7 +184,8 @@ def _lines(done: Published) -> list[str]:
         v = done.verified
         lines.append(f"  read back {v.blobs} blobs, {human_bytes(v.bytes)}; {v.seconds:.1f} s")
     if done.attached:
-        names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
+        names = {SBOM: "SBOM", PROVENANCE: "provenance", LOCK: "lock"}
+        names[SMOKE_REPORT] = "smoke report"
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
     if done.signed:
         lines.append("  signed")

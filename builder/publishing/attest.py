@@ -1,4 +1,4 @@
-"""Artifacts attached to a published image: SBOM, provenance, and the report of the smoke test.
+"""Artifacts attached to a published image: SBOM, provenance, lock, report of the smoke test.
 
 The same lock has the same SBOM and provenance, byte for byte.
 """
@@ -13,6 +13,7 @@ from builder.engines.base import BuildResult
 from builder.model import canonical_json
 from builder.project import Project
 from builder.publishing.destination import PublishedContent
+from builder.publishing.release import LOCK as LOCK
 from builder.publishing.release import PROVENANCE as PROVENANCE
 from builder.publishing.release import SBOM as SBOM
 from builder.publishing.release import SMOKE_REPORT as SMOKE_REPORT
@@ -28,7 +29,7 @@ _BUILDER_ID = "urn:builder:local"
 
 
 def attach_all(destination: PublishedContent, release: Release, project: Project) -> dict[str, str]:
-    """Attach SBOM, provenance and report to a pushed image; return their digests by type.
+    """Attach SBOM, provenance, lock and report to a pushed image; return their digests by type.
 
     If the registry accepts container images only, this reports a warning and does not fail.
     """
@@ -39,6 +40,8 @@ def attach_all(destination: PublishedContent, release: Release, project: Project
         Artifact(SBOM, [sbom_file]),
         Artifact(PROVENANCE, [AttachedFile("provenance.json", PROVENANCE, statement)]),
     ]
+    if result.lock_text:
+        artifacts.append(Artifact(LOCK, [AttachedFile("conda-lock.yml", LOCK, result.lock_text)]))
     if report is not None:
         file = AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n")
         started = {CREATED: str(report["started"])} if report.get("started") else {}
@@ -75,6 +78,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
     ]
     inputs = recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True)
     parameters = {"target": recipe.name, "engine": result.engine, "recipe": _clean(inputs)}
+    own = {"SOURCE_DATE_EPOCH": epoch, "requested": sorted(result.requested), **_ran(recipe)}
     value = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": recipe.name, "digest": _digest_set(digest)}],
@@ -83,7 +87,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
             "buildDefinition": {
                 "buildType": _BUILD_TYPE,
                 "externalParameters": parameters,
-                "internalParameters": {"SOURCE_DATE_EPOCH": epoch, **_ran(recipe)},
+                "internalParameters": own,
                 "resolvedDependencies": dependencies,
             },
             "runDetails": {"builder": {"id": _BUILDER_ID, "version": {"builder": __version__}}},

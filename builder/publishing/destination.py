@@ -180,6 +180,10 @@ class RegistryDestination:
         self.store.add(data)
         return data
 
+    def config(self, descriptor: Descriptor) -> bytes:
+        """Download the config of an image."""
+        return self.client.blobs.get(self.repository, descriptor)
+
     def image(self, digest: str, architecture: str) -> Image:
         """Return an image with all its layers on this machine, verified."""
         return pull_image(
@@ -278,6 +282,10 @@ class LayoutDestination:
 
     def manifest(self, descriptor: Descriptor) -> bytes:
         """Read a manifest or index."""
+        return read_blob(self.folder, descriptor)
+
+    def config(self, descriptor: Descriptor) -> bytes:
+        """Read the config of an image."""
         return read_blob(self.folder, descriptor)
 
     def image(self, digest: str, architecture: str) -> Image:

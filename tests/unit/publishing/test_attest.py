@@ -49,7 +49,8 @@ def test_provenance() -> None:
         env={"A": "1"},
     )
     digest = "sha256:" + "9" * 64
-    result = BuildResult(ours, LOCK, BASE, SifImage(Path("site.sif"), digest, 1), engine="layered")
+    sif, requested = SifImage(Path("site.sif"), digest, 1), frozenset({"python"})
+    result = BuildResult(ours, LOCK, BASE, sif, engine="layered", requested=requested)
     text = provenance(result, digest, 315532800)
     assert provenance(result, digest, 315532800) == text
     statement = json.loads(text)
@@ -59,7 +60,7 @@ def test_provenance() -> None:
     definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
     assert definition["externalParameters"]["recipe"]["env"] == {"A": "1"}
     assert definition["externalParameters"]["recipe"]["base"] == BASE.reference
-    assert definition["internalParameters"] == {"SOURCE_DATE_EPOCH": 315532800}
+    assert definition["internalParameters"] == {"SOURCE_DATE_EPOCH": 315532800, "requested": ["python"]}
     lock, base = definition["resolvedDependencies"]
     assert lock["digest"] == {"sha256": "d" * 64}
     assert base == {"name": "base", "uri": BASE.reference, "digest": {"sha256": "e" * 64}}
