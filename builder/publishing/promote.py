@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, SmokeError, UsageError
-from builder.model import Descriptor
+from builder.model import Image
 from builder.oci.documents import load_json
-from builder.oci.manifest import parse_manifest
 from builder.progress import Reporter
-from builder.publishing.destination import PublishDestination, RemoteImage
+from builder.publishing.destination import PublishDestination, image_blobs
 from builder.publishing.keys import SigningKey
+from builder.publishing.published import described_image
 from builder.publishing.pull import reference_of, resolve_published
 from builder.publishing.release import RELEASE, SMOKE_REPORT, Action, attached_releases
 from builder.publishing.seal import Seal, Signer
@@ -136,7 +136,7 @@ class _Found:
     """A published image that tags are to move to; it is whole, and no policy refuses it."""
 
     place: PublishDestination
-    image: RemoteImage
+    image: Image
     sif: str
     """The sha256 of the SIF in it; empty: there is none."""
 
@@ -191,13 +191,11 @@ def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> _Found:
     """
     described, layer = resolve_published(recipe, place, ref)
     where = reference_of(place, described.digest)
-    data = place.manifest(described)
-    manifest = parse_manifest(data, described, where)
-    blobs = [Descriptor.from_json(item) for item in (manifest["config"], *manifest["layers"])]
-    if missing := place.missing(blobs):
+    image = described_image(place.manifest(described), described, place.config, where)
+    if missing := place.missing(image_blobs(image)):
         hint = "publish it again from its lock, or name another image"
         raise ImageError(f"{where} is not whole: {len(missing)} blobs are gone", hint)
-    return _Found(place, RemoteImage(data, described), layer.digest if layer else "")
+    return _Found(place, image, layer.digest if layer else "")
 
 
 def _stays(before: str | None, named: str | None, out: str, goal: str) -> str:

@@ -17,9 +17,9 @@ from builder.lock.file import parse_lock
 from builder.model import Descriptor, Image, Layer, Lock
 from builder.oci.manifest import parse_manifest, read_image
 from builder.project import Project
-from builder.publishing.attest import LOCK
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
 from builder.publishing.pull import AnyImage, is_reference, resolve_published, split_image
+from builder.publishing.release import LOCK
 from builder.registry.oras import TITLE, sif_layer
 from builder.registry.referrers import fetch_attached
 from builder.workspace import Workspace

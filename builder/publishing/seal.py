@@ -11,11 +11,8 @@ from typing import Any
 
 from builder.config.policy import POLICY_FILE
 from builder.errors import UsageError
-from builder.publishing.destination import (
-    PublishDestination,
-    PublishedManifest,
-    RegistryDestination,
-)
+from builder.model import Image
+from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord
 from builder.publishing.signatures import add_signature
@@ -75,7 +72,7 @@ class Seal:
     """A release whose tags are about to move."""
 
     place: PublishDestination
-    image: PublishedManifest
+    image: Image
     target: str
     plan: TagPlan
     action: Action

@@ -23,6 +23,7 @@ from typing import Any
 
 from builder.config.policy import Attestation, Policy, find_policy
 from builder.errors import BuilderError, ImageError, RegistryError, VerifyError
+from builder.model import Image
 from builder.oci.documents import load_json
 from builder.oci.reference import is_tag
 from builder.publishing.destination import PublishDestination, RegistryDestination
@@ -37,6 +38,7 @@ from builder.publishing.release import (
 from builder.publishing.signatures import read_signatures
 from builder.publishing.smoke_record import PASSED
 from builder.registry.answer import MAX_SMALL_BLOB
+from builder.registry.oras import is_sif
 from builder.smoke.values import mapping
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
@@ -73,6 +75,13 @@ class Subject:
     """Of the manifest."""
     sif: str = ""
     """The sha256 of the SIF in it; empty: it is an OCI image."""
+
+    @classmethod
+    def of(cls, place: PublishDestination, ref: str, image: Image) -> Subject:
+        """Return an image of a destination, or the artifact that contains a SIF."""
+        first = image.layers[0].descriptor if image.layers else None
+        sif = first.digest if first and is_sif(first) else ""
+        return cls(place, ref, image.digest, sif)
 
     @property
     def tag(self) -> str:
