@@ -81,7 +81,7 @@ def package_table(changes: LockChanges) -> Table:
 def summary(changes: LockChanges) -> str:
     """Return the changes in one sentence."""
     if not changes:
-        return "Nothing changed."
+        return "No package changed."
     counts = [f"{changes.count(kind)} {kind}" for kind in ("changed", "added", "removed")]
     moved = "; the base image moved" if changes.base_moved else ""
     return f"Packages: {', '.join(counts)}{moved}."

@@ -78,7 +78,7 @@ def test_texts(do: Cli, months: str) -> None:
 def test_locks_and_images(do: Cli, copy: TinyProject, months: str) -> None:
     """A lock file is compared with the lock of an image."""
     same = do("diff", copy.lock, f"{months}:26.11")
-    assert same.code == 0 and same.out == "Nothing changed.\n"
+    assert same.code == 0 and same.out == "No package changed.\n"
     assert do("diff", f"{months}:26.10", copy.lock).code == 1
 
 

@@ -60,7 +60,7 @@ def test_lock_and_diff(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     before = shutil.copy(copy.lock, tmp_path / "before.lock.yml")
     notes = tmp_path / "changes.md"
     same = do("lock", "tiny", "--changes", notes)
-    assert same.code == 0 and "Nothing changed." in same.out and notes.read_text() == "No lock changed.\n"
+    assert same.code == 0 and "No package changed." in same.out and notes.read_text() == "No lock changed.\n"
     assert do("diff", before, copy.lock, "--json").json["equal"]
 
     make_package(tmp_path / "more", "extra", "1.0", files={"share/extra": "x"})
