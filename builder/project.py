@@ -256,7 +256,8 @@ class Project:
 
             self.work.reporter.warn(secret_note(recipe, secrets))
         result = run_engine(find_engine(engine or recipe.engine), request)
-        return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
+        text = lock_in_image(request.lock_text)
+        return replace(result, image_lock=sha256(text), lock_text=text, requested=request.requested)
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
         """Return the request for an engine, from the target's lock or from ``lock_file``."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from builder.errors import ImageError
 from builder.model import Descriptor, Image, Layer, SifImage
-from builder.oci.documents import MAX_DOCUMENT, check_size
+from builder.oci.documents import MAX_DOCUMENT
 from builder.oci.image import plain_image
 from builder.oci.layout import read_layout
-from builder.oci.manifest import image_layers, parse_config, parse_manifest
+from builder.oci.manifest import parse_config, read_image
 from builder.store.blobs import Store
 
 
@@ -46,13 +46,11 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
         ImageError: the manifest or config is missing or damaged.
     """
     manifest = _stored(digest, store)
-    data = parse_manifest(manifest, Descriptor("", digest, len(manifest)), reference)
-    described = Descriptor.from_json(data["config"])
-    check_size(described, f"the config of {reference}")
-    config = parse_config(_stored(described.digest, store), reference)
-    layers = image_layers(data, config, reference)
+    descriptor = Descriptor("", digest, len(manifest))
+    image = read_image(manifest, descriptor, lambda d: _stored(d.digest, store), reference)
+    layers = image.layers
     in_store = tuple(replace(layer, path=store.path(layer.descriptor.digest)) for layer in layers)
-    return BaseImage(reference, digest, config, in_store)
+    return BaseImage(reference, digest, parse_config(image.config, reference), in_store)
 
 
 def _stored(digest: str, store: Store) -> bytes:

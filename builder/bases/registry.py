@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from builder.bases.image import BaseImage
 from builder.model import Descriptor, Layer, LockedBase
-from builder.oci.documents import check_size
 from builder.oci.manifest import (
     INDEXES,
     choose_platform,
-    image_layers,
     parse_config,
     parse_index,
     parse_manifest,
+    read_image,
 )
 from builder.oci.reference import Reference
 from builder.parallel import in_parallel
@@ -73,14 +72,15 @@ def open_registry_base(
     parsed = Reference.parse(actual)
     with _Source(parsed, work) as source:
         data = source.manifest(locked.digest)
-        manifest = parse_manifest(data, Descriptor("", locked.digest, len(data)), locked.reference)
-        described = Descriptor.from_json(manifest["config"])
-        check_size(described, f"the config of {locked.reference}")
-        config = parse_config(source.blob(described), locked.reference)
-        layers = image_layers(manifest, config, locked.reference)
-        descriptors = [layer.descriptor for layer in layers]
+        descriptor = Descriptor("", locked.digest, len(data))
+        image = read_image(data, descriptor, source.blob, locked.reference)
+        descriptors = [layer.descriptor for layer in image.layers]
         paths = source.layers(descriptors, f"base {locked.reference}", download=download)
-    found = tuple(replace(x, path=paths[x.descriptor.digest], origin=parsed.name) for x in layers)
+    found = tuple(
+        replace(layer, path=paths[layer.descriptor.digest], origin=parsed.name)
+        for layer in image.layers
+    )
+    config = parse_config(image.config, locked.reference)
     return BaseImage(locked.reference, locked.digest, config, found)
 
 

@@ -45,7 +45,7 @@ COMMANDS = {
     "job": ("job", "Write or submit a batch script for a target."),
     "sites": ("sites", "List, show and write site files."),
     "convert": ("convert", "Convert an OCI image to SIF or squashfs."),
-    "diff": ("convert", "Compare the packages of two locks."),
+    "diff": ("diff", "Compare two locks or two published images."),
     "doctor": ("doctor", "Report what this host can build and run."),
     "cache": ("cache", "Show or prune the cache."),
     "help": ("help", "Explain a command, exit codes or schemas."),

@@ -16,6 +16,7 @@ from builder.cli.leave import leave
 from builder.cli.options import decorated, flag
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
+from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import BuilderError, UsageError
 from builder.interrupts import catch_ctrl_c
@@ -38,6 +39,7 @@ _OPTIONS = decorated(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),
     flag("--force", help="Allow a dated tag to move, and latest to go back."),
+    sign_option,
     job_options,
 )
 
@@ -54,7 +56,13 @@ def command(root: Path) -> click.Command:
     names = declared_groups(root)
 
     def publish(
-        yes: bool, dry_run: bool, tag: str | None, to: str | None, force: bool, **more: Any
+        yes: bool,
+        dry_run: bool,
+        tag: str | None,
+        to: str | None,
+        force: bool,
+        sign: Path | None,
+        **more: Any,
     ) -> None:
         from builder.publishing.publish import PublishOptions
 
@@ -63,7 +71,8 @@ def command(root: Path) -> click.Command:
         if not groups:
             known = " ".join(f"--{name}" for name in names)
             raise UsageError("no group given", f"name a group: {known}")
-        options = PublishOptions(to=to, month=tag, force=force, job=job, dry_run=dry_run)
+        key = signing_key(sign)
+        options = PublishOptions(to=to, month=tag, force=force, job=job, sign=key, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [

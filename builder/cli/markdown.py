@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from builder.text import one_line
+from builder.text import Table, one_line
 
 if TYPE_CHECKING:
     from builder.lock.changes import LockChanges
-    from builder.model import LockedBase
 
 #: GitHub refuses the text of a pull request above 65,536 characters.
 MAX_TEXT = 60_000
@@ -51,28 +50,38 @@ def lock_changes(sections: Sequence[tuple[str, LockChanges]]) -> str:
 
 
 def _section(name: str, changes: LockChanges, *, with_table: bool) -> str:
-    lines = ["", f"## {code(name)}", "", summary(changes)]
+    packages = package_table(changes)
+    if packages.rows and not with_table:
+        packages.rows, packages.caption = (
+            [],
+            "The table is too long for this text: see the lock file.",
+        )
+    return "\n".join(["", f"## {code(name)}", "", *section(packages)])
+
+
+def section(shown: Table) -> list[str]:
+    """Return the lines of a table with its title and caption; each cell is a code span."""
+    rows = [[code(cell) for cell in row] for row in shown.rows]
+    lines = [shown.title, "", *table(shown.columns, rows), ""] if rows else [shown.title, ""]
+    return [*lines, code(shown.caption), ""] if shown.caption else lines
+
+
+def package_table(changes: LockChanges) -> Table:
+    """Return the packages that differ, and the base image."""
+    rows: list[Sequence[str]] = [
+        (c.name, c.manager, c.old or "new", c.new or "gone") for c in changes.packages
+    ]
     if changes.base_moved:
-        lines += ["", f"Base image: {_base(changes.old_base)} → {_base(changes.new_base)}"]
-    if changes.packages and with_table:
-        rows = [
-            (code(c.name), c.manager, code(c.old or "") or "-", code(c.new or "") or "-")
-            for c in changes.packages
-        ]
-        lines += ["", *table(("package", "from", "before", "after"), rows)]
-    elif changes.packages:
-        lines += ["", "The table is too long for this text: see the lock file."]
-    return "\n".join(lines) + "\n"
+        sides = (changes.old_base, changes.new_base)
+        names = (f"{base.reference} {base.digest[:19]}" if base else "none" for base in sides)
+        rows.insert(0, ("base image", "", *names))
+    return Table(("package", "from", "before", "after"), rows, summary(changes))
 
 
 def summary(changes: LockChanges) -> str:
     """Return the changes in one sentence."""
     if not changes:
-        return "Nothing changed."
+        return "No package changed."
     counts = [f"{changes.count(kind)} {kind}" for kind in ("changed", "added", "removed")]
     moved = "; the base image moved" if changes.base_moved else ""
     return f"Packages: {', '.join(counts)}{moved}."
-
-
-def _base(base: LockedBase | None) -> str:
-    return f"{code(base.reference)} {code(base.digest[:19])}" if base else "none"

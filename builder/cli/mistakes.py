@@ -94,11 +94,11 @@ def _command_hint(name: str, context: click.Context) -> str:
     group = context.command
     known = group.list_commands(context) if isinstance(group, click.Group) else []
     near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.6)
+    if context.parent is None and name.lower() in _COMMANDS:
+        return f"write builder {_COMMANDS[name.lower()]}"
     if near:
         return f"did you mean {' or '.join(f'{_path(context)} {n}' for n in near)}?"
     if context.parent is None:
-        if name.lower() in _COMMANDS:
-            return f"write builder {_COMMANDS[name.lower()]}"
         if name.endswith((".yml", ".yaml", ".txt", ".toml")):
             return f"builder builds targets: builder targets lists them, builder init makes one from {name}"
         if name in complete_target(context, click.Argument(["target"]), ""):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import click
 
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import decorated, flag
-from builder.cli.signing import sign_options, signing_key
+from builder.cli.signing import sign_option, signing_key
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,33 +24,17 @@ if TYPE_CHECKING:
     Plan = Callable[[Recipe, PublishDestination, ReleaseOptions, Reporter], TagMoves]
 
 
-_MONTH = click.option(
-    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
-)
-_ONLY = click.option(
-    "--only", multiple=True, metavar="TAG", help="Move only this tag of the recipe, such as latest."
-)
-_FORCE = flag("--force", help="Allow a dated tag to move, and latest to go back.")
 _OPTIONS = decorated(
     click.option(
         "--to",
         help="Where it was published: HOST/REPOSITORY; HOST/ or HOST/PROJECT/ before the recipe's "
         "repository; or oci:DIR.",
     ),
-    sign_options,
+    sign_option,
     flag("-y", "--yes", help="Do not ask (for CI)."),
     flag("--dry-run", help="Print what would move."),
     with_context,
 )
-
-
-@dataclass(frozen=True)
-class _Answers:
-    """How the command was told to go on."""
-
-    to: str | None
-    yes: bool
-    dry_run: bool
 
 
 @click.command()
@@ -64,32 +47,23 @@ class _Answers:
     show_default=True,
     help="Tag or digest of the image that passed its test.",
 )
-@_MONTH
-@_ONLY
-@_FORCE
+@click.option(
+    "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
+)
+@click.option(
+    "--only", multiple=True, metavar="TAG", help="Move only this tag of the recipe, such as latest."
+)
+@flag("--force", help="Allow a dated tag to move, and latest to go back.")
 @_OPTIONS
-def promote(
-    context: Context,
-    target: str | None,
-    origin: str,
-    month: str | None,
-    only: tuple[str, ...],
-    force: bool,
-    to: str | None,
-    sign: Path | None,
-    password_file: Path | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def promote(context: Context, /, target: str | None, **values: Any) -> None:
     """Move the tags of TARGET to its candidate. Nothing is built or uploaded.
 
     The candidate is what `builder publish TARGET --only candidate` published. Its attached smoke
     report must say that it passed.
     """
-    from builder.publishing.promote import ReleaseOptions, plan_promotion
+    from builder.publishing.promote import plan_promotion
 
-    options = ReleaseOptions(origin, month, only, signing_key(sign, password_file), force)
-    _move(context, target, plan_promotion, options, _Answers(to, yes, dry_run))
+    _move(context, target, plan_promotion, **values)
 
 
 @click.command()
@@ -102,54 +76,50 @@ def promote(
     help="Tag or digest to move latest to. Default: what the release record names.",
 )
 @_OPTIONS
-def rollback(
-    context: Context,
-    target: str | None,
-    origin: str,
-    to: str | None,
-    sign: Path | None,
-    password_file: Path | None,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def rollback(context: Context, /, target: str | None, **values: Any) -> None:
     """Move the tags of TARGET back to what they named before the last release.
 
     That is in the release record, which is attached to the image in the registry.
     """
-    from builder.publishing.promote import ReleaseOptions, plan_rollback
+    from builder.publishing.promote import plan_rollback
 
-    options = ReleaseOptions(origin, key=signing_key(sign, password_file))
-    _move(context, target, plan_rollback, options, _Answers(to, yes, dry_run))
+    _move(context, target, plan_rollback, **values)
 
 
 def _move(
-    context: Context, target: str | None, plan: Plan, options: ReleaseOptions, answers: _Answers
+    context: Context,
+    target: str | None,
+    plan: Plan,
+    *,
+    to: str | None,
+    sign: Path | None,
+    yes: bool,
+    dry_run: bool,
+    **values: Any,
 ) -> None:
-    """Plan the moves, show them, ask, and execute them."""
+    """Plan the moves, show them, ask, and execute them; ``values`` are fields of the options."""
     from builder.publishing.destination import destination_text, open_destination
+    from builder.publishing.promote import ReleaseOptions
 
+    options = ReleaseOptions(key=signing_key(sign), **values)
     recipe = context.project.one_recipe(target)
-    with closing(
-        open_destination(destination_text(recipe, answers.to), context.project.work)
-    ) as place:
+    work, where = context.project.work, destination_text(recipe, to)
+    with closing(open_destination(where, work)) as place:
         moves = plan(recipe, place, options, context.output)
         context.output.text(_shown(moves))
-        done = bool(moves.moving or options.key) and not answers.dry_run
-        if done and not answers.yes:
-            done = _agreed("Move the tags?" if moves.moving else "Sign it?")
-        before = moves.execute() if done else moves.named
-    value: dict[str, Any] = {
-        "target": recipe.name,
-        "reference": place.name,
-        "digest": moves.seal.image.digest,
-        "tags": list(moves.named),
-        "before": dict(before),
-        "moved": done,
-    }
-    context.output.result(value)
-    if not answers.dry_run:
-        moved = f"moved {', '.join(moves.moving)}" if done and moves.moving else "no tag was moved"
-        context.output.note(f"{moved}; signed" if done and options.key else moved)
+        moves_now = bool(moves.moving or options.key) and not dry_run
+        if moves_now and not yes:
+            moves_now = _agreed("Move the tags?" if moves.moving else "Sign it?")
+        before = moves.execute() if moves_now else moves.named
+    seal = moves.seal
+    value = {"target": recipe.name, "reference": place.name, "digest": seal.image.digest}
+    more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
+    context.output.result(value | more)
+    if not dry_run:
+        moved = (
+            f"moved {', '.join(moves.moving)}" if moves_now and moves.moving else "no tag was moved"
+        )
+        context.output.note(f"{moved}; signed" if moves_now and options.key else moved)
 
 
 def _agreed(question: str) -> bool:

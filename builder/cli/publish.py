@@ -12,7 +12,7 @@ import click
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, complete_target, with_context
 from builder.cli.options import choice, flag, origin_annotations, origin_options
-from builder.cli.signing import sign_options, signing_key
+from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
@@ -70,7 +70,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     default="sent",
     help="What to read back before a tag moves: what was sent, or the whole image.",
 )
-@sign_options
+@sign_option
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
 @with_context
@@ -85,7 +85,6 @@ def publish(
     ab: bool,
     all_gpus: bool,
     sign: Path | None,
-    password_file: Path | None,
     source: str | None,
     revision: str | None,
     **values: Any,
@@ -112,7 +111,7 @@ def publish(
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
         ab=ab,
         job=job,
-        sign=signing_key(sign, password_file),
+        sign=signing_key(sign),
         annotations=origin_annotations(source, revision),
     )
     if groups:
@@ -166,7 +165,7 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 def _lines(done: Published) -> list[str]:
     """Return the report of one target, for people."""
-    from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+    from builder.publishing.attest import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
@@ -185,7 +184,8 @@ def _lines(done: Published) -> list[str]:
         v = done.verified
         lines.append(f"  read back {v.blobs} blobs, {human_bytes(v.bytes)}; {v.seconds:.1f} s")
     if done.attached:
-        names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
+        names = {SBOM: "SBOM", PROVENANCE: "provenance", LOCK: "lock"}
+        names[SMOKE_REPORT] = "smoke report"
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
     if done.signed:
         lines.append("  signed")

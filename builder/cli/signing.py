@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.options import FILE, decorated
+from builder.cli.options import FILE
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.publishing.keys import SigningKey
 
-#: Adds ``--sign`` and ``--password-file``, see :func:`signing_key`.
-sign_options = decorated(
-    click.option(
-        "--sign",
-        metavar="KEY",
-        type=FILE,
-        envvar="BUILDER_SIGN_KEY",
-        help="Sign the release with the private key in this file. [env: BUILDER_SIGN_KEY]",
-    ),
-    click.option(
-        "--password-file",
-        type=FILE,
-        envvar="BUILDER_SIGN_PASSWORD_FILE",
-        help="File with the key's password; without it you are asked. "
-        "[env: BUILDER_SIGN_PASSWORD_FILE]",
-    ),
+#: The environment variable with the name of the file that holds the key's password.
+_FILE_VARIABLE = "BUILDER_SIGN_PASSWORD_FILE"
+#: Adds ``--sign``, see :func:`signing_key`.
+sign_option = click.option(
+    "--sign",
+    metavar="KEY",
+    type=FILE,
+    envvar="BUILDER_SIGN_KEY",
+    help="Sign the release with the private key in this file. Its password is asked for, or in the "
+    f"file of ${_FILE_VARIABLE}. [env: BUILDER_SIGN_KEY]",
 )
 
 
-def signing_key(sign: Path | None, password_file: Path | None) -> SigningKey | None:
+def signing_key(sign: Path | None) -> SigningKey | None:
     """Return the key of ``--sign``; None without the option.
 
     Raises:
@@ -45,10 +40,10 @@ def signing_key(sign: Path | None, password_file: Path | None) -> SigningKey | N
     from builder.publishing.keys import SigningKey, read_secret
 
     def password() -> bytes:
-        if password_file is not None:
-            return read_secret(password_file).removesuffix(b"\n")
+        if file := os.environ.get(_FILE_VARIABLE):
+            return read_secret(Path(file)).removesuffix(b"\n")
         if not sys.stdin.isatty():
-            hint = "write it into a file with mode 600: --password-file FILE"
+            hint = f"write it into a file with mode 600, and set {_FILE_VARIABLE} to its name"
             raise UsageError(f"{sign} is encrypted, and there is no terminal to ask at", hint)
         text: str = click.prompt(f"Password of {sign}", hide_input=True, err=True)
         return text.encode()

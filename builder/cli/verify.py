@@ -2,81 +2,117 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.context import Context, context_exit, with_context
 from builder.cli.options import FILE, flag
-from builder.errors import UsageError, VerifyError
+from builder.errors import ImageError, UsageError, VerifyError
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.publishing.verify import Trust
+    from builder.model import Image
+    from builder.publishing.rebuild import Rebuilt
+    from builder.publishing.verify import Trust, Verification
 
 
 @click.command()
 @click.argument("image", required=False)
-@click.option(
-    "--policy", type=FILE, help="Policy file. Default: recipes/_policy.yaml of the project."
-)
 @click.option(
     "--key",
     "keys",
     multiple=True,
     type=FILE,
     metavar="FILE",
-    help="Accept signatures of this public key, instead of a policy. Can be repeated.",
+    help="Accept signatures of this public key. Default: recipes/_policy.yaml. Can be repeated.",
 )
 @flag("--rebuild", help="Build it again from the attached lock, and compare the manifests.")
 @with_context
-def verify(
-    context: Context, image: str | None, policy: Path | None, keys: tuple[Path, ...], rebuild: bool
-) -> None:
+def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild: bool) -> None:
     """Verify a published image: its signature, and what is attached to it.
 
     IMAGE is TARGET, TARGET:TAG, HOST/REPOSITORY:TAG or HOST/REPOSITORY@DIGEST. Exit with 15 if
     anything is missing or wrong.
     """
     from builder.publishing.destination import open_destination
-    from builder.publishing.named import find_subject, named_image
+    from builder.publishing.published import read_published
+    from builder.publishing.pull import split_image
+    from builder.publishing.verify import Subject
     from builder.publishing.verify import verify as verify_image
 
-    trust, named = _trust(context, policy, keys), named_image(image, context.project_or_none)
+    trust, (where, ref) = _trust(context, keys), split_image(_reference(context, image))
     work = Workspace.of(context.settings, context.output)
-    with closing(open_destination(named.place, work, option="IMAGE")) as place:
-        subject = find_subject(named, place)
+    with closing(open_destination(where, work, option="IMAGE")) as place:
+        found = read_published(place, ref)
+        subject = Subject.of(place, ref, found)
         done = verify_image(subject, trust)
-        lines = [f"{subject.name} is {subject.digest}"]
-        for check in done.checks:
-            lines.append(f"  {'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.seen}")
-        context.output.text("\n".join(lines))
-        value: dict[str, Any] = {
-            "image": subject.name,
-            "digest": subject.digest,
-            "verified": done.passed,
-            "checks": [asdict(check) for check in done.checks],
-        }
-        context.output.result(value)
-    if not done.passed:
+        rebuilt = _rebuild(done, found, context.root, work) if rebuild and done.passed else None
+    lines = [f"{subject.name} is {subject.digest}"]
+    for check in done.checks:
+        lines.append(f"  {'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.seen}")
+    value = {"image": subject.name, "digest": subject.digest, "verified": done.passed}
+    value |= {"checks": [asdict(check) for check in done.checks]}
+    if rebuilt is not None:
+        lines += rebuilt_lines(rebuilt)
+        value |= {"rebuilt": rebuilt.to_json()}
+    context.output.result(value, "\n".join(lines))
+    if not done.passed or (rebuilt is not None and not rebuilt.equal):
         context_exit(VerifyError.exit_code)
 
 
-def _trust(context: Context, policy: Path | None, keys: tuple[Path, ...]) -> Trust:
+def _reference(context: Context, image: str | None) -> str:
+    """Return the reference of the image that the command names."""
+    from builder.publishing.published import published_reference
+
+    if image is None or not re.search("[:/@]", image):
+        image = f"{context.project.one_recipe(image).name}:latest"
+    reference = published_reference(image, lambda: context.project)
+    if not reference:
+        hint = "write TARGET, TARGET:TAG or HOST/REPOSITORY:TAG"
+        raise UsageError(f"{image} names no published image", hint)
+    return reference
+
+
+def _rebuild(done: Verification, image: Image, root: Path | None, work: Workspace) -> Rebuilt:
+    """Build a verified image again from what its release names."""
+    from builder.publishing.rebuild import rebuild
+    from builder.publishing.release import LOCK, PROVENANCE
+    from builder.publishing.verify import read_document
+
+    assert done.release is not None
+    try:
+        lock = read_document(done.subject, done.release, LOCK)
+        provenance = read_document(done.subject, done.release, PROVENANCE)
+    except ImageError as e:
+        problem = f"{done.subject.name} cannot be built again: lock or provenance {e.message}"
+        raise VerifyError(problem, "publish it again with this version of builder") from None
+    return rebuild(image, lock, provenance, root or Path.cwd(), work)
+
+
+def rebuilt_lines(rebuilt: Rebuilt) -> list[str]:
+    """Return what a rebuild showed, for people."""
+    if rebuilt.equal:
+        return ["  ok      rebuild: the same manifest, from the attached lock"]
+    lines = [f"  FAILED  rebuild: {rebuilt.problem or f'made {rebuilt.found}'}"]
+    for part in (*rebuilt.layers, *rebuilt.config):
+        lines.append(f"    {part.name}: {part.expected or 'none'}, rebuilt: {part.found or 'none'}")
+    return [*lines, *(f"    {cause}" for cause in rebuilt.causes)]
+
+
+def _trust(context: Context, keys: tuple[Path, ...]) -> Trust:
     """Return the policy of the command line, or of the project."""
-    from builder.config.policy import POLICY_FILE, Policy, load_policy
+    from builder.config.policy import POLICY_FILE, Policy
     from builder.publishing.verify import Trust
 
     if keys:
         return Trust.of(Policy(keys=tuple(str(key.absolute()) for key in keys)))
-    if policy is not None:
-        return Trust.of(load_policy(policy))
-    project = context.project_or_none
-    found = Trust.find(project.root) if project else None
+    found = Trust.find(context.root) if context.root else None
     if found is None:
-        hint = "name the public key that may sign: --key FILE; or --policy FILE"
+        hint = "name the public key that may sign: --key FILE"
         raise UsageError(f"there is no {POLICY_FILE} here, so nothing says who may sign", hint)
     return found

@@ -101,6 +101,10 @@ class BuildResult:
     """
     image_lock: str = ""
     """``sha256:...`` of ``/opt/builder/conda-lock.yml`` in the image; empty: unknown."""
+    lock_text: bytes = b""
+    """The same file, which has no credentials; empty: unknown."""
+    requested: frozenset[str] = frozenset()
+    """See :class:`BuildRequest`."""
 
     @property
     def image(self) -> Image | None:

@@ -89,6 +89,17 @@ def read_info(fetched: Fetched) -> PackageInfo:
         raise fault(package, f"entry point {e}") from None
 
 
+def read_index_file(fetched: Fetched) -> Mapping[str, Any]:
+    """Return the content of a package's ``info/index.json``.
+
+    Raises:
+        LayerError: the package is damaged, unsafe, or not the one that the lock names.
+    """
+    files = _info_files(fetched)
+    with damage(fetched):
+        return _index(fetched.package, files)
+
+
 def _info_files(fetched: Fetched) -> dict[str, bytes]:
     """Return the wanted files of ``info/``.
 

@@ -18,11 +18,10 @@ from builder.oci.manifest import (
     MANIFESTS,
     REF_NAME,
     choose,
-    image_layers,
-    parse_config,
     parse_index,
     parse_json,
     parse_manifest,
+    read_image,
     require_layers,
     tag_of,
     through_indexes,
@@ -330,13 +329,10 @@ def read_layout(
     chosen = choose(read_index(folder)["manifests"], tag_or_digest, name)
     wanted = through_indexes(chosen, lambda index: read_blob(folder, index), architecture, name)
     manifest = read_blob(folder, wanted)
-    data = parse_manifest(manifest, wanted, name)
-    config_descriptor = Descriptor.from_json(data["config"])
-    config = read_blob(folder, config_descriptor)
-    layers = image_layers(data, parse_config(config, name), name)
-    found = tuple(replace(layer, path=_layer_file(folder, layer)) for layer in layers)
     descriptor = Descriptor(wanted.media_type, wanted.digest, len(manifest))
-    return Image(found, config, config_descriptor, manifest, descriptor)
+    image = read_image(manifest, descriptor, lambda config: read_blob(folder, config), name)
+    found = tuple(replace(layer, path=_layer_file(folder, layer)) for layer in image.layers)
+    return replace(image, layers=found)
 
 
 def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) -> bytes:

@@ -25,6 +25,7 @@ from builder.oci.documents import (
     Text,
     check_digest,
     check_shape,
+    check_size,
     load_json,
     refuse_look_alikes,
     shown,
@@ -332,6 +333,28 @@ def image_layers(manifest: _Object, config: _Object, where: str) -> tuple[Layer,
         titles = [""] * len(descriptors)
     rows = zip(descriptors, diff_ids, titles, strict=True)
     return tuple(Layer(descriptor, diff_id, title=title) for descriptor, diff_id, title in rows)
+
+
+def read_image(
+    manifest: bytes, descriptor: Descriptor, read: Callable[[Descriptor], bytes], where: str
+) -> Image:
+    """Return the image of a manifest, whose layers have no paths.
+
+    Args:
+        manifest: its bytes, verified.
+        descriptor: of the manifest; without a media type if that is not known.
+        read: returns the verified bytes of the config.
+        where: the image's name, for messages.
+
+    Raises:
+        ImageError: manifest or config is damaged.
+    """
+    data = parse_manifest(manifest, descriptor, where)
+    described = Descriptor.from_json(data["config"])
+    check_size(described, f"the config of {where}")
+    config = read(described)
+    layers = image_layers(data, parse_config(config, where), where)
+    return Image(layers, config, described, manifest, descriptor)
 
 
 def require_layers(image: Image, purpose: str) -> None:

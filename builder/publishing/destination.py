@@ -57,35 +57,6 @@ from builder.workspace import Workspace
 _HOST = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|\[[0-9a-fA-F:]+\])(:\d+)?/?|[\w-]+:\d{4,5}/?")
 
 
-class PublishedManifest(Protocol):
-    """The manifest of an image, which a tag can name; an :class:`Image` is one."""
-
-    @property
-    def manifest(self) -> bytes:
-        """The exact bytes whose digest is in ``manifest_descriptor``."""
-
-    @property
-    def manifest_descriptor(self) -> Descriptor:
-        """Of the manifest."""
-
-    @property
-    def digest(self) -> str:
-        """The digest of the manifest, which identifies the image."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteImage:
-    """An image that is at its destination, and whose layers are not needed here."""
-
-    manifest: bytes
-    manifest_descriptor: Descriptor
-
-    @property
-    def digest(self) -> str:
-        """The digest of the manifest."""
-        return self.manifest_descriptor.digest
-
-
 class PublishedContent(Protocol):
     """Images by digest, and what is attached to them."""
 
@@ -130,7 +101,7 @@ class PublishedTags(Protocol):
     def manifest(self, descriptor: Descriptor) -> bytes:
         """Return a manifest or index, verified."""
 
-    def move_tag(self, tag: str, image: PublishedManifest, expected: str | None) -> TagMove:
+    def move_tag(self, tag: str, image: Image, expected: str | None) -> TagMove:
         """Point a tag at an image that was pushed, unless the tag is not as expected.
 
         Args:
@@ -179,6 +150,10 @@ class RegistryDestination:
         data, _, _ = self.client.manifests.get(self.repository, descriptor.digest)
         self.store.add(data)
         return data
+
+    def config(self, descriptor: Descriptor) -> bytes:
+        """Download the config of an image."""
+        return self.client.blobs.get(self.repository, descriptor)
 
     def image(self, digest: str, architecture: str) -> Image:
         """Return an image with all its layers on this machine, verified."""
@@ -238,7 +213,7 @@ class RegistryDestination:
             self.client.manifests.get(self.repository, image.digest)
             in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
 
-    def move_tag(self, tag: str, image: PublishedManifest, expected: str | None = ANY) -> TagMove:
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
         """Point a tag at the image, and ask the registry what it names then."""
         media_type = image.manifest_descriptor.media_type
         return self.client.manifests.move_tag(
@@ -278,6 +253,10 @@ class LayoutDestination:
 
     def manifest(self, descriptor: Descriptor) -> bytes:
         """Read a manifest or index."""
+        return read_blob(self.folder, descriptor)
+
+    def config(self, descriptor: Descriptor) -> bytes:
+        """Read the config of an image."""
         return read_blob(self.folder, descriptor)
 
     def image(self, digest: str, architecture: str) -> Image:
@@ -340,7 +319,7 @@ class LayoutDestination:
         with working(self.reporter, task, sum(blob.size for blob in blobs)):
             in_parallel(check, blobs, TRANSFERS)
 
-    def move_tag(self, tag: str, image: PublishedManifest, expected: str | None = ANY) -> TagMove:
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
         """Point a tag at the image in ``index.json``."""
         if not is_tag(tag):
             raise UsageError(f"{tag!r} is not a tag", TAG_RULE)

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, SmokeError, UsageError
-from builder.model import Descriptor
+from builder.model import Image
 from builder.oci.documents import load_json
-from builder.oci.manifest import parse_manifest
 from builder.progress import Reporter
-from builder.publishing.destination import PublishDestination, RemoteImage
+from builder.publishing.destination import PublishDestination, image_blobs
 from builder.publishing.keys import SigningKey
+from builder.publishing.published import described_image
 from builder.publishing.pull import reference_of, resolve_published
 from builder.publishing.release import RELEASE, SMOKE_REPORT, Action, attached_releases
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
-from builder.publishing.verify import Subject, check_report
+from builder.publishing.verify import Subject, check_report, signed_releases
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.smoke.values import mapping
 
@@ -138,7 +138,7 @@ class _Found:
     """A published image that tags are to move to; it is whole, and no policy refuses it."""
 
     place: PublishDestination
-    image: RemoteImage
+    image: Image
     sif: str
     """The sha256 of the SIF in it; empty: there is none."""
 
@@ -159,7 +159,7 @@ class _Found:
         """Return the digests of what is attached by type: the newest, or what a record names."""
         digest = self.image.digest
         if signer.trust is not None:
-            return signer.trust.releases(self.place, digest)[-1].record.attached
+            return signed_releases(self.place, digest, signer.trust.keys)[-1].record.attached
         found = {item.artifact_type: item.digest for item in self.place.attached_to(digest)}
         return {kind: artifact for kind, artifact in found.items() if kind != RELEASE}
 
@@ -193,13 +193,11 @@ def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> _Found:
     """
     described, layer = resolve_published(recipe, place, ref)
     where = reference_of(place, described.digest)
-    data = place.manifest(described)
-    manifest = parse_manifest(data, described, where)
-    blobs = [Descriptor.from_json(item) for item in (manifest["config"], *manifest["layers"])]
-    if missing := place.missing(blobs):
+    image = described_image(place.manifest(described), described, place.config, where)
+    if missing := place.missing(image_blobs(image)):
         hint = "publish it again from its lock, or name another image"
         raise ImageError(f"{where} is not whole: {len(missing)} blobs are gone", hint)
-    return _Found(place, RemoteImage(data, described), layer.digest if layer else "")
+    return _Found(place, image, layer.digest if layer else "")
 
 
 def _stays(before: str | None, named: str | None, out: str, goal: str) -> str:
@@ -218,7 +216,7 @@ def _before(
 ) -> Mapping[str, str | None]:
     """Return what the tags named before the release that a tag names now."""
     if signer.trust is not None:
-        records = [release.record for release in signer.trust.releases(place, out)]
+        records = [release.record for release in signed_releases(place, out, signer.trust.keys)]
     else:
         records = attached_releases(place, out)
     for record in reversed(records):

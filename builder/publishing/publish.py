@@ -6,8 +6,9 @@ published image. An OCI image is published unchanged, a SIF as an ORAS artifact.
 provenance and the report of the smoke test are attached before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke
-test on this host, or an OCI layout. A registry without them gets them from the base's registry
-while they are read. An image has the same digest with and without them on this machine.
+test on this host, an OCI layout, or (a few of them) the SBOM. A registry without them gets them
+from the base's registry while they are read. An image has the same digest with and without them on
+this machine.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ def _publish_to(
     release = testers.Release(result, options.annotations)
     digest = release.image.digest
 
-    signer = Signer.of(destination, recipe.root, options.sign)
+    # without tags nothing is released
+    signer = Signer.of(destination, recipe.root, options.sign) if plan.tags else Signer()
     destination.prepare_push()  # asks for one token that may push; sends nothing
     before = check_tags(
         destination, plan, release.image, force=force, reporter=project.work.reporter
@@ -205,7 +207,7 @@ def _publish_to(
         attached=attached,
         before=before,
         verified=verified,
-        signed=options.sign is not None,
+        signed=signer.key is not None,
         untested=(recipe.smoke.none or "") if release.verdict == "none" else "",
     )
 
@@ -224,7 +226,7 @@ def _choose_tester(
     smoke, job = options.smoke, options.job
     tester: testers.Tester
     known = known_verdict(project, release.result, again=options.policy == "always")
-    if options.sign is not None and known and not _is_about(known[1], release.result.digest):
+    if known and options.sign is not None and not _is_about(known[1], release.result.digest):
         known = None  # a signed release needs its report
     if known is not None:  # also in place of a job
         tester = testers.KnownTester(*known)

@@ -21,6 +21,7 @@ from builder.registry.referrers import CREATED, Artifact, Attached, AttachedFile
 SMOKE_REPORT = "application/vnd.builder.smoke-report.v1+json"
 SBOM = "application/vnd.cyclonedx+json"
 PROVENANCE = "application/vnd.in-toto+json"
+LOCK = "application/vnd.builder.lock.v1+yaml"
 RELEASE = "application/vnd.builder.release.v1+json"
 #: In the signed payload: the digest of the record's artifact.
 SIGNED_RELEASE = "org.builder.release"

@@ -11,20 +11,20 @@ from typing import Any
 
 from builder.config.policy import POLICY_FILE
 from builder.errors import UsageError
-from builder.publishing.destination import (
-    PublishDestination,
-    PublishedManifest,
-    RegistryDestination,
-)
+from builder.model import Image
+from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.release import SIGNED_RELEASE, Action, ReleaseRecord
 from builder.publishing.signatures import add_signature
 from builder.publishing.tags import TagDigests, TagPlan
-from builder.publishing.verify import Subject, Trust, verify
+from builder.publishing.verify import Subject, Trust, signed_releases, verify
 from builder.registry.errors import ArtifactRefused
 from builder.version import __version__
 
 log = logging.getLogger(__name__)
+
+#: Days after which an image whose tags do not move is signed again, so that it is not too old.
+_SIGN_AGAIN_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Seal:
     """A release whose tags are about to move."""
 
     place: PublishDestination
-    image: PublishedManifest
+    image: Image
     target: str
     plan: TagPlan
     action: Action
@@ -87,14 +87,15 @@ class Seal:
 
         Args:
             named: the digests that the tags name until then. If all name the image already, a
-                record is written only to be signed.
+                record is written only to be signed, and not while the last signature is new.
 
         Raises:
             VerifyError: the release does not fulfil the policy; no tag was moved.
             RegistryError: the registry refuses, or cannot be reached.
         """
         key, digest = self.signer.key, self.image.digest
-        if key is None and all(before == digest for before in named.values()):
+        moves = any(before != digest for before in named.values())
+        if not moves and (key is None or self._is_new(named, key)):
             return
         record = ReleaseRecord(
             image=digest,
@@ -121,3 +122,12 @@ class Seal:
             log.info("signed %s@%s: %s", self.place.name, digest, attached)
         if self.signer.trust is not None:
             verify(Subject(self.place, digest, digest, self.sif), self.signer.trust).require()
+
+    def _is_new(self, named: TagDigests, key: SigningKey) -> bool:
+        """Return whether this key has signed these tags lately: a nightly job adds no signatures."""
+        trust = self.signer.trust
+        limit = min(_SIGN_AGAIN_DAYS, ((trust and trust.policy.max_age_days) or 90) / 3)
+        newest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=limit)
+        releases = signed_releases(self.place, self.image.digest, [key.public])
+        tags = named.keys()
+        return any(tags <= r.record.tags.keys() and r.record.created > newest for r in releases)

@@ -191,7 +191,7 @@ def _is_signed(layer: Mapping[str, Any], key: PublicKey, payload: bytes) -> bool
 def _optional(payload: bytes, name: str, digest: str) -> dict[str, Any] | None:
     """Return the optional part of a document about an image; None: it is about something else."""
     try:
-        value = load_json(payload, "a signed document", MAX_PAYLOAD)
+        value = load_json(payload, "a signed document")
         optional, reference = value["optional"], value["critical"]["identity"]["docker-reference"]
         parsed = Reference.parse(reference) if isinstance(reference, str) else None
     except (BuilderError, LookupError, TypeError):

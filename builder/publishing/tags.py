@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import BuilderError, ConfigError, TagExistsError, UsageError
-from builder.model import Descriptor
+from builder.model import Descriptor, Image
 from builder.oci.manifest import INDEXES
 from builder.oci.reference import TAG_RULE, is_tag
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter
-from builder.publishing.destination import PublishedManifest, PublishedTags
+from builder.publishing.destination import PublishedTags
 from builder.registry.push import CHECKS
 from builder.registry.referrers import CREATED
 from builder.settings import DEFAULT_EPOCH
@@ -133,7 +133,7 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
 def check_tags(
     destination: PublishedTags,
     plan: TagPlan,
-    image: PublishedManifest,
+    image: Image,
     *,
     force: bool,
     reporter: Reporter = QUIET,
@@ -168,7 +168,7 @@ def _check_move(
     plan: TagPlan,
     tag: str,
     named: Descriptor,
-    image: PublishedManifest,
+    image: Image,
     reporter: Reporter,
 ) -> None:
     """Raise TagExistsError if a tag may not move from the image that it names."""
@@ -222,7 +222,7 @@ def _created(manifest: bytes) -> datetime.datetime | None:
 def move_tags(
     destination: PublishedTags,
     plan: TagPlan,
-    image: PublishedManifest,
+    image: Image,
     before: TagDigests,
     *,
     force: bool,
@@ -266,7 +266,7 @@ def move_tags(
 
 
 def move_all(
-    destination: PublishedTags, tags: Sequence[str], image: PublishedManifest, named: TagDigests
+    destination: PublishedTags, tags: Sequence[str], image: Image, named: TagDigests
 ) -> list[str]:
     """Point tags at an image that was pushed, one after the other, and look at all of them again.
 
@@ -305,7 +305,7 @@ def _lost(
     destination: PublishedTags,
     tag: str,
     now: str | None,
-    image: PublishedManifest,
+    image: Image,
     written: list[str],
 ) -> TagLost:
     names = f"names {now[:19]}" if now else "does not exist"

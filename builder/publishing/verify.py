@@ -16,13 +16,14 @@ from __future__ import annotations
 import datetime
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from builder.config.policy import Attestation, Policy, find_policy
 from builder.errors import BuilderError, ImageError, RegistryError, VerifyError
+from builder.model import Image
 from builder.oci.documents import load_json
 from builder.oci.reference import is_tag
 from builder.publishing.destination import PublishDestination, RegistryDestination
@@ -37,6 +38,7 @@ from builder.publishing.release import (
 from builder.publishing.signatures import read_signatures
 from builder.publishing.smoke_record import PASSED
 from builder.registry.answer import MAX_SMALL_BLOB
+from builder.registry.oras import is_sif
 from builder.smoke.values import mapping
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
@@ -73,6 +75,13 @@ class Subject:
     """Of the manifest."""
     sif: str = ""
     """The sha256 of the SIF in it; empty: it is an OCI image."""
+
+    @classmethod
+    def of(cls, place: PublishDestination, ref: str, image: Image) -> Subject:
+        """Return an image of a destination, or the artifact that contains a SIF."""
+        first = image.layers[0].descriptor if image.layers else None
+        sif = first.digest if first and is_sif(first) else ""
+        return cls(place, ref, image.digest, sif)
 
     @property
     def tag(self) -> str:
@@ -142,19 +151,22 @@ class Trust:
         policy = find_policy(root)
         return None if policy is None else cls.of(policy)
 
-    def releases(self, place: PublishDestination, image: str) -> list[SignedRelease]:
-        """Return the signed records of an image, the oldest first.
 
-        Raises:
-            RegistryError: the registry refuses, or cannot be reached.
-        """
-        if not isinstance(place, RegistryDestination):
-            return []
-        found: list[SignedRelease] = []
-        for signed in read_signatures(place, image, self.keys):
-            record = _read_release(place, signed_release(signed.optional), image)
-            found += [SignedRelease(record, signed.key)] if record else []
-        return sorted(found, key=lambda release: release.record.created)
+def signed_releases(
+    place: PublishDestination, image: str, keys: Sequence[PublicKey]
+) -> list[SignedRelease]:
+    """Return the records of an image that one of the keys has signed, the oldest first.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    if not isinstance(place, RegistryDestination):
+        return []
+    found: list[SignedRelease] = []
+    for signed in read_signatures(place, image, keys):
+        record = _read_release(place, signed_release(signed.optional), image)
+        found += [SignedRelease(record, signed.key)] if record else []
+    return sorted(found, key=lambda release: release.record.created)
 
 
 def _read_release(place: RegistryDestination, digest: str, image: str) -> ReleaseRecord | None:
@@ -179,7 +191,7 @@ def verify(subject: Subject, trust: Trust) -> Verification:
     Raises:
         RegistryError: the registry refuses, or cannot be reached.
     """
-    releases = trust.releases(subject.place, subject.digest)
+    releases = signed_releases(subject.place, subject.digest, trust.keys)
     if not releases:
         shown = ", ".join(key.fingerprint[:19] for key in trust.keys)
         seen = f"no signature of builder by a key of the policy ({shown})"

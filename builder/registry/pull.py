@@ -13,9 +13,7 @@ from builder.model import Descriptor, Image, Layer
 from builder.oci.documents import check_size
 from builder.oci.manifest import (
     MANIFESTS,
-    image_layers,
-    parse_config,
-    parse_manifest,
+    read_image,
     stated_media_type,
     through_indexes,
 )
@@ -94,14 +92,13 @@ def pull_image(
     """
     where = f"{client.host}/{repository}"
     manifest, descriptor = resolve_manifest(client, repository, ref, architecture)
-    data = parse_manifest(manifest, descriptor, where)
-    config_descriptor = Descriptor.from_json(data["config"])
-    check_size(config_descriptor, f"the config of {where}")
-    config = client.blobs.download_to_store(repository, config_descriptor, store).read_bytes()
-    layers = image_layers(data, parse_config(config, where), where)
-    remote = tuple(replace(layer, origin=where) for layer in layers)
-    image = Image(remote, config, config_descriptor, manifest, descriptor)
-    return fetch_layers(image, store, client.settings, reporter, client)
+
+    def read(config: Descriptor) -> bytes:
+        return client.blobs.download_to_store(repository, config, store).read_bytes()
+
+    image = read_image(manifest, descriptor, read, where)
+    remote = tuple(replace(layer, origin=where) for layer in image.layers)
+    return fetch_layers(replace(image, layers=remote), store, client.settings, reporter, client)
 
 
 def fetch_layers(

@@ -1,4 +1,6 @@
-"""Base images in the registry that an image is published to: their layers are mounted, not downloaded."""
+"""Base images in the registry that an image is published to: their layers are mounted, and only those that
+name the system and its packages are downloaded, for the SBOM.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from builder.model import Image
+from builder.publishing.attest import SBOM
 from builder.registry.client import RegistryClient
 from builder.registry.pull import pull_image
+from builder.registry.referrers import fetch_attached
+from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import parts
+from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.machine import Machine, RequestLog
 from tests.support.project import edit, tiny_channel, tiny_project
@@ -25,9 +31,17 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(registry: parts.Registry, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """A base of two layers in the shared registry, as ``bases/os:1``."""
+    """A base of four layers in the shared registry, as ``bases/os:1``: the system, data, the list of packages
+    and data again.
+    """
     folder = tmp_path_factory.mktemp("base")
-    image = make_test_image([make_layer(folder, f"os-{n}", 1 << 20) for n in range(2)])
+    store = Store(folder / "store")
+    system = layer(store, member("etc/os-release", b"ID=debian\nVERSION_ID=12\n"))
+    listed = layer(
+        store, member("var/lib/dpkg/status", b"Package: libc6\nVersion: 2.36-9\nArchitecture: amd64\n")
+    )
+    data = [make_layer(folder, f"os-{n}", 1 << 20) for n in range(2)]
+    image = make_test_image([system, data[0], listed, data[1]])
     with RegistryClient(registry.host) as client:
         push_tagged(image, client, "bases/os", ["1"])
     return image
@@ -43,14 +57,13 @@ def machine(channel: Path, registry: parts.Registry, base: Image, tmp_path: Path
 
 def downloads(log: RequestLog, base: Image) -> list[str]:
     """The requests for the content of the base's layers."""
-    digests = [layer.descriptor.digest for layer in base.layers]
+    digests = [one.descriptor.digest for one in base.layers]
     return [line for line in log.lines() if line.startswith("GET") and line.endswith(tuple(digests))]
 
 
 def has_base(machine: Machine, base: Image) -> bool:
-    """Whether the machine's cache holds any layer of the base."""
-    store = Store(machine.project.cache)
-    return any(store.get(layer.descriptor.digest) for layer in base.layers)
+    """Whether the machine's cache holds the layer of the base that no SBOM needs."""
+    return Store(machine.project.cache).get(base.layers[1].descriptor.digest) is not None
 
 
 def record_pass(machine: Machine) -> str:
@@ -65,25 +78,34 @@ def pulled(host: str, repository: str, digest: str, folder: Path) -> Image:
         return pull_image(client, repository, digest, "amd64", Store(folder))
 
 
+def attached_sbom(registry: parts.Registry, repository: str, digest: str) -> str:
+    settings = Settings.from_environment()
+    (found,) = fetch_attached(f"{registry.host}/{repository}@{digest}", SBOM, settings)
+    return found.files[0].data.decode()
+
+
 def test_base_is_mounted(machine: Machine, registry: parts.Registry, base: Image, tmp_path: Path) -> None:
-    """An image that passed before is published without a transfer of its base."""
+    """An image that passed before is published without a transfer of its base, except for the SBOM."""
     log = RequestLog(registry, registry.log_size())
     digest = record_pass(machine)
     done = machine.json("publish", "tiny", "--to", f"{registry.host}/mounted/tiny")
     assert done["digest"] == digest and done["smoke"] == "pass"
     assert done["push"]["blobs_mounted"] == len(base.layers)
-    assert downloads(log, base) == [] and not has_base(machine, base)
+    assert len(downloads(log, base)) == 3 and not has_base(machine, base)
+    sbom = attached_sbom(registry, "mounted/tiny", digest)
+    assert "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=debian-12" in sbom
+    assert machine.json("publish", "tiny", "--to", f"{registry.host}/mounted/tiny")["digest"] == digest
+    assert len(downloads(log, base)) == 3, "what was found in the base is recorded"
     image = pulled(registry.host, "mounted/tiny", digest, tmp_path / "other")
-    layers = [layer.descriptor.digest for layer in image.layers]
-    assert layers[: len(base.layers)] == [layer.descriptor.digest for layer in base.layers]
+    layers = [one.descriptor.digest for one in image.layers]
+    assert layers[: len(base.layers)] == [one.descriptor.digest for one in base.layers]
 
 
 def test_without_tags(machine: Machine, registry: parts.Registry, base: Image) -> None:
     """--no-tags needs no smoke test, and so no base; a later build with the base has the same digest."""
-    log = RequestLog(registry, registry.log_size())
     done = machine.json("publish", "tiny", "--to", f"{registry.host}/untagged/tiny", "--no-tags")
     assert done["push"]["blobs_mounted"] == len(base.layers)
-    assert downloads(log, base) == [] and not has_base(machine, base)
+    assert not has_base(machine, base)
     built = machine.json("build", "tiny")
     assert built["digest"] == done["digest"] and has_base(machine, base)
 

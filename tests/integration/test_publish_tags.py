@@ -22,7 +22,7 @@ from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, record_contents
 from tests.support.parts import Registry
 
 pytestmark = pytest.mark.registry
@@ -35,6 +35,7 @@ ROUNDS = 8
 def project(folder: Path) -> Project:
     (folder / "recipes").mkdir(parents=True)
     settings = Settings.from_environment({"HOME": str(folder)}, cache=folder / "cache")
+    record_contents(Store(settings.cache))
     return Project(folder, Workspace(settings, Store(settings.cache)))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from builder.bases.pack import pack_tar
 from builder.oci.layout import write_layout
-from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+from builder.publishing.attest import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from builder.registry.referrers import fetch_attached
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -111,7 +111,7 @@ def test_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_
     """SBOM, provenance and report are attached. Debian's registry has no lists of referrers: the lists are
     tags.
     """
-    assert set(published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
+    assert set(published["attached"]) == {SBOM, PROVENANCE, LOCK, SMOKE_REPORT}
     reference = f"{published['reference']}@{published['digest']}"
     settings = Settings.from_environment({"HOME": str(tmp_path)})
     (sbom,) = fetch_attached(reference, SBOM, settings)
@@ -363,7 +363,8 @@ def test_sif(
     """A SIF is built, published, pulled to the places where it may be, and read by Apptainer."""
     ours = sha256_file(sif_maker.project.root / "dist/tiny.sif")
     assert (
-        set(sif_published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT} and len(sif_published["tags"]) == 2
+        set(sif_published["attached"]) == {SBOM, PROVENANCE, LOCK, SMOKE_REPORT}
+        and len(sif_published["tags"]) == 2
     )
     place = ("pull", "tiny", "--from", f"oras://{registry.host}/pull/sif", "--if-changed")
     first = sif_user.json(*place)
@@ -407,7 +408,7 @@ def test_changed_sif(sif_published: Any, sif_user: Machine, registry: parts.Regi
 def test_sif_in_layout(sif_maker: Machine, sif_user: Machine, tmp_path: Path) -> None:
     """A SIF is published to and pulled from an OCI layout."""
     done = sif_maker.publish("--to", f"oci:{tmp_path / 'pub'}")
-    assert set(done["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
+    assert set(done["attached"]) == {SBOM, PROVENANCE, LOCK, SMOKE_REPORT}
     place = ("pull", "tiny", "--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
     first = sif_user.json(*place)
     assert first["changed"] and first["digest"] == sha256_file(sif_user.project.root / "dist/tiny.sif")

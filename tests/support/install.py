@@ -25,7 +25,7 @@ from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support import debs
 from tests.support.debs import NotInstalled
-from tests.support.install_registries import install_crane
+from tests.support.install_registries import install_cosign, install_crane, install_podman, install_syft
 
 #: Raise when the folder's content has to be made anew.
 FORMAT = "1"
@@ -114,10 +114,14 @@ def install_all(folder: Path, *, heavy: bool) -> list[str]:
             return str(e)
         return ""
 
-    parts: list[tuple[Callable[[Path], object], str]] = [(install_crane, "crane"), (base_folder, "base")]
+    parts: list[tuple[Callable[[Path], object], str]] = [
+        (install_crane, "crane"),
+        (install_syft, "syft"),
+        (base_folder, "base"),
+    ]
     if heavy:
         more = [(install_folder, "torch"), (install_folder, "ray"), (install_apptainer, "apptainer")]
-        parts = [*more, *parts]
+        parts = [*more, *parts, (install_cosign, "cosign"), (install_podman, "podman")]
     with ThreadPoolExecutor(len(parts)) as pool:
         return [line for line in pool.map(lambda part: failure(*part), parts) if line]
 

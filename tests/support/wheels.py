@@ -54,6 +54,7 @@ class WheelOptions:
     wheel_version: str = "1.0"
     record: bool = True
     requires: Sequence[str] = ()
+    metadata: str = ""
 
 
 def make_wheel(
@@ -72,12 +73,13 @@ def make_wheel(
         extra: members that are added unchanged, and are not in RECORD.
         record: whether the wheel has a RECORD.
         requires: the ``Requires-Dist`` texts of METADATA.
+        metadata: further lines of METADATA.
     """
     options = WheelOptions(**given)
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     members: dict[str, bytes] = {k: v.encode() if isinstance(v, str) else v for k, v in (files or {}).items()}
-    needs = "".join(f"Requires-Dist: {text}\n" for text in options.requires)
+    needs = "".join(f"Requires-Dist: {text}\n" for text in options.requires) + options.metadata
     members[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}".encode()
     wheel = f"Wheel-Version: {options.wheel_version}\nGenerator: test\n"
     wheel += f"Root-Is-Purelib: {str(options.purelib).lower()}\nTag: {options.tag}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from builder.cli import cli
+from tests.support.parts import part_missing
 
 ROOT = Path(__file__).parents[2]
 FILES = ("examples/ci/github.yml", "examples/ci/gitlab.yml", ".github/workflows/publish.yml")
@@ -54,3 +56,44 @@ def check_command(words: list[str]) -> None:
         assert command_found is not None, name
         command = command_found
     command.make_context(command.name, words)
+
+
+#: What answers in place of builder: of the images of two months one differs, or last month has none.
+STUB = """\
+#!/bin/sh
+[ "$1" = targets ] && echo '[{"name": "tiny"}]' && exit
+echo "$2 $3" >> asked
+[ "$CODE" = 9 ] || echo "## notes"
+exit "$CODE"
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1, 9])
+@pytest.mark.parametrize("name", FILES)
+def test_release_notes(tmp_path: Path, name: str, code: int) -> None:
+    """The step compares this month with the last one, and does not fail if there is none."""
+    if name != FILES[2] and shutil.which("jq") is None:
+        part_missing("jq is not installed: apt-get install jq")
+    (script,) = (s for s in scripts(yaml.safe_load((ROOT / name).read_text())) if "builder diff" in s)
+    made = run_step(tmp_path, script[script.index("month=") : script.find(".venv/bin/builder cache")], code)
+    old, new = re.findall(r":(\d\d\.\d\d)", (tmp_path / "asked").read_text())
+    assert (int(new[:2]) * 12 + int(new[3:])) - (int(old[:2]) * 12 + int(old[3:])) == 1
+    assert ("was not compared with" in made) is (code == 9) and ("## notes" in made) is (code != 9)
+
+
+def run_step(folder: Path, script: str, code: int) -> str:
+    """Run a step with a builder that exits with ``code``; return the notes."""
+    (folder / ".venv/bin").mkdir(parents=True)
+    for name, text in {".venv/bin/builder": STUB, "curl": "#!/bin/sh\nexit 7\n"}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    names = ("RUNNER_TEMP", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "CI_REGISTRY_IMAGE", "GITHUB_REPOSITORY")
+    env = {**os.environ, **{name: str(folder / name.lower()) for name in names}}
+    env |= {
+        "RUNNER_TEMP": str(folder),
+        "CODE": str(code),
+        "TARGET": "tiny",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
+    subprocess.run(["bash", "-eo", "pipefail", "-c", script], cwd=folder, env=env, check=True)
+    return (folder / "notes.md").read_text()

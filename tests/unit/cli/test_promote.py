@@ -290,8 +290,8 @@ def test_no_record(team: Team) -> None:
 def test_not_whole(team: Team) -> None:
     """An image whose blobs were deleted gets no tag."""
     one, two = team.release("one", "26.10"), team.release("two", "26.11")
-    config = json.loads(team.fake.manifests[REPOSITORY][one][0])["config"]["digest"]
-    del team.fake.blobs[REPOSITORY][config]
+    layer = json.loads(team.fake.manifests[REPOSITORY][one][0])["layers"][-1]
+    del team.fake.blobs[REPOSITORY][layer["digest"]]
     done = team.do("rollback", "-y")
     assert done.code == 8 and "is not whole: 1 blobs are gone" in done.err and team.tag("latest") == two
 

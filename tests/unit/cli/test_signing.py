@@ -1,4 +1,4 @@
-"""``--sign`` and ``--password-file``: where the key and its password come from."""
+"""``--sign``, and the password of its key: where they come from."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from builder.publishing.keys import PublicKey
 from tests.support.signkeys import make_pair
 
 PASSWORD = b"correct horse"
+VARIABLE = "BUILDER_SIGN_PASSWORD_FILE"
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
 
 
 @pytest.fixture
@@ -51,33 +57,42 @@ def public(private: Path) -> PublicKey:
     return PublicKey.load(private.with_suffix(".pub"))
 
 
-def write(path: Path, content: bytes, mode: int = 0o600) -> Path:
-    path.write_bytes(content)
-    path.chmod(mode)
-    return path
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``write(CONTENT, MODE)``: the file with the password."""
+
+    def write(content: bytes, mode: int = 0o600) -> None:
+        path = tmp_path / "password"
+        path.write_bytes(content)
+        path.chmod(mode)
+        monkeypatch.setenv(VARIABLE, str(path))
+
+    return write
 
 
-def test_no_key(tmp_path: Path) -> None:
+def test_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ``--sign`` nothing is read, whatever else is given."""
-    assert signing_key(None, tmp_path / "missing") is None
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "missing"))
+    assert signing_key(None) is None
 
 
 def test_no_password_needed(plain: Path, terminal: Callable[[str], list[str]]) -> None:
     questions = terminal("")
-    key = signing_key(plain, None)
+    key = signing_key(plain)
     assert key is not None and key.public == public(plain) and not questions
 
 
 @pytest.mark.parametrize("content", [PASSWORD, PASSWORD + b"\n"])
-def test_password_file(secret: Path, tmp_path: Path, content: bytes) -> None:
+def test_password_file(secret: Path, write: Callable[..., None], content: bytes) -> None:
     """As openssl and cosign read it: without the newline at its end."""
-    key = signing_key(secret, write(tmp_path / "password", content))
+    write(content)
+    key = signing_key(secret)
     assert key is not None and key.public == public(secret)
 
 
 def test_asked(secret: Path, terminal: Callable[[str], list[str]]) -> None:
     questions = terminal(PASSWORD.decode())
-    key = signing_key(secret, None)
+    key = signing_key(secret)
     assert key is not None and key.public == public(secret)
     assert questions == [f"Password of {secret}"]
 
@@ -85,8 +100,8 @@ def test_asked(secret: Path, terminal: Callable[[str], list[str]]) -> None:
 def test_nobody_to_ask(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     with pytest.raises(UsageError, match="is encrypted, and there is no terminal to ask at") as caught:
-        signing_key(secret, None)
-    assert "--password-file FILE" in caught.value.hint
+        signing_key(secret)
+    assert VARIABLE in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -98,24 +113,27 @@ def test_nobody_to_ask(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (0o600, b"", "cannot decrypt the private key"),
     ],
 )
-def test_refused_passwords(secret: Path, tmp_path: Path, mode: int, content: bytes, message: str) -> None:
+def test_refused_passwords(
+    secret: Path, write: Callable[..., None], mode: int, content: bytes, message: str
+) -> None:
+    write(content, mode)
     with pytest.raises(ConfigError, match=message) as caught:
-        signing_key(secret, write(tmp_path / "password", content, mode))
+        signing_key(secret)
     assert PASSWORD.decode() not in str(caught.value)
 
 
 def test_refused_keys(plain: Path, tmp_path: Path) -> None:
     """A key that is missing, that others can read, or that is the public one."""
     with pytest.raises(ConfigError, match="cannot read the key .*: No such file") as caught:
-        signing_key(tmp_path / "missing.key", None)
+        signing_key(tmp_path / "missing.key")
     assert "openssl genpkey" in caught.value.hint
     plain.chmod(0o604)
     with pytest.raises(ConfigError, match=r"other users can read the secret file .*plain\.key") as caught:
-        signing_key(plain, None)
+        signing_key(plain)
     assert caught.value.hint == f"chmod 600 {plain}"
     plain.with_suffix(".pub").chmod(0o600)
     with pytest.raises(ConfigError, match="is not a private key in PEM format"):
-        signing_key(plain.with_suffix(".pub"), None)
+        signing_key(plain.with_suffix(".pub"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -123,4 +141,4 @@ def test_key_of_another_user(plain: Path) -> None:
     """Who owns the file could exchange it."""
     os.chown(plain, 4242, 4242)
     with pytest.raises(ConfigError, match="belongs to another user"):
-        signing_key(plain, None)
+        signing_key(plain)

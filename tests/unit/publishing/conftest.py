@@ -20,7 +20,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, record_contents
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
@@ -53,6 +53,7 @@ def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+    record_contents(Store(settings.cache))
     return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
 
 

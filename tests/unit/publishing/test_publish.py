@@ -30,7 +30,7 @@ from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, record_contents
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/f/linux-64/python-3.11.9-0.conda", "a" * 64
@@ -61,6 +61,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegist
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+    record_contents(Store(settings.cache))
     (tmp_path / "recipes").mkdir()
     return Project(tmp_path, Workspace(settings, Store(settings.cache), Listening()))
 

@@ -115,6 +115,16 @@ def test_twice(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) -> 
     assert [signed.optional["recipe"] for signed in found] == ["t", "u"]
 
 
+def test_moved_annotation(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) -> None:
+    """Somebody moved the signature to another document: it counts as not signed."""
+    add_signature(to, DIGEST, key, {})
+    (ours,) = stored(fake)["layers"]
+    put(fake, [ours | {"digest": fake.put("a/b", b"{}"), "size": 2}])
+    assert read_signatures(to, DIGEST, [key.public]) == []
+    add_signature(to, DIGEST, key, {})
+    assert len(read_signatures(to, DIGEST, [key.public])) == 1
+
+
 def test_others_stay(fake: FakeRegistry, to: RegistryDestination, make_key: Callable[[], SigningKey]) -> None:
     """What others stored is the same afterwards, also what builder does not know."""
     one, two = make_key(), make_key()
@@ -177,6 +187,7 @@ def test_other_documents(case: str, fake: FakeRegistry, to: RegistryDestination,
     data = DOCUMENTS[case](to.name)
     put(fake, [layer(fake, data, key.sign(data))])
     assert read_signatures(to, DIGEST, [key.public]) == []
+    assert fake.count("GET", "blobs") == (case != "large")
 
 
 def test_wrong_signatures(
@@ -210,6 +221,7 @@ def test_too_many(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) 
     assert read_signatures(to, DIGEST, [key.public]) == []
     with pytest.raises(RegistryError, match="holds 100 signatures or more"):
         add_signature(to, DIGEST, key, {})
+    assert fake.count("PUT") == 0
 
 
 def test_wrong_size(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) -> None:

@@ -1,0 +1,43 @@
+"""``builder diff``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from builder.cli.context import Context, context_exit, with_context
+from builder.cli.options import choice
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@choice(
+    "--format",
+    "form",
+    of=["text", "markdown"],
+    default="text",
+    help="markdown: for release notes and pull requests.",
+)
+@with_context
+def diff(context: Context, a: str, b: str, form: str) -> None:
+    """Compare two lock files, or two published images. Exit with 1 if they differ.
+
+    A and B are lock files, TARGET:TAG, HOST/REPOSITORY:TAG or oci:DIR:TAG. Of images
+    it compares packages, sizes of layers, and the figures of smoke reports.
+    """
+    from builder.cli.release import as_markdown, compare, tables
+
+    changes = compare(context, a, b)
+    if form == "markdown":
+        context.output.text(as_markdown(Path(b).name, changes))
+    else:
+        for table in tables(changes):
+            if table.rows:
+                context.output.table(table)
+            else:
+                context.output.text("\n".join(filter(None, (table.title, table.caption))))
+    context.output.result({"a": a, "b": b, "equal": not changes, **changes.to_json()})
+    if changes:
+        context_exit(1)

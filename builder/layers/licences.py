@@ -1,0 +1,49 @@
+"""The licences that a package declares: in ``info/index.json`` of conda, in METADATA of a wheel."""
+
+from __future__ import annotations
+
+from email.message import Message
+from email.parser import HeaderParser
+
+from builder.layers import bounds
+from builder.layers.conda_info import read_index_file
+from builder.layers.wheel_archive import WheelArchive
+from builder.model import Fetched
+from builder.redact import redact
+
+#: The longest licence, in characters: some wheels have a whole text in METADATA.
+_MAX_TEXT = 500
+
+
+def declared_licences(fetched: Fetched) -> list[str]:
+    """Return the licences that a package declares, each on one line; often one SPDX expression.
+
+    Raises:
+        LayerError: the archive is unsafe or damaged.
+    """
+    if fetched.package.manager == "conda":
+        texts = [str(read_index_file(fetched).get("license") or "")]
+    else:
+        with WheelArchive(fetched) as wheel:
+            raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
+        texts = _of_wheel(HeaderParser().parsestr(raw.decode(errors="replace")))
+    return [text for text in map(_one_line, texts) if text not in ("", "UNKNOWN")]
+
+
+def _of_wheel(metadata: Message) -> list[str]:
+    """Return ``License-Expression`` (PEP 639), a short ``License``, or else the classifiers.
+
+    A long ``License`` is the text of one; its first line is used if there is no classifier.
+    """
+    text = str(metadata.get("License-Expression") or metadata.get("License", "")).strip()
+    if text not in ("", "UNKNOWN") and "\n" not in text and len(text) <= _MAX_TEXT:
+        return [text]
+    classifiers = [c.split(" :: ") for c in metadata.get_all("Classifier", [])]
+    names = [c[-1] for c in classifiers if c[0] == "License" and c[-1] != "OSI Approved"]
+    return names or text.splitlines()[:1]
+
+
+def _one_line(text: str) -> str:
+    """Return a text that any JSON file can hold, without credentials."""
+    words = text[: 8 * _MAX_TEXT].encode(errors="replace").decode().split()
+    return redact(" ".join(words))[:_MAX_TEXT]

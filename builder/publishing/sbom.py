@@ -1,0 +1,285 @@
+"""The SBOM of an image: CycloneDX 1.6 (JSON).
+
+It is made from the lock, from what the locked packages declare in their archives, and from the list
+of Debian packages in the base. So the same lock and base have the same SBOM, byte for byte, on
+every machine and with every engine. What a cache has lost is read, or downloaded, again.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
+from builder.model import (
+    Fetched,
+    Lock,
+    LockedBase,
+    LockedPackage,
+    LockedSource,
+    OsPackage,
+    canonical_json,
+)
+from builder.parallel import in_parallel
+from builder.progress import working
+from builder.redact import redact
+from builder.store.records import read_record, write_record
+from builder.version import __version__
+from builder.workspace import Workspace
+
+if TYPE_CHECKING:
+    from builder.bases.dpkg import BaseSystem, DebianPackage
+
+_CYCLONEDX = "1.6"
+#: Part of the names of records. Increase it when the same package has another record.
+_FORMAT = 1
+#: By the key of a package: the licences that it declares.
+Licences = Mapping[str, Sequence[str]]
+
+
+def image_sbom(result: BuildResult, work: Workspace) -> bytes:
+    """Return the SBOM of a build, with the packages' licences and the packages of its base.
+
+    Raises:
+        FetchError, RegistryError, SpaceError: an archive or a layer of the base is not on this
+            machine any more, and cannot be downloaded.
+        LayerError, ImageError: a package or the base is damaged.
+    """
+    # slow, and not needed by those who only import the types of attachments
+    from builder.bases.dpkg import base_system
+
+    recipe, lock, base = result.recipe, result.lock, result.base
+    licences = _licences(recipe, lock, work)
+    return sbom(recipe, lock, base, licences, base_system(base, recipe, work))
+
+
+def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
+    """Return the licences of the locked packages. They are recorded by the archives' hashes."""
+    folder = work.store.folders.index
+    packages = {p.key: p for p in lock.for_platform(recipe.platform)}
+    records = {k: folder / f"licences-{_FORMAT}-{k.replace(':', '-')}.json" for k in packages}
+    known = {key: read_record(record) for key, record in records.items()}
+    missing = [package for key, package in packages.items() if known[key] is None]
+    if not missing:
+        return known
+    from builder.fetch.packages import fetch_packages
+    from builder.layers.licences import declared_licences
+    from builder.lock.environment import find_links
+    from builder.lock.urls import url_variables
+
+    def read(fetched: Fetched) -> list[str]:
+        found = declared_licences(fetched)
+        write_record(records[fetched.package.key], found)
+        return found
+
+    archives = fetch_packages(
+        missing, work, find_links=find_links(recipe), variables=url_variables(recipe)
+    )
+    with working(work.reporter, "reading licences"):
+        found = in_parallel(read, archives, work.settings.jobs)
+    return known | {fetched.package.key: licences for fetched, licences in found}
+
+
+def sbom(
+    recipe: Recipe,
+    lock: Lock,
+    base: LockedBase | None,
+    licences: Licences | None = None,
+    system: BaseSystem | None = None,
+) -> bytes:
+    """Return an SBOM: the locked packages, those of the OS, and the base with its packages.
+
+    Packages have their version, purl, licences, hashes and dependencies.
+
+    Args:
+        recipe: the target.
+        lock: its lock; the packages of the recipe's platform are listed.
+        base: the base image; None: it is not listed.
+        licences: those that the packages declare.
+        system: the base's; its packages are listed unless the lock replaces them.
+    """
+    platform, root = recipe.platform, f"builder:{recipe.name}"
+    packages = sorted(lock.for_platform(platform), key=lambda p: (p.manager, p.name, p.version))
+    references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
+    components = [_component(p, (licences or {}).get(p.key, ())) for p in packages]
+    for package in lock.record.os_packages or ():
+        hashes = {"SHA-256": package.sha256}
+        components.append(_library(package, package.purl + _distro(system), hashes, package.url))
+    below = _base_components(lock, system)
+    dependencies: list[dict[str, Any]] = []
+    if base is not None:
+        components.append(_base(base))
+        dependencies.append(_depends(f"base:{base.digest}", below))
+    dependencies.append(_depends(root, components))
+    for p in packages:
+        entry = {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
+        dependencies.append(entry)
+    tool = {"type": "application", "name": "builder", "version": __version__}
+    value: dict[str, Any] = {
+        "bomFormat": "CycloneDX",
+        "specVersion": _CYCLONEDX,
+        "version": 1,
+        "metadata": {
+            "component": {"type": "container", "bom-ref": root, "name": recipe.name},
+            "tools": {"components": [tool]},
+            "properties": [
+                {"name": "builder:lock", "value": lock.digest},
+                {"name": "builder:platform", "value": platform},
+            ],
+        },
+        "components": components + below,
+        "dependencies": dependencies,
+    }
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, canonical_json(value).decode())
+    value["serialNumber"] = f"urn:uuid:{serial}"
+    return canonical_json(value) + b"\n"
+
+
+def package_url(package: LockedPackage) -> str:
+    """Return a package's purl (package-url/purl-spec, types conda and pypi)."""
+    version = quote(package.version, safe=".-_~")
+    if package.manager == "pip":
+        name = re.sub(r"[-_.]+", "-", package.name).lower()
+        return f"pkg:pypi/{name}@{version}{_source_qualifiers(package.source)}"
+    kind = "tar.bz2" if package.filename.endswith(".tar.bz2") else "conda"
+    qualifiers = {"build": package.build, "channel": _channel(package)}
+    qualifiers |= {"subdir": package.subdir, "type": kind}
+    query = "&".join(f"{k}={quote(v, safe='.-_~/')}" for k, v in sorted(qualifiers.items()) if v)
+    return f"pkg:conda/{quote(package.name.lower(), safe='.-_~')}@{version}?{query}"
+
+
+def _source_qualifiers(source: LockedSource | None) -> str:
+    """Return the purl's qualifiers for the source of a wheel; none for a folder."""
+    if source is None or "://" not in source.url:
+        return ""
+    url = redact(source.url)
+    if source.kind == "git":
+        return "?vcs_url=" + quote(f"git+{url}@{source.commit}", safe=".-_~/:")
+    return f"?checksum=sha256:{source.sha256}&download_url={quote(url, safe='.-_~/:')}"
+
+
+def _channel(package: LockedPackage) -> str:
+    """Return the channel's name: the path of the URL without subdir and file, else the host."""
+    parts = urlsplit(redact(package.url))
+    path = parts.path.strip("/").split("/")[:-2]
+    return "/".join(path) or parts.netloc
+
+
+def _component(package: LockedPackage, licences: Sequence[str]) -> dict[str, Any]:
+    hashes = {"SHA-256": package.sha256, "MD5": package.md5}
+    value = _library(package, package_url(package), hashes, package.url)
+    if licences:
+        value["licenses"] = licence_choice(licences)
+    return value if package.source is None else value | _source(package.source)
+
+
+def licence_choice(declared: Sequence[str]) -> list[dict[str, Any]]:
+    """Return declared licences as CycloneDX has them: an SPDX id or expression, else names."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    names = [{"license": {"name": name}} for name in declared]
+    if len(declared) != 1:
+        return names
+    try:
+        text = canonicalize_license_expression(declared[0])
+    except InvalidLicenseExpression:
+        return names
+    if re.search(r"[\s+]|^LicenseRef-", text):
+        return [{"expression": text}]
+    return [{"license": {"id": text}}]
+
+
+def _library(
+    package: LockedPackage | OsPackage | DebianPackage,
+    purl: str,
+    hashes: Mapping[str, str | None],
+    url: str,
+) -> dict[str, Any]:
+    value: dict[str, Any] = {"type": "library", "bom-ref": purl, "purl": purl}
+    value |= {"name": package.name, "version": package.version}
+    if known := [{"alg": name, "content": text} for name, text in hashes.items() if text]:
+        value["hashes"] = known
+    if url.startswith(("http://", "https://")):
+        value["externalReferences"] = [{"type": "distribution", "url": redact(url)}]
+    return value
+
+
+def _source(source: LockedSource) -> dict[str, Any]:
+    """Return the part of a component for the source of a wheel."""
+    fields = ("commit", "tree", "sha256", "subdirectory", "describe", "build")
+    pins = {name: getattr(source, name) for name in fields}
+    properties = [
+        {"name": f"builder:source:{name}", "value": text} for name, text in pins.items() if text
+    ]
+    url = redact(source.url)
+    if "://" not in url:
+        return {"properties": [{"name": "builder:source:folder", "value": url}, *properties]}
+    kind = "vcs" if source.kind == "git" else "source-distribution"
+    reference: dict[str, Any] = {"type": kind, "url": url}
+    if source.sha256:
+        reference["hashes"] = [{"alg": "SHA-256", "content": source.sha256}]
+    return {"externalReferences": [reference], "properties": properties}
+
+
+def _base(base: LockedBase) -> dict[str, Any]:
+    return {
+        "type": "container",
+        "bom-ref": f"base:{base.digest}",
+        "name": redact(base.reference),
+        "version": base.digest,
+        "hashes": [{"alg": "SHA-256", "content": base.digest.partition(":")[2]}],
+    }
+
+
+def _base_components(lock: Lock, system: BaseSystem | None) -> list[dict[str, Any]]:
+    """Return the system of a base and its packages, without those that the lock replaces."""
+    if system is None or not system.name:
+        return []
+    value = {
+        "type": "operating-system",
+        "bom-ref": f"os:{system.name}-{system.version}",
+        "name": system.name,
+        "version": system.version,
+    }
+    replaced = {(p.name, p.architecture) for p in lock.record.os_packages or ()}
+    packages = [p for p in system.packages if (p.name, p.architecture) not in replaced]
+    return [value, *(_library(p, _debian_url(p, system), {}, "") for p in packages)]
+
+
+def _debian_url(package: DebianPackage, system: BaseSystem) -> str:
+    """Return a package's purl (type deb). Its ``upstream`` is the source package, as in Syft's.
+
+    Vulnerabilities in Debian are listed by source package.
+    """
+    name, version, architecture = (
+        quote(text, safe=".-_~") for text in (package.name, package.version, package.architecture)
+    )
+    source, _, of = package.source.partition(" ")
+    upstream = f"{source}@{of.strip('()')}" if of else source
+    more = f"&upstream={quote(upstream, safe='.-_~')}" if upstream else ""
+    vendor = quote(system.name, safe=".-_~")
+    return f"pkg:deb/{vendor}/{name}@{version}?arch={architecture}{_distro(system)}{more}"
+
+
+def _distro(system: BaseSystem | None) -> str:
+    """Return the qualifier of a purl for the release of a distribution, ``debian-12``."""
+    if system is None or not system.version:
+        return ""
+    return f"&distro={quote(f'{system.name}-{system.version}', safe='.-_~')}"
+
+
+def _depends(reference: str, components: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"ref": reference, "dependsOn": sorted(c["bom-ref"] for c in components)}
+
+
+def _dependencies(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return the purls of a package's dependencies; a wheel may depend on a conda package."""
+    found = {
+        references.get((package.manager, name)) or references.get(("conda", name), "")
+        for name in package.dependencies
+    }
+    return sorted(found - {"", references[package.manager, package.name]})

@@ -1,0 +1,356 @@
+"""Signatures that builder writes and podman, skopeo and cosign verify, with their own policy files; and the
+other way round. The registry is docker-registry; no program may use anything else on the network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from builder.model import Image
+from builder.oci.digest import sha256
+from builder.publishing.destination import RegistryDestination
+from builder.publishing.keys import PublicKey, SigningKey
+from builder.publishing.signatures import add_signature, read_signatures, signature_tag
+from builder.registry.client import RegistryClient
+from builder.registry.credentials import ANONYMOUS
+from builder.registry.referrers import Artifact, AttachedFile
+from builder.store.blobs import Store
+from tests.support import parts
+from tests.support.debs import NotInstalled
+from tests.support.images import make_layer, make_test_image, push_tagged
+from tests.support.install_registries import install_cosign, install_podman
+from tests.support.parts import Registry
+from tests.support.programs import run_program
+
+pytestmark = [pytest.mark.registry, pytest.mark.heavy]
+
+PASSWORD = b"correct horse"
+MAKE = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
+#: Answers nothing: whoever asks another host than the registry fails.
+NOWHERE = "http://127.0.0.1:9"
+#: cosign 3 without its transparency log and the files that it downloads.
+OFFLINE = ["--tlog-upload=false", "--use-signing-config=false"]
+SBOM = Artifact("application/vnd.cyclonedx+json", [AttachedFile("sbom.json", "application/json", b"{}")])
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Programs:
+    """cosign, podman and skopeo with settings in a folder of their own."""
+
+    cosign: Path
+    folder: Path
+    """Of podman and skopeo."""
+    home: Path
+    env: dict[str, str]
+
+    def run(self, name: str, *args: str | Path, check: bool = True) -> Done:
+        """Run one of the three; the password is that of all keys."""
+        program = self.cosign if name == "cosign" else self.folder / name
+        return run_program([program, *args], self.env, check=check, cwd=self.home, timeout=90)
+
+    def pull(self, name: str, reference: str) -> Done:
+        """Pull an image with podman or skopeo, as their policies allow."""
+        if name == "podman":
+            return self.run("podman", "pull", "--tls-verify=false", reference, check=False)
+        options = ["--src-tls-verify=false", f"docker://{reference}", f"dir:{self.home / 'out'}"]
+        return self.run("skopeo", "copy", *options, check=False)
+
+    def trust(self, host: str, key: Path) -> None:
+        """Write the policy: images of this registry need a signature of this key."""
+        settings = self.home / ".config/containers"
+        (settings / "registries.d").mkdir(parents=True, exist_ok=True)
+        attachments = f"docker:\n  {host}:\n    use-sigstore-attachments: true\n"
+        (settings / "registries.d/builder.yaml").write_text(attachments)
+        identity = {"type": "matchRepository"}
+        rule = {"type": "sigstoreSigned", "keyPath": str(key), "signedIdentity": identity}
+        policy = {"default": [{"type": "reject"}], "transports": {"docker": {host: [rule]}}}
+        (settings / "policy.json").write_text(json.dumps(policy))
+
+
+@pytest.fixture
+def programs() -> Iterator[Programs]:
+    parts.need("runc", "newuidmap", "openssl")
+    try:
+        cosign = install_cosign(parts.CLONE / ".cache/parts/cosign")
+        folder = install_podman(parts.CLONE / ".cache/parts/podman")
+    except NotInstalled as e:
+        parts.part_missing(str(e))
+    with parts.part_folder("sg") as home:
+        env = parts.podman_environment(home, home, "vfs")
+        helpers = json.dumps([str(folder.parent / "lib/podman")])
+        with (home / "containers.conf").open("a") as f:
+            f.write(f"helper_binaries_dir = {helpers}\n")
+        proxies = {"HTTP_PROXY": NOWHERE, "HTTPS_PROXY": NOWHERE, "COSIGN_PASSWORD": PASSWORD.decode()}
+        yield Programs(cosign, folder, home, env | proxies)
+
+
+def make_pair(folder: Path, name: str, *encrypt: str) -> tuple[Path, Path]:
+    """A key pair as users make it with openssl."""
+    folder.mkdir(exist_ok=True)
+    private, public = folder / f"{name}.key", folder / f"{name}.pub"
+    mask = os.umask(0o077)
+    run_program([*MAKE, *encrypt, "-out", private], os.environ)
+    os.umask(mask)
+    secret = ["-passin", f"pass:{PASSWORD.decode()}"] if encrypt else []
+    run_program(["openssl", "pkey", "-in", private, *secret, "-pubout", "-out", public], os.environ)
+    return private, public
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    return make_pair(tmp_path / "keys", "builder")
+
+
+@pytest.fixture
+def key(pair: tuple[Path, Path]) -> SigningKey:
+    return SigningKey.load(pair[0], lambda: b"")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository that no other test uses."""
+
+    to: RegistryDestination
+    folder: Path
+
+    def push(self, label: str, *tags: str) -> Image:
+        """Push an image; another label is another image."""
+        image = make_test_image([make_layer(self.folder / "layers", "one")], label)
+        push_tagged(image, self.to.client, self.to.repository, tags)
+        return image
+
+    def beside(self) -> Place:
+        """Another repository of the registry."""
+        return replace(self, to=replace(self.to, repository=f"{self.to.repository}/other"))
+
+    def copy_signatures(self, source: Place, signed: str, digest: str) -> None:
+        """Store the signatures of an image as those of another one, as an attacker can."""
+        repository, manifests = source.to.repository, self.to.client.manifests
+        data, media_type, _ = manifests.get(repository, signature_tag(signed))
+        manifest = json.loads(data)
+        for descriptor in (manifest["config"], *manifest["layers"]):
+            assert self.to.client.blobs.mount(self.to.repository, descriptor["digest"], repository)
+        manifests.put(self.to.repository, signature_tag(digest), data, media_type)
+
+
+@pytest.fixture
+def place(registry: Registry, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    name = f"sig/{sha256(request.node.name.encode())[7:19]}"
+    with RegistryClient(registry.host, ANONYMOUS) as client:
+        yield Place(RegistryDestination(client, name, Store(tmp_path / "cache")), tmp_path)
+
+
+# podman and skopeo --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["podman", "skopeo"])
+@pytest.mark.parametrize("by", ["tag", "digest"])
+def test_accepted(
+    program: str, by: str, programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey
+) -> None:
+    """A signed image is accepted under each of its tags, and by its digest."""
+    image = place.push("signed", "latest", "26.11")
+    add_signature(place.to, image.digest, key, {"creator": "builder", "timestamp": 1})
+    programs.trust(place.to.client.host, pair[1])
+    for ref in (":latest", ":26.11") if by == "tag" else (f"@{image.digest}",):
+        done = programs.pull(program, place.to.name + ref)
+        assert done.returncode == 0, done.stderr
+
+
+def unsigned(place: Place, key: SigningKey, other: SigningKey) -> str:
+    return place.push("unsigned", "latest").digest
+
+
+def replaced(place: Place, key: SigningKey, other: SigningKey) -> str:
+    """The tag is moved from the signed image to another one."""
+    add_signature(place.to, place.push("signed", "latest").digest, key, {})
+    return place.push("replaced", "latest").digest
+
+
+def replayed(place: Place, key: SigningKey, other: SigningKey) -> str:
+    """And the signatures are copied to it."""
+    signed = place.push("signed", "latest").digest
+    add_signature(place.to, signed, key, {})
+    evil = place.push("replaced", "latest").digest
+    place.copy_signatures(place, signed, evil)
+    return evil
+
+
+def wrongly_signed(place: Place, key: SigningKey, other: SigningKey) -> str:
+    image = place.push("signed", "latest")
+    add_signature(place.to, image.digest, other, {})
+    return image.digest
+
+
+def of_another_repository(place: Place, key: SigningKey, other: SigningKey) -> str:
+    """A signed image of another repository, with its signatures."""
+    beside = place.beside()
+    image = beside.push("signed", "latest")
+    add_signature(beside.to, image.digest, key, {})
+    place.push("signed", "latest")
+    place.copy_signatures(beside, image.digest, image.digest)
+    return image.digest
+
+
+ATTACKS = {
+    unsigned: "no signature exists",
+    replaced: "no signature exists",
+    replayed: "does not match",
+    wrongly_signed: "cryptographic signature verification failed",
+    of_another_repository: "is not accepted",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_refused(
+    attack: Callable[[Place, SigningKey, SigningKey], str],
+    programs: Programs,
+    place: Place,
+    pair: tuple[Path, Path],
+    key: SigningKey,
+    tmp_path: Path,
+) -> None:
+    """podman, skopeo and builder refuse the same images."""
+    other = SigningKey.load(make_pair(tmp_path / "keys", "other")[0], lambda: b"")
+    digest = attack(place, key, other)
+    programs.trust(place.to.client.host, pair[1])
+    for program in ("podman", "skopeo"):
+        done = programs.pull(program, f"{place.to.name}:latest")
+        assert done.returncode != 0 and ATTACKS[attack] in done.stderr
+    assert read_signatures(place.to, digest, [key.public]) == []
+
+
+def test_debian_12(programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey) -> None:
+    """podman 4.3 and skopeo 1.9 as Debian 12 builds them accept no signature, so they refuse all images."""
+    add_signature(place.to, place.push("signed", "latest").digest, key, {})
+    programs.trust(place.to.client.host, pair[1])
+    for path in parts.need("podman", "skopeo"):
+        done = replace(programs, folder=Path(path).parent).pull(Path(path).name, f"{place.to.name}:latest")
+        assert done.returncode == 0 or "sigstore disabled" in done.stderr
+
+
+def test_signed_by_skopeo(programs: Programs, place: Place, key: SigningKey, pair: tuple[Path, Path]) -> None:
+    """builder reads what skopeo signed, and adds to it what podman accepts."""
+    image = place.push("signed", "latest")
+    (programs.home / "password").write_bytes(PASSWORD)
+    programs.run("skopeo", "generate-sigstore-key", "--output-prefix", "s", "--passphrase-file", "password")
+    programs.trust(place.to.client.host, pair[1])
+    reference = f"docker://{place.to.name}:latest"
+    signing = ["--sign-by-sigstore-private-key", "s.private", "--sign-passphrase-file", "password"]
+    options = ["--src-tls-verify=false", "--dest-tls-verify=false", "--preserve-digests"]
+    programs.run("skopeo", "--insecure-policy", "copy", *options, *signing, reference, reference)
+    theirs = PublicKey.load(programs.home / "s.pub")
+    (found,) = read_signatures(place.to, image.digest, [key.public, theirs])
+    assert found.key == theirs and found.optional["creator"].startswith("containers/image")
+    add_signature(place.to, image.digest, key, {})
+    assert len(read_signatures(place.to, image.digest, [key.public, theirs])) == 2
+    assert programs.pull("podman", f"{place.to.name}:latest").returncode == 0
+
+
+# cosign -------------------------------------------------------------------------------------------
+
+
+def cosign_verify(programs: Programs, public: Path, reference: str, *options: str) -> Done:
+    words = ["--key", public, "--insecure-ignore-tlog", "--allow-http-registry", *options, reference]
+    return programs.run("cosign", "verify", *words, check=False)
+
+
+@pytest.mark.parametrize("options", [[], ["--new-bundle-format=false"]], ids=["default", "old format"])
+def test_cosign_verifies(
+    options: list[str], programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey
+) -> None:
+    """What builder attaches does not confuse cosign, which looks for signatures there first."""
+    image = place.push("signed", "latest")
+    refused = cosign_verify(programs, pair[1], f"{place.to.name}:latest", *options)
+    assert refused.returncode != 0 and "no signatures found" in refused.stderr
+    place.to.attach(image.manifest_descriptor, SBOM)
+    add_signature(place.to, image.digest, key, {"recipe": "t"})
+    done = cosign_verify(programs, pair[1], f"{place.to.name}:latest", *options, "-a", "recipe=t")
+    assert done.returncode == 0, done.stderr
+    (seen,) = json.loads(done.stdout)
+    assert seen["critical"]["image"]["docker-manifest-digest"] == image.digest
+    assert cosign_verify(programs, pair[1], f"{place.to.name}:latest", "-a", "recipe=u").returncode != 0
+
+
+@pytest.mark.parametrize("attack", [unsigned, replaced, replayed, wrongly_signed])
+def test_cosign_refuses(
+    attack: Callable[[Place, SigningKey, SigningKey], str],
+    programs: Programs,
+    place: Place,
+    pair: tuple[Path, Path],
+    key: SigningKey,
+    tmp_path: Path,
+) -> None:
+    """cosign does not compare the repository: it accepts a signed image of another one."""
+    other = SigningKey.load(make_pair(tmp_path / "keys", "other")[0], lambda: b"")
+    digest = attack(place, key, other)
+    assert cosign_verify(programs, pair[1], f"{place.to.name}@{digest}").returncode != 0
+
+
+def test_signed_by_cosign(programs: Programs, place: Place, key: SigningKey, pair: tuple[Path, Path]) -> None:
+    """Each reads the other's signature of one image, in either order."""
+    image = place.push("signed", "latest")
+    programs.run("cosign", "generate-key-pair")
+    add_signature(place.to, image.digest, key, {})
+    reference = f"{place.to.name}@{image.digest}"
+    words = ["--key", "cosign.key", "-y", "--allow-http-registry", "--new-bundle-format=false", *OFFLINE]
+    programs.run("cosign", "sign", *words, reference)
+    theirs = PublicKey.load(programs.home / "cosign.pub")
+    for number in (2, 3):
+        found = read_signatures(place.to, image.digest, [key.public, theirs])
+        assert len(found) == number and {signed.key for signed in found} == {key.public, theirs}
+        for public in (pair[1], programs.home / "cosign.pub"):
+            assert cosign_verify(programs, public, reference).returncode == 0
+        add_signature(place.to, image.digest, key, {"number": number})
+
+
+# keys ---------------------------------------------------------------------------------------------
+
+
+def of_cosign(programs: Programs) -> tuple[Path, Path]:
+    programs.run("cosign", "generate-key-pair", "--output-key-prefix", "c")
+    return programs.home / "c.key", programs.home / "c.pub"
+
+
+def of_skopeo(programs: Programs) -> tuple[Path, Path]:
+    (programs.home / "password").write_bytes(PASSWORD)
+    programs.run("skopeo", "generate-sigstore-key", "--output-prefix", "s", "--passphrase-file", "password")
+    return programs.home / "s.private", programs.home / "s.pub"
+
+
+def of_openssl(programs: Programs) -> tuple[Path, Path]:
+    encrypt = ["-aes256", "-pass", f"pass:{PASSWORD.decode()}"]
+    return make_pair(programs.home / "keys", "builder", *encrypt)
+
+
+@pytest.mark.parametrize("make", [of_cosign, of_skopeo, of_openssl])
+def test_keys(make: Callable[[Programs], tuple[Path, Path]], programs: Programs, place: Place) -> None:
+    """Keys as these programs write them, encrypted; what they sign is accepted."""
+    private, public = make(programs)
+    key = SigningKey.load(private, lambda: PASSWORD)
+    assert key.public == PublicKey.load(public)
+    image = place.push("signed", "latest")
+    add_signature(place.to, image.digest, key, {})
+    programs.trust(place.to.client.host, public)
+    assert programs.pull("skopeo", f"{place.to.name}:latest").returncode == 0
+    assert cosign_verify(programs, public, f"{place.to.name}:latest").returncode == 0
+
+
+def test_at_once(place: Place, tmp_path: Path) -> None:
+    """Four sign at once: all four are listed."""
+    image = place.push("signed", "latest")
+    pairs = [make_pair(tmp_path / "keys", str(number)) for number in range(4)]
+    keys = [SigningKey.load(private, lambda: b"") for private, _ in pairs]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda key: add_signature(place.to, image.digest, key, {}), keys))
+    found = read_signatures(place.to, image.digest, [key.public for key in keys])
+    assert {signed.key for signed in found} == {key.public for key in keys}

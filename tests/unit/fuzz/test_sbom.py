@@ -1,0 +1,91 @@
+"""What packages and bases declare about themselves, nearly right: the SBOM is valid all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.bases.dpkg import find_system
+from builder.layers.licences import declared_licences
+from builder.model import Fetched, Lock, LockedBase
+from builder.publishing.sbom import sbom
+from builder.store.blobs import Store
+from builder.workspace import Workspace
+from tests.support import condapackage
+from tests.support.channel import make_package
+from tests.support.fuzz import STRANGE, fuzz, only_builder_errors
+from tests.support.image_kit import base, layer, member, recipe, settings
+from tests.support.wheels import fetched, make_wheel
+
+VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
+BASE = LockedBase("oci:base", "sha256:" + "e" * 64)
+STATUS = [
+    *(b"Package: a", b"Package:", b"Package: a b\xff", b"Version: 1:2~3+b1", b"Version: %@?#&", b"Status: x"),
+    *(b"Architecture: amd64", b"Architecture: &=", b"Source: b (1)", b"Source: b (", b"Source: (", b"", b" "),
+]
+RELEASE = [
+    b"ID=debian",
+    b"ID='",
+    b'ID="ubuntu"',
+    b"VERSION_ID=1&2",
+    b"VERSION_CODENAME=x",
+    b"ID_LIKE=\xff",
+    b"=",
+]
+METADATA = [
+    *(
+        "License: MIT",
+        "License-Expression: MIT OR",
+        "License: \udce4\x00",
+        "License:",
+        " more",
+        "",
+        "License",
+    ),
+    *("Classifier: License ::", "Classifier: License :: \x1b[2J", "License-Expression: (" + "(" * 199),
+]
+
+
+def lines(given: list[bytes]) -> st.SearchStrategy[bytes]:
+    """Texts of lines, some of them right."""
+    return st.lists(st.sampled_from(given) | st.binary(max_size=20), max_size=12).map(b"\n".join)
+
+
+def check(text: bytes) -> None:
+    assert VALIDATOR.validate_str(text.decode()) is None, text
+
+
+@fuzz(60)
+@given(lines(STATUS), lines(STATUS), lines(RELEASE))
+def test_base(tmp_path: Path, one: bytes, other: bytes, release: bytes) -> None:
+    store = Store(tmp_path / "cache")
+    files = {"etc/os-release": release, "var/lib/dpkg/status.d/a": one, "var/lib/dpkg/status": other}
+    with only_builder_errors():
+        made = base(layer(store, *(member(path, data) for path, data in files.items())))
+        system = find_system(made, Workspace(settings(tmp_path), store))
+        check(sbom(recipe(), Lock((), ("linux-64",)), BASE, {}, system))
+
+
+def check_package(package: Fetched) -> None:
+    with only_builder_errors():
+        found = json.loads(json.dumps(declared_licences(package)))
+        lock = Lock((package.package,), ("linux-64",))
+        check(sbom(recipe(), lock, BASE, {package.package.key: found}))
+
+
+@fuzz(60)
+@given(st.lists(st.sampled_from(METADATA) | st.text(max_size=20), max_size=6).map("\n".join))
+def test_wheel(tmp_path: Path, text: str) -> None:
+    metadata = text.encode(errors="surrogateescape").decode(errors="replace")
+    check_package(fetched(make_wheel(tmp_path, metadata=metadata)))
+
+
+@fuzz(40)
+@given(st.sampled_from(STRANGE) | st.text(max_size=30) | st.just("\ud800"))
+def test_conda(tmp_path: Path, licence: object) -> None:
+    check_package(condapackage.fetched(make_package(tmp_path, "a", index={"license": licence})))
