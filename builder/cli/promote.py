@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import decorated, flag
 from builder.cli.signing import sign_option, signing_key
+from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -47,6 +49,9 @@ _OPTIONS = decorated(
 )
 @click.option(
     "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags."
+)
+@click.option(
+    "--only", multiple=True, metavar="TAG", help="Move only this tag of the recipe, such as latest."
 )
 @flag("--force", help="Allow a dated tag to move, and latest to go back.")
 @_OPTIONS
@@ -104,14 +109,27 @@ def _move(
         context.output.text(_shown(moves))
         moves_now = bool(moves.moving or options.key) and not dry_run
         if moves_now and not yes:
-            click.confirm("Move the tags?" if moves.moving else "Sign it?", abort=True, err=True)
+            moves_now = _agreed("Move the tags?" if moves.moving else "Sign it?")
         before = moves.execute() if moves_now else moves.named
     seal = moves.seal
     value = {"target": recipe.name, "reference": place.name, "digest": seal.image.digest}
     more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
     context.output.result(value | more)
-    if moves_now:
-        context.output.note(f"done: {', '.join(moves.named)}")
+    if not dry_run:
+        moved = (
+            f"moved {', '.join(moves.moving)}" if moves_now and moves.moving else "no tag was moved"
+        )
+        context.output.note(f"{moved}; signed" if moves_now and options.key else moved)
+
+
+def _agreed(question: str) -> bool:
+    """Ask the user. Raises UsageError: nobody answers."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise UsageError("no terminal to ask at, so no tag was moved", "agree: -y") from None
 
 
 def _shown(moves: TagMoves) -> str:

@@ -194,12 +194,14 @@ def _lines(done: Published) -> list[str]:
 
 def _rollback(done: Published) -> list[str]:
     """Return the digests that the tags named before, and the command that undoes the moves."""
+    from builder.publishing.tags import CANDIDATE
+
     lines = []
     for tag, digest in done.before.items():
         if digest in (None, done.digest):
             continue
         verb = "names" if done.dry_run else "named"
         lines.append(f"  {tag} {verb} {digest}{'' if done.dry_run else ' before'}")
-    if lines and not done.dry_run:
-        lines.append(f"    to undo: builder rollback {done.target}")
+    if lines and not done.dry_run and CANDIDATE not in done.tags:
+        lines.append(f"    to undo: builder rollback {done.target} --to {done.reference}")
     return lines

@@ -66,6 +66,7 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
+    from builder.config.policy import POLICY_FILE, has_policy
     from builder.launch.pulling import PullRequest, pull_named, pull_target
     from builder.publishing.pull import is_reference
 
@@ -80,4 +81,6 @@ def pull(
         done, name = pull_target(context.project, recipe, request), recipe.name
         state = "now" if done.changed else "already"
         text = f"{name} is {state} {done.reference}@{done.digest}\n  {done.place}"
+    if context.root is not None and has_policy(context.root):
+        text += f"\n  verified: {POLICY_FILE}"
     out.result({**asdict(done), "target": name}, text)

@@ -95,6 +95,8 @@ def _explain(item: Any, keys: _Keys, yamls: Sequence[YamlFile], model: _Model) -
             hint = f"write {_name(keys)}: and KEY: VALUE lines below it"
             hint += f"; keys: {known}" if known else ""
             return f"must be a mapping, and is {_type_name(value)}", hint
+        case "too_short":
+            return "must have a value, and has none", f"write {_name(keys)}: [VALUE]"
         case other:
             message = "Input should be a number" if other in _NUMBERS else str(item["msg"])
             return _wrong_value(message, keys, value, written)
@@ -106,7 +108,7 @@ def _wrong_value(problem: str, keys: _Keys, value: object, written: str) -> tupl
         given = "" if isinstance(value, list | dict) else f", and is {written}"
         problem = problem.replace("Input should be", "must be") + given
     names = ".".join(key for key in keys if isinstance(key, str))
-    where = f"{names}: in the recipe" if names else "the recipe"
+    where = f"{names}:" if names else "the recipe"
     return problem.removeprefix("Value error, "), f"correct {where}"
 
 

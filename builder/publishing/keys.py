@@ -40,6 +40,7 @@ _MAKE = (
     "-pkeyopt ec_paramgen_curve:P-256 -aes256 -out builder.key (umask 077), "
     "then openssl pkey -in builder.key -pubout -out builder.pub"
 )
+_GET = "ask whoever signs for their public key; keys of a policy are relative to its folder"
 #: A private key of ``cosign generate-key-pair`` or ``skopeo generate-sigstore-key``.
 _COSIGN = re.compile(rb"-----BEGIN ENCRYPTED (?:SIGSTORE|COSIGN) PRIVATE KEY-----([^-]*)-----END ")
 #: The parameters (N, r, p) of scrypt that go-securesystemslib accepts.
@@ -142,12 +143,13 @@ def _read(path: Path, *, private: bool = False) -> bytes:
             info = os.fstat(f.fileno())
             data = f.read(_MAX_KEY)
     except OSError as e:
-        raise ConfigError(f"cannot read the key {path}: {e.strerror}", _MAKE) from None
+        hint = _MAKE if private else _GET
+        raise ConfigError(f"cannot read the key {path}: {e.strerror}", hint) from None
     if private and info.st_uid not in (0, os.geteuid()):
         hint = "another user can change it: copy it to a file of yours with mode 600"
-        raise ConfigError(f"the private key {path} belongs to another user", hint)
+        raise ConfigError(f"the secret file {path} belongs to another user", hint)
     if private and info.st_mode & 0o077:
-        message = f"other users can read the private key {path} (mode {info.st_mode & 0o777:o})"
+        message = f"other users can read the secret file {path} (mode {info.st_mode & 0o777:o})"
         raise ConfigError(message, f"chmod 600 {path}")
     return data
 

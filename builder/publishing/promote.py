@@ -36,6 +36,8 @@ class ReleaseOptions:
     """The tag or digest to move the tags to. Empty: ``candidate``, or what the record names."""
     month: str | None = None
     """A tag in place of the recipe's dated ones."""
+    only: tuple[str, ...] = ()
+    """Those of the tags that are promoted; empty: all."""
     key: SigningKey | None = None
     """The key that signs the release; None: it is not signed."""
     force: bool = False
@@ -84,10 +86,10 @@ def plan_promotion(
         SmokeError: no smoke report says that it passed.
         TagExistsError: a tag may not move.
         VerifyError: the policy refuses the candidate.
-        UsageError: see :meth:`builder.publishing.seal.Signer.of`.
+        UsageError: see :meth:`builder.publishing.seal.Signer.of` and :meth:`TagPlan.only`.
     """
     signer = Signer.of(place, recipe.root, options.key)
-    plan = TagPlan.of(recipe, options.month)
+    plan = TagPlan.of(recipe, options.month).only(options.only, recipe.name)
     found = _find_image(recipe, place, options.origin or CANDIDATE)
     named = check_tags(place, plan, found.image, force=options.force, reporter=reporter)
     seal = found.seal(recipe, plan, "promote", signer)

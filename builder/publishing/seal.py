@@ -60,7 +60,7 @@ class Signer:
             return cls(key)
         if key is None:
             problem = f"{POLICY_FILE} accepts signed images only, and no key was given"
-            raise UsageError(problem, "sign: --sign KEY")
+            raise UsageError(problem, "sign: --sign KEY, or BUILDER_SIGN_KEY")
         if key.public not in trust.keys:
             problem = f"{POLICY_FILE} does not name the public key of --sign"
             raise UsageError(problem, f"sign with a key of it: {', '.join(trust.policy.keys)}")

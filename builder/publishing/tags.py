@@ -183,6 +183,8 @@ def _check_move(
             f"{where} is an index of several images, and {ours} is one image",
             "publish to another repository or tag, or --force to replace the index",
         )
+    if tag == CANDIDATE:
+        return
     created, theirs = _created(image.manifest), _created_there(destination, named)
     if created is None or theirs is None or theirs == created:
         reporter.note(f"{where} is {now}; no creation time tells whether that image is older")

@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import CLONE, Builder, new_project
-from tests.support.doccommands import FILES, FOLDER, PAGES, Block, blocks, marked, shims
+from tests.support.doccommands import FILES, FOLDER, PAGES, REGISTRY, Block, blocks, marked, shims
 
 pytestmark = [pytest.mark.network, pytest.mark.root, pytest.mark.heavy]
 RUN = {
@@ -60,14 +61,14 @@ def test_page(page: Path, cpu: Builder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "name"), IN_FOLDERS, ids=[f"{page.relative_to(CLONE)}-{name}" for page, name in IN_FOLDERS]
 )
-def test_folder(page: Path, name: str, cpu: Builder, tmp_path: Path) -> None:
+def test_folder(page: Path, name: str, cpu: Builder, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The files and commands of one folder, in their order. It is called ``mine``, so this is the target."""
     folder = tmp_path / name / "mine"
     folder.mkdir(parents=True)
     env = environment(cpu, tmp_path / "bin")
     github = f"https://github.com={repositories(tmp_path / 'mirrors')}"
     env["BUILDER_MIRRORS"] = f"{github}\n{env.get('BUILDER_MIRRORS', '')}"
-    for block in IN_FOLDERS[page, name]:
+    for block in on_registry(IN_FOLDERS[page, name], request):
         if block.kind == "run":
             execute(block, folder, env)
             continue
@@ -75,6 +76,14 @@ def test_folder(page: Path, name: str, cpu: Builder, tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a" if block.kind == "append" else "w") as file:
             file.write(block.text + "\n")
+
+
+def on_registry(found: list[Block], request: pytest.FixtureRequest) -> list[Block]:
+    """The blocks with a real registry in place of the pages' one, which is started if they name it."""
+    if not any(REGISTRY in block.text for block in found):
+        return found
+    host = request.getfixturevalue("registry").host
+    return [replace(block, text=block.text.replace(REGISTRY, host)) for block in found]
 
 
 def repositories(folder: Path) -> Path:

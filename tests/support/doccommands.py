@@ -13,6 +13,8 @@ is written there, or added to the end of that file:
 
     <!-- file: NAME/FILE -->
     <!-- append: NAME/FILE -->
+
+In a folder, :data:`REGISTRY` is a registry on this machine.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _SHELLS = {"", "sh", "bash", "console", "shell"}
 _MARK = re.compile(r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run|file|append): (?P<what>.+?) -->")
 #: Kinds of blocks that are files, not commands.
 FILES = ("file", "append")
+#: The pages' name of a registry.
+REGISTRY = "registry.example.org"
 #: What begins the name of the folder in which a block is executed.
 FOLDER = "folder "
 _OPERATORS = {"&&", "||", ";", "|", "&", "(", ")"}

@@ -26,7 +26,7 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
         (
             "env: {PATH: '/app/bin:$PATH'}",
             "3: env: PATH: $PATH is not replaced by its value here: write the whole value",
-            "correct env: in the recipe",
+            "correct env:",
         ),
         ("workdir:", "3: workdir: must be text, and is empty", "write a value after workdir:, or remove"),
         (
