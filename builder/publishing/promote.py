@@ -20,12 +20,20 @@ from builder.progress import Reporter
 from builder.publishing.destination import PublishDestination, RemoteImage
 from builder.publishing.keys import SigningKey
 from builder.publishing.pull import reference_of, resolve_published
-from builder.publishing.release import RELEASE, SMOKE_REPORT, Action, attached_releases
+from builder.publishing.release import (
+    RELEASE,
+    SMOKE_REPORT,
+    Action,
+    ReleaseRecord,
+    attached_releases,
+)
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
 from builder.publishing.verify import Subject, check_report
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.smoke.values import mapping
+
+_GO_BACK = "name the image to go back to: --back-to TAG"
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,8 @@ class _Found:
         """Return the digests of what is attached by type: the newest, or what a record names."""
         digest = self.image.digest
         if signer.trust is not None:
-            if releases := signer.trust.releases(self.place, digest):
-                return releases[-1].record.attached
+            if records := _records(self.place, digest, signer):
+                return records[-1].attached
             where = reference_of(self.place, digest)
             hint = "what is attached to it may be forged: publish it with --sign"
             raise VerifyError(f"{where} has no signature by this key", hint)
@@ -219,10 +227,7 @@ def _before(
     place: PublishDestination, last: str, out: str, signer: Signer
 ) -> Mapping[str, str | None]:
     """Return what the tags named before the release that a tag names now."""
-    if signer.trust is not None:
-        records = [release.record for release in signer.trust.releases(place, out)]
-    else:
-        records = attached_releases(place, out)
+    records = _records(place, out, signer)
     before: dict[str, str | None] = {}
     for record in reversed([record for record in records if record.action != "rollback"]):
         # after an interruption the second record states that a tag names this image already
@@ -230,6 +235,16 @@ def _before(
     if before.get(last) in (None, out):
         raise UsageError(
             f"no release record of {place.name}@{out} says what {last} named before",
-            "name the image to go back to: --back-to TAG",
+            _GO_BACK,
         )
+    goal = str(before[last])  # an attacker may have moved the tag there just before the release
+    if signer.trust and not any(last in record.tags for record in _records(place, goal, signer)):
+        raise VerifyError(f"{place.name}@{goal} was not released as {last}", _GO_BACK)
     return before
+
+
+def _records(place: PublishDestination, image: str, signer: Signer) -> list[ReleaseRecord]:
+    """Return the records of an image, signed ones if something is signed, the oldest first."""
+    if signer.trust is None:
+        return attached_releases(place, image)
+    return [release.record for release in signer.trust.releases(place, image)]

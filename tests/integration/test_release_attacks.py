@@ -249,3 +249,14 @@ def test_rollback_without_the_tag(team: Team) -> None:
     assert builder(team, "rollback", "-y", "--sign", team.key_file) == 9
     assert builder(team, "rollback", "-y", "--sign", team.key_file, "--back-to", "26.10") == 0
     assert team.attacker().digest("latest") == digest and builder(team, "verify") == 0
+
+
+def test_rollback_to_what_never_was_out(team: Team, capsys: pytest.CaptureFixture[str]) -> None:
+    """The attacker moves ``latest`` to a candidate just before a publish: the record says that it was out."""
+    digest = team.publish("one").digest
+    failed = team.publish("never", only=("candidate",)).digest
+    team.attacker().move("latest", failed)
+    team.publish("two")
+    assert builder(team, "rollback", "-y", "--sign", team.key_file) == 15
+    assert "was not released as latest" in capsys.readouterr().err
+    assert builder(team, "rollback", "-y", "--sign", team.key_file, "--back-to", digest) == 0

@@ -434,3 +434,36 @@ def test_moves_before_podman(
     assert json.loads((team.root / "dist/t.pulled.json").read_text())["image"] == f"{team.name}@{digest}"
     assert builder(team, "pull", "--load", "podman", "--if-changed") == 15
     assert podman.run("image", "exists", f"{team.name}:latest", check=False).returncode == 1
+
+
+MANIFEST = b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",'
+LOST = b'{"mediaType":"%b","digest":"sha256:%b","size":2}' % (signatures.PAYLOAD.encode(), b"0" * 64)
+GARBAGE = {
+    "text": b"hello",
+    "nothing": b"",
+    "list": b"[]",
+    "no layers": MANIFEST + b'"config":{}}',
+    "lost blobs": MANIFEST + b'"config":%b,"layers":[%b]}' % (LOST, LOST),
+    "lost signature": MANIFEST
+    + b'"config":%b,"layers":[%b,"annotations":{"%b":"eA=="}}]}'
+    % (LOST, LOST[:-1], signatures.SIGNATURE.encode()),
+    "odd layers": MANIFEST + b'"config":%b,"layers":[7,null]}' % LOST,
+    "twice": MANIFEST + b'"config":%b,"layers":[],"layers":[%b]}' % (LOST, LOST),
+    "both": MANIFEST + b'"config":%b,"layers":[],"manifests":[]}' % LOST,
+    "deep": b"[" * 50_000,
+}
+
+
+def test_garbage(crane: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """crane's registry stores anything: as the image, as its signatures, and as its release record."""
+    team = Team(tmp_path / "team", crane, f"attack/{tmp_path.name.replace('_', '-').strip('-')}")
+    digest = team.publish("good").digest
+    thief = team.attacker()
+    for data in GARBAGE.values():
+        thief.put_raw(signature_tag(digest), data)
+        said = refused(team, "latest", capsys)
+        assert "hint:" in said or "FAILED" in said
+    for data in GARBAGE.values():
+        thief.put_raw("latest", data)
+        codes = [builder(team, "verify"), builder(team, "pull")]
+        assert set(codes) <= {6, 8, 9, 15}, (codes, data[:99], capsys.readouterr())

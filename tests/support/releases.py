@@ -188,6 +188,12 @@ class Attacker:
         """Stores a manifest or an index under a tag or digest; returns the digest."""
         return self.client.manifests.put(self.repository, ref, canonical_json(value), media_type)
 
+    def put_raw(self, tag: str, data: bytes, media_type: str = OCI_MANIFEST) -> None:
+        """Stores anything under a tag, in a registry that does not look at it."""
+        url = f"http://{self.host}/v2/{self.repository}/manifests/{tag}"
+        answer = httpx.put(url, content=data, headers={"Content-Type": media_type})
+        assert answer.status_code == 201, answer.text
+
     def get(self, ref: str, repository: str = "") -> dict[str, Any]:
         """The manifest of a tag or digest."""
         data, _, _ = self.client.manifests.get(repository or self.repository, ref)
