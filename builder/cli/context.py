@@ -43,10 +43,12 @@ class Context:
 
     @property
     def project_or_none(self) -> Project | None:
-        """The project; None if neither the folder nor a parent is one."""
+        """The project; None if neither the current folder nor a parent is one."""
         try:
             return self.project
         except ConfigError:
+            if self.start != Path():  # --project
+                raise
             return None
 
     @property

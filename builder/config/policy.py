@@ -1,6 +1,6 @@
 """The policy of a project: who may sign its images, and what must be attached to them.
 
-It is ``recipes/_policy.yaml``. Where it exists, ``builder pull`` and ``builder job`` verify.
+It is ``recipes/_policy.yaml`` (or ``.yml``). Where it exists, ``builder pull`` and ``builder job`` verify.
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ def find_policy(root: Path) -> Policy | None:
     Raises:
         ConfigError: the file is wrong; the message names file, line and key.
     """
-    return load_policy(root / POLICY_FILE) if has_policy(root) else None
+    path = _policy_file(root)
+    return load_policy(path) if path else None
 
 
 def has_policy(root: Path) -> bool:
     """Return whether a project folder has a policy; a link that leads nowhere counts as one."""
-    path = root / POLICY_FILE
-    return path.exists() or path.is_symlink()
+    return _policy_file(root) is not None
+
+
+def _policy_file(root: Path) -> Path | None:
+    paths = (root / POLICY_FILE, (root / POLICY_FILE).with_suffix(".yml"))  # as recipes
+    return next((path for path in paths if path.exists() or path.is_symlink()), None)
 
 
 def load_policy(path: Path) -> Policy:

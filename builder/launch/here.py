@@ -81,13 +81,14 @@ def run_target(
     Raises:
         UsageError: the request is not valid on the site, or there is no image.
         RunnerError: the runtime does not work, or the image does not exist.
+        VerifyError: the policy of the project refuses the image.
     """
     project, recipe, runtime = images.project, images.recipe, images.recipe.site.runtime
     if bind:
         prefix, own = recipe.conda.prefix, command_folder(recipe)
         request = bind_folder(request, project.root, prefix, own)
     site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
-    chosen = RunImage(image) if image else images.to_run()
+    chosen = RunImage(images.accepted(image)) if image else images.to_run()
     request = replace(request, image=chosen.name)
     if runtime.kind == "userns":
         return _run_userns(images, request)

@@ -24,6 +24,10 @@ from builder.store.files import sha256_file
 
 log = logging.getLogger(__name__)
 
+#: What Apptainer and enroot download. Apptainer accepts ``oras:`` without ``//``, and enroot reads
+#: ``HOST#REPOSITORY``.
+_DOWNLOADED = ("docker", "oras", "library", "shub", "http", "https")
+
 
 @dataclass(frozen=True, slots=True)
 class RunImage:
@@ -139,14 +143,32 @@ class TargetImages:
             return self._own_in_job(request, submit=submit)
         if self.recipe.site.runtime.is_engine:
             return self._engine_in_job(request, submit=submit)
-        if "://" in request.image and has_policy(self.recipe.root):
-            scheme, _, name = request.image.partition("://")
-            if scheme not in ("docker", "oras"):
-                hint = "name a file, or an image of a registry: docker:// or oras://"
-                raise UsageError(f"{request.image} cannot be verified", hint)
-            pinned = pinned_reference(self.recipe, self.project.work, image=name)
-            return replace(request, image=f"{scheme}://{pinned}")
-        return request  # SIFs and squashfs: builder pull has verified them
+        return replace(request, image=self.accepted(request.image))
+
+    def accepted(self, image: str) -> str:
+        """Return an image that a user names; one of a registry by its digest, if the project has a
+        policy.
+
+        Files are returned unchanged: ``builder pull`` has verified them.
+
+        Raises:
+            VerifyError: the policy refuses it.
+            UsageError: it comes from elsewhere, so it cannot be verified.
+        """
+        recipe, runtime, work = self.recipe, self.recipe.site.runtime, self.project.work
+        if not image or runtime.kind == "userns" or not has_policy(recipe.root):
+            return image
+        if runtime.is_engine:
+            return pinned_reference(recipe, work, image=image)
+        if runtime.started_by_srun and "#" in image and image[0] not in "/.$":
+            image = f"docker://{image.replace('#', '/', 1)}"
+        scheme, _, name = image.partition(":")
+        if scheme not in _DOWNLOADED:
+            return image
+        if scheme not in ("docker", "oras"):
+            hint = "name a file, or an image of a registry: docker:// or oras://"
+            raise UsageError(f"{image} cannot be verified", hint)
+        return f"{scheme}://{pinned_reference(recipe, work, image=name.removeprefix('//'))}"
 
     # in engines -----------------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import SmokeError, SmokeNotRun
+from builder.launch.images import TargetImages
 from builder.project import Project
 from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.destination import destination_text
@@ -62,12 +63,14 @@ def smoke_target(
 
     Raises:
         UsageError: no job of the site can test the build, or ``compare`` names no image.
+        VerifyError: the policy of the project refuses the image of the job.
         BuilderError: the target cannot be built.
     """
     request = request or SmokeRequest()
     options, job = request.options, request.job
     if job is not None:
         check_smoke_job(recipe, job, options)
+        job = replace(job, image=TargetImages(project, recipe).accepted(job.image))
     result = project.build(recipe, annotations=dict(request.annotations))
     folder = project.place(result)
     earlier = _named_runs(project, recipe, request.compare, result.digest)

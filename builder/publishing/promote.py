@@ -8,11 +8,11 @@ tag that decides what is promoted or rolled back moves last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
-from builder.errors import ImageError, RegistryError, SmokeError, UsageError
+from builder.errors import ImageError, SmokeError, UsageError, VerifyError
 from builder.model import Image
 from builder.oci.documents import load_json
 from builder.progress import Reporter
@@ -20,12 +20,20 @@ from builder.publishing.destination import PublishDestination, image_blobs
 from builder.publishing.keys import SigningKey
 from builder.publishing.published import described_image
 from builder.publishing.pull import reference_of, resolve_published
-from builder.publishing.release import RELEASE, SMOKE_REPORT, Action, attached_releases
+from builder.publishing.release import (
+    RELEASE,
+    SMOKE_REPORT,
+    Action,
+    ReleaseRecord,
+    attached_releases,
+)
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
 from builder.publishing.verify import Subject, check_report, signed_releases
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.smoke.values import mapping
+
+_GO_BACK = "name the image to go back to: --back-to TAG"
 
 
 @dataclass(frozen=True)
@@ -114,23 +122,23 @@ def plan_rollback(
     tags = TagPlan.of(recipe, options.month)
     last = tags.tags[-1]
     out = place.resolve(last)
-    if out is None:
-        raise RegistryError(f"there is no {reference_of(place, last)}", "publish first", status=404)
     before: Mapping[str, str | None]
     if options.origin:
         found = _find_image(recipe, place, options.origin)
         before = {tag: found.image.digest for tag in tags.tags if tag not in tags.fixed}
     else:
+        out, _ = resolve_published(recipe, place, last)
         before = _before(place, last, out.digest, signer)
         found = _find_image(recipe, place, str(before[last]))
     goal, now = found.image.digest, {tag: place.resolve(tag) for tag in before}
     named = {tag: was.digest for tag, was in now.items() if was is not None}
-    stays = {tag: _stays(before[tag], named.get(tag), out.digest, goal) for tag in before}
-    moving = tuple(tag for tag in (*tags.tags, *before) if stays.get(tag) == "")
-    plan = replace(tags, tags=tuple(dict.fromkeys(moving)))
+    ours = {goal, out.digest if out else None}
+    stays = {tag: _stays(before[tag], named.get(tag), goal, ours) for tag in before}
+    moving = sorted((tag for tag, why in stays.items() if not why), key=lambda tag: tag == last)
+    plan = replace(tags, tags=tuple(moving))
     notes = tuple(f"{tag} stays: {why}" for tag, why in stays.items() if why)
     seal = found.seal(recipe, plan, "rollback", signer)
-    return TagMoves(seal, {tag: named[tag] for tag in plan.tags}, force=True, notes=notes)
+    return TagMoves(seal, {tag: named.get(tag) for tag in plan.tags}, force=True, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,11 @@ class _Found:
         """Return the digests of what is attached by type: the newest, or what a record names."""
         digest = self.image.digest
         if signer.trust is not None:
-            return signed_releases(self.place, digest, signer.trust.keys)[-1].record.attached
+            if records := _records(self.place, digest, signer):
+                return records[-1].attached
+            where = reference_of(self.place, digest)
+            hint = "what is attached to it may be forged: publish it with --sign"
+            raise VerifyError(f"{where} has no signature by this key", hint)
         found = {item.artifact_type: item.digest for item in self.place.attached_to(digest)}
         return {kind: artifact for kind, artifact in found.items() if kind != RELEASE}
 
@@ -200,13 +212,13 @@ def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> _Found:
     return _Found(place, image, layer.digest if layer else "")
 
 
-def _stays(before: str | None, named: str | None, out: str, goal: str) -> str:
-    """Return why a tag does not move; empty if it does."""
+def _stays(before: str | None, named: str | None, goal: str, ours: Collection[str | None]) -> str:
+    """Return why a tag does not move; empty if it does. ``ours`` are the digests of both images."""
     if before is None:
         return "it named no image before"
     if before != goal:
         return f"it named another image before, {before[:19]}"
-    if named not in (out, goal):
+    if named not in ours:
         return f"it names another image now, {named[:19] if named else 'none'}"
     return ""
 
@@ -215,14 +227,24 @@ def _before(
     place: PublishDestination, last: str, out: str, signer: Signer
 ) -> Mapping[str, str | None]:
     """Return what the tags named before the release that a tag names now."""
-    if signer.trust is not None:
-        records = [release.record for release in signed_releases(place, out, signer.trust.keys)]
-    else:
-        records = attached_releases(place, out)
-    for record in reversed(records):
-        if record.action != "rollback" and record.tags.get(last) not in (None, out):
-            return record.tags
-    raise UsageError(
-        f"no release record of {place.name}@{out} says what {last} named before",
-        "name the image to go back to: --back-to TAG",
-    )
+    records = _records(place, out, signer)
+    before: dict[str, str | None] = {}
+    for record in reversed([record for record in records if record.action != "rollback"]):
+        # after an interruption the second record states that a tag names this image already
+        before |= {tag: was for tag, was in record.tags.items() if before.get(tag, out) == out}
+    if before.get(last) in (None, out):
+        raise UsageError(
+            f"no release record of {place.name}@{out} says what {last} named before",
+            _GO_BACK,
+        )
+    goal = str(before[last])  # an attacker may have moved the tag there just before the release
+    if signer.trust and not any(last in record.tags for record in _records(place, goal, signer)):
+        raise VerifyError(f"{place.name}@{goal} was not released as {last}", _GO_BACK)
+    return before
+
+
+def _records(place: PublishDestination, image: str, signer: Signer) -> list[ReleaseRecord]:
+    """Return the records of an image, signed ones if something is signed, the oldest first."""
+    if signer.trust is None:
+        return attached_releases(place, image)
+    return [release.record for release in signed_releases(place, image, signer.trust.keys)]

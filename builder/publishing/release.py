@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from builder.model import canonical_json
-from builder.oci.reference import is_digest
+from builder.oci.reference import is_digest, is_tag
 from builder.publishing.destination import PublishDestination
 from builder.registry.referrers import CREATED, Artifact, Attached, AttachedFile
 
@@ -26,6 +33,14 @@ RELEASE = "application/vnd.builder.release.v1+json"
 #: In the signed payload: the digest of the record's artifact.
 SIGNED_RELEASE = "org.builder.release"
 
+
+def _check_tag(text: str) -> str:
+    if not is_tag(text):
+        raise ValueError("not a tag")
+    return text
+
+
+Tag = Annotated[str, AfterValidator(_check_tag)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Action = Literal["publish", "promote", "rollback"]
 
@@ -41,7 +56,7 @@ class ReleaseRecord(BaseModel):
     created: AwareDatetime
     """When the tags were about to move."""
     action: Action
-    tags: dict[str, Digest | None]
+    tags: dict[Tag, Digest | None]
     """The tags, and what each named before; None: it did not exist."""
     fixed: tuple[str, ...] = ()
     """Those of the tags that do not move again: the dated ones."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builder.config.policy import POLICY_FILE
+from builder.config.policy import POLICY_FILE, Policy
 from builder.errors import UsageError
 from builder.model import Image
 from builder.publishing.destination import PublishDestination, RegistryDestination
@@ -34,7 +34,7 @@ class Signer:
     key: SigningKey | None = None
     """None: nothing is signed."""
     trust: Trust | None = None
-    """None: the project has no policy, or images at this place cannot be signed."""
+    """None: neither policy nor key, or images at this place cannot be signed."""
 
     @classmethod
     def of(cls, place: PublishDestination, root: Path, key: SigningKey | None) -> Signer:
@@ -56,8 +56,11 @@ class Signer:
                 raise UsageError(f"{place.name} is an OCI layout, which holds no signatures", hint)
             return cls()
         trust = Trust.find(root)
+        if trust is None and key is not None:
+            # what is signed again must have been signed by this key
+            trust = Trust(Policy(keys=("--sign",), require=()), (key.public,))
         if trust is None:
-            return cls(key)
+            return cls()
         if key is None:
             problem = f"{POLICY_FILE} accepts signed images only, and no key was given"
             raise UsageError(problem, "sign: --sign KEY, or BUILDER_SIGN_KEY")

@@ -121,7 +121,7 @@ def run_sides(
 def _open(reference: str, recipe: Recipe, project: Project) -> Image | SifImage:
     """Return the image on this machine; one in a registry is downloaded into the cache."""
     if is_reference(reference):
-        return pull_reference(reference, project.work).artifact
+        return pull_reference(reference, project.work, recipe.root).artifact
     try:
         return open_image(reference, project.work, architecture=recipe.architecture)
     except UsageError as e:

@@ -159,11 +159,16 @@ def signed_releases(
 
     Raises:
         RegistryError: the registry refuses, or cannot be reached.
+        VerifyError: something else is in the place of the signatures.
     """
     if not isinstance(place, RegistryDestination):
         return []
+    try:
+        signatures = read_signatures(place, image, keys)
+    except ImageError as e:
+        raise VerifyError(f"no signatures can be read: {e.message}", e.hint) from None
     found: list[SignedRelease] = []
-    for signed in read_signatures(place, image, keys):
+    for signed in signatures:
         record = _read_release(place, signed_release(signed.optional), image)
         found += [SignedRelease(record, signed.key)] if record else []
     return sorted(found, key=lambda release: release.record.created)
@@ -315,8 +320,8 @@ def check_report(subject: Subject, report: Mapping[str, Any], vendor: str) -> st
     Raises:
         ImageError: it is about another image, did not pass, or expected other GPUs.
     """
-    tested = mapping(report.get("image")).get("digest")
-    verdict, gpu = report.get("verdict"), mapping(report.get("expect")).get("gpu")
+    tested, verdict = str(mapping(report.get("image")).get("digest")), report.get("verdict")
+    gpu = mapping(report.get("expect")).get("gpu")
     if verdict not in PASSED:
         raise ImageError(f"the verdict is {verdict}, not pass")
     if tested not in {subject.digest, subject.sif} - {""}:

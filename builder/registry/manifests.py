@@ -64,6 +64,7 @@ class Manifests:
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
+            HashMismatch: ``ref`` is a digest, and the registry names another one.
         """
         answer = self._read("HEAD", repository, ref, ACCEPT)
         if answer.status == 404:
@@ -76,6 +77,8 @@ class Manifests:
         if not is_digest(digest) or size is None:
             data, media_type, digest = self.get(repository, ref)
             return Descriptor(media_type, digest, len(data))
+        if is_digest(ref) and digest != ref:
+            raise _mismatch(self._name(repository, ref), digest, ref)
         return Descriptor(answer.media_type, digest, size)
 
     def get(
@@ -102,8 +105,7 @@ class Manifests:
         stated = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         expected = ref if is_digest(ref) else stated
         if not is_digest_of(expected, answer.body):
-            message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
-            raise HashMismatch(message, "try again; a proxy may have changed it")
+            raise _mismatch(name, digest, expected)
         return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
@@ -265,6 +267,11 @@ class Manifests:
 
     def _name(self, repository: str, ref: str) -> str:
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
+
+
+def _mismatch(name: str, digest: str, expected: str) -> HashMismatch:
+    message = f"digest mismatch: the manifest of {name} is {digest}, expected {expected}"
+    return HashMismatch(message, "try again; a proxy may have changed it")
 
 
 def is_digest_of(digest: str, data: bytes) -> bool:

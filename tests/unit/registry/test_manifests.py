@@ -24,6 +24,13 @@ def test_digest_is_verified(fake: FakeRegistry, client: RegistryClient) -> None:
         client.manifests.get("a/b", sha256(b"x"))
 
 
+def test_other_digest(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A registry that answers a digest with another one: what was asked for counts."""
+    fake.fault = lambda r: Reply(200, {"Docker-Content-Digest": sha256(b"y")}, b"y")
+    with pytest.raises(HashMismatch):
+        client.manifests.head("a/b", sha256(b"x"))
+
+
 def test_refused(fake: FakeRegistry, client: RegistryClient) -> None:
     fake.fault = lambda r: Reply(401)
     with pytest.raises(RegistryError, match=r"did not return the manifest of \S+/a/b:t: 401"):
