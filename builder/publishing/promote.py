@@ -227,9 +227,10 @@ def _before(
     place: PublishDestination, last: str, out: str, signer: Signer
 ) -> Mapping[str, str | None]:
     """Return what the tags named before the release that a tag names now."""
-    records = _records(place, out, signer)
     before: dict[str, str | None] = {}
-    for record in reversed([record for record in records if record.action != "rollback"]):
+    for record in reversed(_records(place, out, signer)):
+        if record.action == "rollback" or last not in record.tags:
+            continue
         # after an interruption the second record states that a tag names this image already
         before |= {tag: was for tag, was in record.tags.items() if before.get(tag, out) == out}
     if before.get(last) in (None, out):

@@ -45,7 +45,7 @@ from builder.registry.transport import Transport
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, record_contents
 
 LOCK = Lock((), ("linux-64",), digest="sha256:" + "d" * 64)
 RECIPE = """\
@@ -103,7 +103,9 @@ class Team:
     @property
     def project(self) -> Project:
         settings = Settings.from_environment({"HOME": str(self.root)}, cache=self.cache)
-        return Project(self.root, Workspace(settings, Store(settings.cache)))
+        store = Store(settings.cache)
+        record_contents(store)
+        return Project(self.root, Workspace(settings, store))
 
     @property
     def recipe(self) -> Recipe:
