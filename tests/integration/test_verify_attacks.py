@@ -354,7 +354,7 @@ def test_newer_attachments(team: Team, capsys: pytest.CaptureFixture[str]) -> No
     assert builder(team, "verify") == builder(team, "pull") == 0
     trust = verify.Trust.find(team.root)
     assert trust is not None
-    (found,) = signed_releases(thief.place(), done.digest, trust.keys)
+    (found,) = verify.signed_releases(thief.place(), done.digest, trust.keys)
     assert dict(done.attached) == found.record.attached
 
 
