@@ -116,10 +116,13 @@ def _move(
     more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
     context.output.result(value | more)
     if not dry_run:
-        moved = (
-            f"moved {', '.join(moves.moving)}" if moves_now and moves.moving else "no tag was moved"
-        )
-        context.output.note(f"{moved}; signed" if moves_now and options.key else moved)
+        context.output.note(_done(moves if moves_now else None))
+
+
+def _done(moves: TagMoves | None) -> str:
+    """Return what was done, for people; None: nothing."""
+    moved = f"moved {', '.join(moves.moving)}" if moves and moves.moving else "no tag was moved"
+    return f"{moved}; signed" if moves and moves.seal.signer.key else moved
 
 
 def _agreed(question: str) -> bool:

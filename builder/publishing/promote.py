@@ -8,12 +8,12 @@ tag that decides what is promoted or rolled back moves last.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from builder.config.recipe import Recipe
 from builder.errors import ImageError, SmokeError, UsageError, VerifyError
-from builder.model import Image
+from builder.model import Descriptor, Image
 from builder.oci.documents import load_json
 from builder.progress import Reporter
 from builder.publishing.destination import PublishDestination, image_blobs
@@ -23,13 +23,12 @@ from builder.publishing.pull import reference_of, resolve_published
 from builder.publishing.release import (
     RELEASE,
     SMOKE_REPORT,
-    Action,
     ReleaseRecord,
     attached_releases,
 )
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.tags import CANDIDATE, TagDigests, TagPlan, check_tags, move_tags
-from builder.publishing.verify import Subject, check_report, signed_releases
+from builder.publishing.verify import check_report, signed_releases
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.smoke.values import mapping
 
@@ -98,10 +97,11 @@ def plan_promotion(
     """
     signer = Signer.of(place, recipe.root, options.key)
     plan = TagPlan.of(recipe, options.month).only(options.only, recipe.name)
-    found = _find_image(recipe, place, options.origin or CANDIDATE)
-    named = check_tags(place, plan, found.image, force=options.force, reporter=reporter)
-    seal = found.seal(recipe, plan, "promote", signer)
-    return TagMoves(seal, named, found.passed(recipe, seal.attached), force=options.force)
+    image = _find_image(recipe, place, options.origin or CANDIDATE)
+    named = check_tags(place, plan, image, force=options.force, reporter=reporter)
+    attached = _attached(place, image.digest, signer)
+    seal = Seal(place, image, recipe.name, plan, "promote", signer, attached)
+    return TagMoves(seal, named, _passed(recipe, seal), force=options.force)
 
 
 def plan_rollback(
@@ -124,92 +124,68 @@ def plan_rollback(
     out = place.resolve(last)
     before: Mapping[str, str | None]
     if options.origin:
-        found = _find_image(recipe, place, options.origin)
-        before = {tag: found.image.digest for tag in tags.tags if tag not in tags.fixed}
+        image = _find_image(recipe, place, options.origin)
+        before = {tag: image.digest for tag in tags.tags if tag not in tags.fixed}
     else:
-        out, _ = resolve_published(recipe, place, last)
-        before = _before(place, last, out.digest, signer)
-        found = _find_image(recipe, place, str(before[last]))
-    goal, now = found.image.digest, {tag: place.resolve(tag) for tag in before}
+        out, before = _before(recipe, place, last, signer)
+        image = _find_image(recipe, place, str(before[last]))
+    goal, now = image.digest, {tag: place.resolve(tag) for tag in before}
     named = {tag: was.digest for tag, was in now.items() if was is not None}
     ours = {goal, out.digest if out else None}
     stays = {tag: _stays(before[tag], named.get(tag), goal, ours) for tag in before}
     moving = sorted((tag for tag, why in stays.items() if not why), key=lambda tag: tag == last)
     plan = replace(tags, tags=tuple(moving))
     notes = tuple(f"{tag} stays: {why}" for tag, why in stays.items() if why)
-    seal = found.seal(recipe, plan, "rollback", signer)
+    attached = _attached(place, goal, signer)
+    seal = Seal(place, image, recipe.name, plan, "rollback", signer, attached)
     return TagMoves(seal, {tag: named.get(tag) for tag in plan.tags}, force=True, notes=notes)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A published image that tags are to move to; it is whole, and no policy refuses it."""
-
-    place: PublishDestination
-    image: Image
-    sif: str
-    """The sha256 of the SIF in it; empty: there is none."""
-
-    def seal(self, recipe: Recipe, plan: TagPlan, action: Action, signer: Signer) -> Seal:
-        """Return the seal of moves to the image, with what is attached to it already."""
-        return Seal(
-            self.place,
-            self.image,
-            recipe.name,
-            plan,
-            action,
-            signer,
-            self._attached(signer),
-            self.sif,
-        )
-
-    def _attached(self, signer: Signer) -> Mapping[str, str]:
-        """Return the digests of what is attached by type: the newest, or what a record names."""
-        digest = self.image.digest
-        if signer.trust is not None:
-            if records := _records(self.place, digest, signer):
-                return records[-1].attached
-            where = reference_of(self.place, digest)
-            hint = "what is attached to it may be forged: publish it with --sign"
-            raise VerifyError(f"{where} has no signature by this key", hint)
-        found = {item.artifact_type: item.digest for item in self.place.attached_to(digest)}
-        return {kind: artifact for kind, artifact in found.items() if kind != RELEASE}
-
-    def passed(self, recipe: Recipe, attached: Mapping[str, str]) -> str:
-        """Return what the smoke report of the image says, in a few words.
-
-        Raises:
-            SmokeError: no report says that the image passed.
-        """
-        subject = Subject(self.place, self.image.digest, self.image.digest, self.sif)
-        if recipe.smoke.none:
-            return f"not tested: {recipe.smoke.none}"
-        reports = self.place.attached_to(subject.digest, SMOKE_REPORT)
-        try:
-            for report in reports:
-                if report.digest == attached.get(SMOKE_REPORT) and report.files:
-                    value = mapping(load_json(report.files[0].data, "the report", MAX_SMALL_BLOB))
-                    return check_report(subject, value, recipe.gpu.vendor)
-            raise ImageError("no smoke report is attached")
-        except ImageError as e:
-            hint = f"test it: builder publish {recipe.name} --only {CANDIDATE} --smoke always"
-            raise SmokeError(f"{subject.name}: {e.message}; no tag was moved", hint) from None
-
-
-def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> _Found:
-    """Return the image of a tag or digest.
+def _find_image(recipe: Recipe, place: PublishDestination, ref: str) -> Image:
+    """Return the image of a tag or digest, which is whole, and which no policy refuses.
 
     Raises:
         ImageError: parts of it are gone.
         RegistryError, VerifyError: see :func:`builder.publishing.pull.resolve_published`.
     """
-    described, layer = resolve_published(recipe, place, ref)
+    described, _ = resolve_published(recipe, place, ref)
     where = reference_of(place, described.digest)
     image = described_image(place.manifest(described), described, place.config, where)
     if missing := place.missing(image_blobs(image)):
         hint = "publish it again from its lock, or name another image"
         raise ImageError(f"{where} is not whole: {len(missing)} blobs are gone", hint)
-    return _Found(place, image, layer.digest if layer else "")
+    return image
+
+
+def _attached(place: PublishDestination, image: str, signer: Signer) -> Mapping[str, str]:
+    """Return the digests of what is attached by type: the newest, or what a signed record names."""
+    if signer.trust is None:
+        found = {item.artifact_type: item.digest for item in place.attached_to(image)}
+        return {kind: digest for kind, digest in found.items() if kind != RELEASE}
+    if records := _records(place, image, signer):
+        return records[-1].attached
+    hint = "what is attached to it may be forged: publish it with --sign"
+    raise VerifyError(f"{reference_of(place, image)} has no signature by this key", hint)
+
+
+def _passed(recipe: Recipe, seal: Seal) -> str:
+    """Return what the smoke report of an image says, in a few words.
+
+    Raises:
+        SmokeError: no report says that the image passed.
+    """
+    if recipe.smoke.none:
+        return f"not tested: {recipe.smoke.none}"
+    subject = seal.subject
+    try:
+        for report in subject.place.attached_to(subject.digest, SMOKE_REPORT):
+            if report.digest == seal.attached.get(SMOKE_REPORT) and report.files:
+                value = mapping(load_json(report.files[0].data, "the report", MAX_SMALL_BLOB))
+                return check_report(subject, value, recipe.gpu.vendor)
+        raise ImageError("no smoke report is attached")
+    except ImageError as e:
+        hint = f"test it: builder publish {recipe.name} --only {CANDIDATE} --smoke always"
+        raise SmokeError(f"{subject.name}: {e.message}; no tag was moved", hint) from None
 
 
 def _stays(before: str | None, named: str | None, goal: str, ours: Collection[str | None]) -> str:
@@ -224,23 +200,33 @@ def _stays(before: str | None, named: str | None, goal: str, ours: Collection[st
 
 
 def _before(
-    place: PublishDestination, last: str, out: str, signer: Signer
-) -> Mapping[str, str | None]:
-    """Return what the tags named before the release that a tag names now."""
+    recipe: Recipe, place: PublishDestination, last: str, signer: Signer
+) -> tuple[Descriptor, Mapping[str, str | None]]:
+    """Return what a tag names now, and what the tags named before the release that is out."""
+    try:
+        out, _ = resolve_published(recipe, place, last)
+    except VerifyError as e:
+        raise VerifyError(e.message, f"{e.hint}; or {_GO_BACK}") from None
+    before = _recorded(_records(place, out.digest, signer), last, out.digest)
+    goal = before.get(last) or out.digest
+    if goal == out.digest:
+        problem = f"no release record of {place.name}@{out.digest} says what {last} named before"
+        raise UsageError(problem, _GO_BACK)
+    if signer.trust is not None:
+        # an attacker may have moved the tag there just before the release
+        tags_of_goal = {tag for record in _records(place, goal, signer) for tag in record.tags}
+        if last not in tags_of_goal:
+            raise VerifyError(f"{place.name}@{goal} was not released as {last}", _GO_BACK)
+    return out, before
+
+
+def _recorded(records: Sequence[ReleaseRecord], last: str, out: str) -> dict[str, str | None]:
+    """Return what the tags named before the release of an image, by the records of its releases."""
     before: dict[str, str | None] = {}
-    for record in reversed(_records(place, out, signer)):
-        if record.action == "rollback" or last not in record.tags:
-            continue
-        # after an interruption the second record states that a tag names this image already
-        before |= {tag: was for tag, was in record.tags.items() if before.get(tag, out) == out}
-    if before.get(last) in (None, out):
-        raise UsageError(
-            f"no release record of {place.name}@{out} says what {last} named before",
-            _GO_BACK,
-        )
-    goal = str(before[last])  # an attacker may have moved the tag there just before the release
-    if signer.trust and not any(last in record.tags for record in _records(place, goal, signer)):
-        raise VerifyError(f"{place.name}@{goal} was not released as {last}", _GO_BACK)
+    for record in reversed(records):
+        if record.action != "rollback" and last in record.tags:
+            # after an interruption the second record states that a tag names this image already
+            before |= {tag: was for tag, was in record.tags.items() if before.get(tag, out) == out}
     return before
 
 

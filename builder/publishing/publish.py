@@ -186,16 +186,7 @@ def _publish_to(
     attached = attach_all(destination, release, project)
     if plan.tags:
         release.require_verdict()
-    seal = Seal(
-        destination,
-        release.image,
-        recipe.name,
-        plan,
-        "publish",
-        signer,
-        attached,
-        result.digest if result.sif else "",
-    )
+    seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
     before = move_tags(destination, plan, release.image, before, force=force, announce=seal)
     return Published(
         recipe.name,

@@ -82,8 +82,11 @@ class Seal:
     signer: Signer
     attached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the attached artifacts, by their types."""
-    sif: str = ""
-    """The sha256 of the SIF in the image; empty: there is none."""
+
+    @property
+    def subject(self) -> Subject:
+        """The image, by its digest."""
+        return Subject.of(self.place, self.image.digest, self.image)
 
     def __call__(self, named: TagDigests) -> None:
         """Attach the record of a move of all tags of the plan; sign and verify it.
@@ -124,7 +127,7 @@ class Seal:
             add_signature(self.place, digest, key, optional)
             log.info("signed %s@%s: %s", self.place.name, digest, attached)
         if self.signer.trust is not None:
-            verify(Subject(self.place, digest, digest, self.sif), self.signer.trust).require()
+            verify(self.subject, self.signer.trust).require()
 
     def _is_new(self, named: TagDigests, key: SigningKey) -> bool:
         """Return whether this key has signed these tags lately: a nightly job adds no signatures."""
