@@ -16,8 +16,8 @@ from __future__ import annotations
 import datetime
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +39,12 @@ from builder.publishing.signatures import read_signatures
 from builder.publishing.smoke_record import PASSED
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.oras import is_sif
-from builder.smoke.values import mapping
+from builder.smoke.values import mapping, mappings
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
 log = logging.getLogger(__name__)
 
-TYPES: Mapping[Attestation, str] = {
-    "sbom": SBOM,
-    "provenance": PROVENANCE,
-    "smoke": SMOKE_REPORT,
-}
 #: By how much the clocks of the machines that sign and verify may differ.
 _CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
@@ -102,8 +97,6 @@ class Verification:
     checks: tuple[Check, ...]
     release: ReleaseRecord | None = None
     """The signed record; None: no signature counts."""
-    documents: Mapping[str, bytes] = field(default_factory=dict)
-    """The verified content of attached artifacts, by their types."""
 
     @property
     def passed(self) -> bool:
@@ -207,10 +200,8 @@ def verify(subject: Subject, trust: Trust) -> Verification:
     checks = [Check("signature", f"by {key} at {record.created:%Y-%m-%dT%H:%M:%SZ}")]
     if subject.tag:
         checks += _check_tag(subject, record, trust.policy)
-    documents: dict[str, bytes] = {}
-    for name in trust.policy.require:
-        checks.append(_check_attached(subject, record, name, documents))
-    done = Verification(subject, tuple(checks), record, documents)
+    checks += [_check_attached(subject, record, name) for name in trust.policy.require]
+    done = Verification(subject, tuple(checks), record)
     if subject.tag and done.passed:
         _Seen(subject).update(record)
     return done
@@ -258,26 +249,18 @@ def _check_tag(subject: Subject, record: ReleaseRecord, policy: Policy) -> Itera
         yield Check("replay", seen, False)
 
 
-def _check_attached(
-    subject: Subject, record: ReleaseRecord, name: Attestation, documents: dict[str, bytes]
-) -> Check:
-    """Return the check of one attestation; put its content into ``documents`` if it passed."""
-    kind = TYPES[name]
+def _check_attached(subject: Subject, record: ReleaseRecord, name: Attestation) -> Check:
+    """Return the check of one attestation."""
+    kind, read = _ATTESTATIONS[name]
     try:
-        data = read_document(subject, record, kind)
-        seen = _CONTENTS[name](subject, record, _object(data, name))
+        return Check(name, read(subject, record, _read_object(subject, record, kind)))
     except ImageError as e:
         return Check(name, e.message, False)
-    documents[kind] = data
-    return Check(name, seen)
 
 
-def _object(data: bytes, name: str) -> Mapping[str, Any]:
-    """Return a JSON object. Raises ImageError: it is something else."""
-    value = load_json(data, name, MAX_SMALL_BLOB)
-    if not isinstance(value, dict):
-        raise ImageError("is no JSON object")
-    return value
+def _read_object(subject: Subject, record: ReleaseRecord, kind: str) -> Mapping[str, Any]:
+    """Return the JSON object of an attached artifact; an empty one for any other value."""
+    return mapping(load_json(read_document(subject, record, kind), kind, MAX_SMALL_BLOB))
 
 
 def _read_sbom(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
@@ -288,25 +271,24 @@ def _read_sbom(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]
 
 def _read_provenance(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
     wanted = [{"sha256": subject.digest.partition(":")[2]}]
-    subjects = value.get("subject") or ()
-    if [item.get("digest") for item in subjects] != wanted:
+    if [item.get("digest") for item in mappings(value.get("subject"))] != wanted:
         raise ImageError("is about another image")
-    return f"built by builder {builder_version(value)}"
-
-
-def builder_version(provenance: Mapping[str, Any]) -> str:
-    """Return the version of builder that a provenance names."""
-    details = mapping(mapping(provenance.get("predicate")).get("runDetails"))
-    version = mapping(mapping(details.get("builder")).get("version"))
-    return str(version.get("builder", "unknown"))
+    version = _at(value, "predicate", "runDetails", "builder", "version", "builder")
+    return f"built by builder {version}"
 
 
 def _read_smoke(subject: Subject, record: ReleaseRecord, value: Mapping[str, Any]) -> str:
     """Check a report for the GPUs of the recipe that the provenance names."""
-    provenance = _object(read_document(subject, record, PROVENANCE), "provenance")
-    parameters = mapping(mapping(provenance.get("predicate")).get("buildDefinition"))
-    recipe = mapping(mapping(parameters.get("externalParameters")).get("recipe"))
-    return check_report(subject, value, str(mapping(recipe.get("gpu")).get("vendor", "none")))
+    provenance = _read_object(subject, record, PROVENANCE)
+    parameters = _at(provenance, "predicate", "buildDefinition", "externalParameters")
+    return check_report(subject, value, str(_at(parameters, "recipe", "gpu", "vendor") or "none"))
+
+
+def _at(value: Any, *keys: str) -> Any:
+    """Return a value in nested JSON objects; None if it is not there."""
+    for key in keys:
+        value = mapping(value).get(key)
+    return value
 
 
 def check_report(subject: Subject, report: Mapping[str, Any], vendor: str) -> str:
@@ -320,8 +302,8 @@ def check_report(subject: Subject, report: Mapping[str, Any], vendor: str) -> st
     Raises:
         ImageError: it is about another image, did not pass, or expected other GPUs.
     """
-    tested, verdict = str(mapping(report.get("image")).get("digest")), report.get("verdict")
-    gpu = mapping(report.get("expect")).get("gpu")
+    tested, verdict = str(_at(report, "image", "digest")), report.get("verdict")
+    gpu = _at(report, "expect", "gpu")
     if verdict not in PASSED:
         raise ImageError(f"the verdict is {verdict}, not pass")
     if tested not in {subject.digest, subject.sif} - {""}:
@@ -331,7 +313,11 @@ def check_report(subject: Subject, report: Mapping[str, Any], vendor: str) -> st
     return f"{verdict}, GPUs: {gpu}, {report.get('started')}"
 
 
-_CONTENTS = {"sbom": _read_sbom, "provenance": _read_provenance, "smoke": _read_smoke}
+_ATTESTATIONS: Mapping[Attestation, tuple[str, Callable[..., str]]] = {
+    "sbom": (SBOM, _read_sbom),
+    "provenance": (PROVENANCE, _read_provenance),
+    "smoke": (SMOKE_REPORT, _read_smoke),
+}
 
 
 class _Seen:
