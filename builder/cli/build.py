@@ -138,7 +138,7 @@ class BuildOptions:
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
 @origin_options
-@flag("--dry-run", help="Show the layers and their sizes; download and build nothing.")
+@flag("--dry-run", help="Show the packages and build steps; download and build nothing.")
 @with_context
 def build(
     context: Context,
