@@ -44,14 +44,12 @@ def test_links_into_other_layers(do: Cli, tiny: TinyProject, tmp_path: Path) -> 
 
 
 def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
-    """Layouts are complete; archives are written where the options name them."""
+    """Layouts are complete; an archive is written where the option names it."""
     shutil.rmtree(copy.root / "dist")
-    archives = ("--to", f"oci-archive:{tmp_path}/o.tar", "--to", f"docker-archive:{tmp_path}/d.tar")
-    result = do("build", "tiny", *archives, "--json").json
+    result = do("build", "tiny", "--to", f"docker-archive:{tmp_path}/d.tar", "--json").json
     assert result["layout"] == str(copy.root / "dist") and result["tag"] == "tiny"
     whole(copy.root / "dist", result["digest"])
-    for name in ("o.tar", "d.tar"):
-        assert (tmp_path / name).stat().st_size > result["size"]
+    assert (tmp_path / "d.tar").stat().st_size > result["size"]
     again = do(
         "build", "tiny", "--to", f"oci:{tmp_path}/layout", "--source", "https://host.example/x", "--json"
     ).json
