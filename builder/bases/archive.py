@@ -20,12 +20,11 @@ from builder.model import (
     OCI_CONFIG,
     OCI_LAYER_GZIP,
     OCI_LAYER_ZSTD,
-    OCI_MANIFEST,
     Descriptor,
     Layer,
-    canonical_json,
 )
 from builder.oci.documents import MAX_DOCUMENT, some
+from builder.oci.image import manifest_of
 from builder.oci.manifest import (
     parse_config,
     parse_docker_listing,
@@ -72,14 +71,7 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
             for name, diff_id in zip(names, diff_ids, strict=True)
         ]
     config = Descriptor(OCI_CONFIG, work.store.add(raw_config), len(raw_config))
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": config.to_json(),
-            "layers": [layer.descriptor.to_json() for layer in layers],
-        }
-    )
+    manifest = manifest_of(config, (layer.descriptor for layer in layers))
     return stored_base(reference, work.store.add(manifest), work.store)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from builder.errors import RegistryError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.oci.image import manifest_of
 from builder.oci.layout import read_blob, read_index, write_layout
 from builder.oci.manifest import parse_json, parse_manifest
 from builder.registry.answer import MAX_SMALL_BLOB
@@ -81,17 +82,12 @@ class Artifact:
 
     def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
         """Return the manifest for an image, and its descriptor as lists of referrers contain it."""
-        value: dict[str, Any] = {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "artifactType": self.artifact_type,
-            "config": Descriptor.of(EMPTY, _EMPTY_CONFIG).to_json(),
-            "layers": [descriptor.to_json() for descriptor, _ in self.layers()],
-            "subject": Descriptor(subject.media_type, subject.digest, subject.size).to_json(),
-        }
+        about = Descriptor(subject.media_type, subject.digest, subject.size)
+        more: dict[str, Any] = {"artifactType": self.artifact_type, "subject": about.to_json()}
         if self.annotations:
-            value["annotations"] = dict(self.annotations)
-        data = canonical_json(value)
+            more["annotations"] = dict(self.annotations)
+        layers = (descriptor for descriptor, _ in self.layers())
+        data = manifest_of(Descriptor.of(EMPTY, _EMPTY_CONFIG), layers, **more)
         entry = replace(
             Descriptor.of(OCI_MANIFEST, data),
             artifact_type=self.artifact_type,
