@@ -1,4 +1,4 @@
-"""``oci-archive:`` and ``docker-archive:`` bases: images in tar files, which may be compressed."""
+"""``docker-archive:`` bases: images in tar files, which may be compressed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,14 @@ from builder.model import (
     OCI_CONFIG,
     OCI_LAYER_GZIP,
     OCI_LAYER_ZSTD,
-    OCI_MANIFEST,
     Descriptor,
     Layer,
-    canonical_json,
 )
-from builder.oci.documents import MAX_DOCUMENT, check_size, some
+from builder.oci.documents import MAX_DOCUMENT, some
+from builder.oci.image import manifest_of
 from builder.oci.manifest import (
-    choose,
     parse_config,
     parse_docker_listing,
-    parse_index,
-    parse_manifest,
-    through_indexes,
 )
 from builder.store.blobs import Store
 from builder.store.files import CHUNK
@@ -42,41 +37,12 @@ from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
 from builder.trees.member import DO_NOT_USE
 from builder.workspace import Workspace
 
-#: Members of an archive: blobs, folders and links. Images have at most some hundred layers.
+#: Members of an archive: layers, folders and links. Images have at most some hundred layers.
 MAX_MEMBERS = 100_000
 #: Links that are followed from a member to its file.
 _MAX_LINKS = 8
 _XZ_MAGIC = b"\xfd7zXZ"
 _WRITE_AGAIN = "the archive is damaged: write it again"
-
-
-def open_oci_archive(
-    reference: str, path: Path, tag: str | None, architecture: str, store: Store
-) -> BaseImage:
-    """Return an image in a tar of an OCI layout. Its blobs are copied into the store.
-
-    Args:
-        reference: for messages.
-        path: the archive.
-        tag: a tag or digest; None for the only image.
-        architecture: the OCI's name.
-        store: receives the blobs.
-
-    Raises:
-        ImageError: there is no such image, or the archive is damaged.
-    """
-    where = str(path)
-    with _opened(path) as archive:
-        index = parse_index(archive.read("index.json"), f"index.json of {path}")
-        wanted = choose(index["manifests"], tag, where)
-        wanted = through_indexes(
-            wanted, lambda nested: _blob(archive, nested, store), architecture, where
-        )
-        data = parse_manifest(_blob(archive, wanted, store), wanted, where)
-        check_size(Descriptor.from_json(data["config"]), f"the config of {path}")
-        for described in (data["config"], *data["layers"]):
-            _store_blob(archive, Descriptor.from_json(described), store)
-    return stored_base(reference, wanted.digest, store)
 
 
 def open_docker_archive(reference: str, path: Path, tag: str | None, work: Workspace) -> BaseImage:
@@ -105,14 +71,7 @@ def open_docker_archive(reference: str, path: Path, tag: str | None, work: Works
             for name, diff_id in zip(names, diff_ids, strict=True)
         ]
     config = Descriptor(OCI_CONFIG, work.store.add(raw_config), len(raw_config))
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": config.to_json(),
-            "layers": [layer.descriptor.to_json() for layer in layers],
-        }
-    )
+    manifest = manifest_of(config, (layer.descriptor for layer in layers))
     return stored_base(reference, work.store.add(manifest), work.store)
 
 
@@ -154,10 +113,6 @@ class _RegistryArchive:
             raise ImageError(problem, DO_NOT_USE)
         return b"".join(self.chunks(name))
 
-    def size(self, name: str) -> int:
-        """Return the bytes of a file."""
-        return self._find(name)[0].size
-
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file, in chunks."""
         header, offset = self._find(name)
@@ -191,7 +146,7 @@ class _RegistryArchive:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_RegistryArchive]:
-    hint = "write it again: skopeo copy, docker save or builder build"
+    hint = "write it again: skopeo copy, docker save or builder build --to"
     try:
         with _uncompressed(path) as file:
             yield _RegistryArchive(path, file, _members(path, file))
@@ -223,34 +178,6 @@ def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[TarHeader, int]]:
             raise ImageError(f"{path} has more than {MAX_MEMBERS} members", DO_NOT_USE)
         file.seek(offset + header.size + -header.size % BLOCK)
     return members
-
-
-# OCI archives -----------------------------------------------------------------------------------------------
-
-
-def _blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store) -> bytes:
-    check_size(descriptor, f"{archive.path}: {descriptor.digest}")
-    _store_blob(archive, descriptor, store)
-    return store.path(descriptor.digest).read_bytes()
-
-
-def _store_blob(archive: _RegistryArchive, descriptor: Descriptor, store: Store) -> None:
-    """Copy a blob into the store unless the store has it."""
-    if store.get(descriptor.digest, descriptor.size) is not None:
-        return
-    name = f"blobs/{descriptor.digest.replace(':', '/')}"
-    if archive.size(name) != descriptor.size:
-        problem = f"{archive.path}: {name} has {archive.size(name)} bytes, not {descriptor.size}"
-        raise ImageError(problem, _WRITE_AGAIN)
-    with store.writer() as out:
-        for data in archive.chunks(name):
-            out.write(data)
-        actual, _ = out.commit()
-    if actual != descriptor.digest:
-        raise ImageError(
-            f"{archive.path}: blob {descriptor.digest} is damaged (its digest is {actual})",
-            "write the archive again",
-        )
 
 
 # docker archives --------------------------------------------------------------------------------------------

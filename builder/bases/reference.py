@@ -3,7 +3,6 @@
 ========================================================  ==================================================
 ``docker://[HOST/]REPOSITORY[:TAG][@DIGEST]``             an image in a registry
 ``oci:DIR[:TAG]``                                         an image in an OCI layout
-``oci-archive:FILE[:TAG]``                                a tar of an OCI layout
 ``docker-archive:FILE[:TAG]``                             what ``docker save`` writes
 ``debian:SUITE``                                          a minimal Debian, made on this machine
 ``sif:FILE``                                              a SIF
@@ -20,10 +19,10 @@ from builder.settings import expand_home
 
 _SUITES = ("bullseye", "bookworm", "trixie", "sid")
 _OWN = "without a registry: base: debian:bookworm"
-KINDS = ("docker", "oci", "oci-archive", "docker-archive", "debian", "sif")
+KINDS = ("docker", "oci", "docker-archive", "debian", "sif")
 _FORMS = (
-    "write it as docker://host/repository:tag, oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE, "
-    "debian:SUITE or sif:FILE"
+    "write it as docker://host/repository:tag, oci:DIR[:TAG], docker-archive:FILE, debian:SUITE "
+    "or sif:FILE; a tar of an OCI layout has to be unpacked: oci:DIR"
 )
 
 
@@ -50,9 +49,7 @@ def _meant(reference: str) -> str:
     if plain.endswith(".sif"):
         return f"write base: sif:{plain}"
     if plain.endswith((".tar", ".tar.gz", ".tgz")):
-        return (
-            f"write base: oci-archive:{plain}, or docker-archive:{plain} for a file of docker save"
-        )
+        return f"write base: docker-archive:{plain}; or unpack it if it is an OCI layout: oci:DIR"
     if plain.startswith(("/", "./", "../", "~")):
         return f"write base: oci:{plain} for an OCI layout"
     if plain in ("debian", *_SUITES):

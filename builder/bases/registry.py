@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.bases.image import BaseImage
 from builder.model import Descriptor, Layer, LockedBase
-from builder.oci.manifest import (
-    INDEXES,
-    choose_platform,
-    parse_config,
-    parse_index,
-    parse_manifest,
-    read_image,
-)
+from builder.oci.image import plain_image
+from builder.oci.manifest import parse_config, parse_manifest, read_image
 from builder.oci.reference import Reference
-from builder.parallel import in_parallel
-from builder.progress import working
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.registry.client import RegistryClient
-
-_DOWNLOADS = 4
 
 
 def resolve_registry_base(reference: str, architecture: str, work: Workspace) -> str:
@@ -42,17 +30,14 @@ def resolve_registry_base(reference: str, architecture: str, work: Workspace) ->
         RegistryError: the registry refuses or cannot be reached.
     """
     from builder.registry.client import RegistryClient
+    from builder.registry.pull import resolve_manifest
 
     parsed = Reference.parse(reference)
     with RegistryClient(parsed.host, settings=work.settings, reporter=work.reporter) as client:
-        data, media_type, digest = client.manifests.get(parsed.repository, parsed.ref)
-        if media_type in INDEXES:
-            index = parse_index(data, f"the image index of {reference}", media_type)
-            wanted = choose_platform(index, architecture, reference)
-            data, media_type, digest = client.manifests.get(parsed.repository, wanted.digest)
-    parse_manifest(data, Descriptor(media_type, digest, len(data)), reference)
+        data, descriptor = resolve_manifest(client, parsed.repository, parsed.ref, architecture)
+    parse_manifest(data, descriptor, reference)
     work.store.add(data)
-    return digest
+    return descriptor.digest
 
 
 def open_registry_base(
@@ -74,12 +59,15 @@ def open_registry_base(
         data = source.manifest(locked.digest)
         descriptor = Descriptor("", locked.digest, len(data))
         image = read_image(data, descriptor, source.blob, locked.reference)
-        descriptors = [layer.descriptor for layer in image.layers]
-        paths = source.layers(descriptors, f"base {locked.reference}", download=download)
-    found = tuple(
-        replace(layer, path=paths[layer.descriptor.digest], origin=parsed.name)
-        for layer in image.layers
-    )
+        blobs = [layer.descriptor for layer in image.layers]
+        paths = [work.store.get(blob.digest, blob.size) for blob in blobs]
+        known = zip(image.layers, paths, strict=True)
+        found = tuple(replace(layer, path=path, origin=parsed.name) for layer, path in known)
+        if download and None in paths:
+            from builder.registry.pull import fetch_layers
+
+            image, client = replace(image, layers=found), source.client
+            found = fetch_layers(image, work.store, work.settings, work.reporter, client).layers
     config = parse_config(image.config, locked.reference)
     return BaseImage(locked.reference, locked.digest, config, found)
 
@@ -93,9 +81,10 @@ def fetch_layer(layer: Layer, work: Workspace) -> Layer:
     """
     if layer.path is not None:
         return layer
-    with _Source(Reference.parse(layer.origin), work) as source:
-        paths = source.layers([layer.descriptor], f"a layer of {layer.origin}", download=True)
-    return replace(layer, path=paths[layer.descriptor.digest])
+    from builder.registry.pull import fetch_layers
+
+    image = plain_image([layer], {})
+    return fetch_layers(image, work.store, work.settings, work.reporter).layers[0]
 
 
 class _Source:
@@ -113,7 +102,8 @@ class _Source:
         self._stack.close()
 
     @cached_property
-    def _client(self) -> RegistryClient:
+    def client(self) -> RegistryClient:
+        """The registry's client."""
         # slow: not for a base that the store has
         from builder.registry.client import RegistryClient
 
@@ -127,7 +117,7 @@ class _Source:
         path = self._work.store.get(digest)
         if path is not None:
             return path.read_bytes()
-        data, _, _ = self._client.manifests.get(self._image.repository, digest)
+        data, _, _ = self.client.manifests.get(self._image.repository, digest)
         self._work.store.add(data)
         return data
 
@@ -135,35 +125,7 @@ class _Source:
         """Return a small blob, which is stored."""
         path = self._work.store.get(descriptor.digest, descriptor.size)
         if path is None:
-            path = self._client.blobs.download_to_store(
+            path = self.client.blobs.download_to_store(
                 self._image.repository, descriptor, self._work.store
             )
         return path.read_bytes()
-
-    def layers(
-        self, descriptors: Sequence[Descriptor], task: str, *, download: bool
-    ) -> dict[str, Path | None]:
-        """Return the paths of layers in the store by digest; None if they stay in the registry.
-
-        Args:
-            descriptors: of the layers.
-            task: the name of the download for the reporter.
-            download: fetch those that the store lacks.
-        """
-        paths = {d.digest: self._work.store.get(d.digest, d.size) for d in descriptors}
-        missing = {d.digest: d for d in descriptors if paths[d.digest] is None}
-        if not missing or not download:
-            return paths
-        client, repository = self._client, self._image.repository
-
-        def fetch(one: Descriptor) -> Path:
-            def advance(size: int) -> None:
-                self._work.reporter.advance(task, size)
-
-            return client.blobs.download_to_store(repository, one, self._work.store, advance)
-
-        total = sum(one.size for one in missing.values())
-        with working(self._work.reporter, task, total):
-            found = in_parallel(fetch, missing.values(), _DOWNLOADS)
-        paths |= {one.digest: path for one, path in found}
-        return paths

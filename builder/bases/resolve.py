@@ -183,10 +183,8 @@ def _open_local(reference: str, architecture: str, work: Workspace, root: Path) 
     if not path.is_file():
         hint = f"for a folder write oci:{rest}"
         raise ImageError(f"base {reference}: {path} is not a file", hint)
-    from builder.bases.archive import open_docker_archive, open_oci_archive
+    from builder.bases.archive import open_docker_archive
 
-    if kind == "oci-archive":
-        return open_oci_archive(reference, path, tag, architecture, work.store)
     return open_docker_archive(reference, path, tag, work)
 
 

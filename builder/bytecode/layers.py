@@ -150,7 +150,7 @@ def _make(
     packages, options = request.packages, request.recipe.layers
     modules = {package.key: modules_of(packages, package) for package in packages.locked}
     chosen = [package for package in packages.locked if modules[package.key]]
-    sizes: dict[str, int | None] = {}
+    sizes: dict[str, int] = {}
     for package in chosen:
         size = sum(modules[package.key].values())
         is_alone = f"{package.manager} {package.name}" in alone

@@ -37,16 +37,15 @@ class Destination:
     """One value of ``--to``."""
 
     kind: str
-    """``oci``, ``oci-archive`` or ``docker-archive``."""
+    """``oci`` or ``docker-archive``."""
     path: Path
 
 
 def _destination(value: str) -> Destination:
     """Read a value of ``--to``. Raise BadParameter if it is not valid."""
     kind, _, path = value.partition(":")
-    if kind not in ("oci", "oci-archive", "docker-archive") or not path:
-        forms = "oci:DIR, oci-archive:FILE or docker-archive:FILE"
-        raise click.BadParameter(f"{value!r} is not {forms}")
+    if kind not in ("oci", "docker-archive") or not path:
+        raise click.BadParameter(f"{value!r} is not oci:DIR or docker-archive:FILE")
     found = Destination(kind, Path(path))
     if found.path.is_file() if kind == "oci" else found.path.is_dir():
         raise click.BadParameter(f"{path} is a {'file' if kind == 'oci' else 'folder'}")
@@ -123,7 +122,7 @@ class BuildOptions:
     multiple=True,
     type=_destination,
     metavar="KIND:PATH",
-    help="Write to oci:DIR instead of dist/; also write oci-archive:FILE or docker-archive:FILE. Repeatable.",
+    help="Write to oci:DIR instead of dist/; also write docker-archive:FILE. Repeatable.",
 )
 @choice("--load", of=["docker", "podman"], help="Also load the image into this engine.")
 @choice("--engine", of=ENGINES, help="Build with this engine, not the recipe's.")
@@ -138,7 +137,7 @@ class BuildOptions:
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
 @origin_options
-@flag("--dry-run", help="Show the layers and their sizes; download and build nothing.")
+@flag("--dry-run", help="Show the packages and build steps; download and build nothing.")
 @with_context
 def build(
     context: Context,
@@ -321,17 +320,14 @@ def _write_other_forms(
     context: Context, image: Image, name: str, options: BuildOptions
 ) -> dict[str, str]:
     """Write archives and load the image into an engine; return more of the JSON."""
-    from builder.image.archive import write_docker_archive, write_oci_archive
+    from builder.image.archive import write_docker_archive
     from builder.oci.reference import local_name
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanRunner
 
     for archive in options.archives:
         with working(context.output, f"writing {archive.path}"):
-            if archive.kind == "oci-archive":
-                write_oci_archive(image, archive.path, name)
-            else:
-                write_docker_archive(image, archive.path, local_name(name))
+            write_docker_archive(image, archive.path, local_name(name))
     if options.load is None:
         return {}
     project, output = context.project, context.output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import shlex
 from pathlib import Path
 
@@ -57,16 +56,13 @@ def cache_info(context: Context) -> None:
     metavar="SIZE",
     help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
 )
-@flag("--dry-run", help="Show what would be removed.")
 @flag(
     "--all",
     "everything",
     help="Remove everything except lock files and records of what was published and not read back.",
 )
 @with_context
-def cache_prune(
-    context: Context, days: float, max_size: str | None, dry_run: bool, everything: bool
-) -> None:
+def cache_prune(context: Context, days: float, max_size: str | None, everything: bool) -> None:
     """Remove files that were not used recently, leftovers of killed builds, and untagged images in
     dist/.
 
@@ -79,25 +75,15 @@ def cache_prune(
     With --max-size, what dist/ links to stays, and what was used since the oldest running command
     began.
     """
-    limit = _limit(max_size, everything=everything)
-    if not dry_run:
-        _prune(context, None if everything else days, limit)
-    elif everything:
-        raise UsageError("--all removes everything", "builder cache info shows what that is")
-    else:
-        _show_removal(context, days, limit)
-
-
-def _prune(context: Context, days: float | None, limit: int | None) -> None:
-    """Prune, print what was freed, and exit with 1 if something cannot be removed."""
     from builder.store.prune import cache_size
 
-    freed, stuck = prune_all(context, days, limit)
-    cache = context.settings.cache
+    limit, cache = _limit(max_size, everything=everything), context.settings.cache
+    freed, stuck = prune_all(context, None if everything else days, limit)
     left, paths = cache_size(cache), list(map(str, stuck))
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
-    _warn_if_large(context, left, limit)
-    if left and days is not None and limit is None:
+    if limit is not None and left > limit:
+        context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
+    if left and not everything and limit is None:
         text += "; to remove all of it: builder cache prune --all"
     if paths:
         context.output.warn(_STUCK.format(paths=" ".join(map(shlex.quote, paths))))
@@ -123,11 +109,6 @@ def prune_all(
             freed = context.project.prune_layout()
         freed += prune(settings.cache, settings.tmpdir, days, limit, stuck.add)
     return freed, [path for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
-
-
-def _warn_if_large(context: Context, left: int, limit: int | None) -> None:
-    if limit is not None and left > limit:
-        context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
 
 
 _STUCK = (
@@ -157,28 +138,3 @@ def _limit(text: str | None, *, everything: bool) -> int | None:
         hint = "write --max-size 50G, 50GiB or 500M"
         raise UsageError(f"--max-size {text!r} is not a size", hint)
     return size
-
-
-def _show_removal(context: Context, days: float, limit: int | None) -> None:
-    from builder.store.prune import plan_removal
-
-    with working(context.output, "measuring the cache"):
-        removal = plan_removal(context.settings.cache, limit, days)
-    table = Table(("folder", "entries", "size", "last used"))
-    for kind in dict.fromkeys(item.kind for item in removal.items):
-        found = [item for item in removal.items if item.kind == kind]
-        used = [datetime.date.fromtimestamp(item.last_used).isoformat() for item in found]
-        size = human_bytes(sum(item.size for item in found))
-        table.rows.append((kind, str(len(found)), size, f"{min(used)} to {max(used)}"))
-    if removal.items:
-        context.output.table(table)
-    _warn_if_large(context, removal.left, limit)
-    items = [
-        {"path": str(item.paths[0]), "bytes": item.size, "last_used": int(item.last_used)}
-        for item in removal.items
-    ]
-    left = f"{human_bytes(removal.left)} would be left in {context.settings.cache}"
-    context.output.result(
-        {"would_free": removal.freed, "would_leave": removal.left, "items": items},
-        f"would free {human_bytes(removal.freed)}; {left}",
-    )

@@ -42,20 +42,14 @@ class Context:
         return Project.find(self.start, self.settings, self.output)
 
     @property
-    def project_or_none(self) -> Project | None:
-        """The project; None if neither the current folder nor a parent is one."""
+    def root(self) -> Path | None:
+        """The folder of the project; None if neither the current folder nor a parent is one."""
         try:
-            return self.project
+            return self.project.root
         except ConfigError:
             if self.start != Path():  # --project
                 raise
             return None
-
-    @property
-    def root(self) -> Path | None:
-        """The folder of the project; None if there is none."""
-        project = self.project_or_none
-        return project.root if project else None
 
     def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
         """Split ``[TARGET] [COMMAND]...``; the only target of a project needs no name.

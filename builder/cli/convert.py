@@ -31,7 +31,7 @@ def convert(
 ) -> None:
     """Convert an OCI image to a SIF or a plain squashfs.
 
-    SOURCE is oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag.
+    SOURCE is oci:DIR:TAG, docker-archive:FILE or docker://host/repository:tag.
     DEST is FILE.sif, or FILE.sqsh: a plain squashfs for enroot and CSCS's Container Engine.
     """
     from builder.image.convert import convert_image

@@ -1,4 +1,4 @@
-"""``builder help``: the help of a command, the exit codes, JSON schemas and completion scripts."""
+"""``builder help``: the help of a command, the exit codes and JSON schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import click
 from builder.errors import UsageError, exit_codes
 
 SCHEMAS = ("recipe", "site", "report")
-SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(options_metavar="")
@@ -24,8 +23,6 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:
     builder help options             the options of all commands
     builder help exit-codes          what each exit code means
     builder help schema recipe       the JSON schema of recipe, site or report
-    builder help completion bash     the completion script for bash, zsh or fish:
-                                     eval "$(builder help completion bash)"
 
     In an editor that speaks yaml-language-server, the first line of a recipe can name
     its schema: # yaml-language-server: $schema=PATH
@@ -36,19 +33,12 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:
     elif topic == "options":
         click.echo(_options(ctx.find_root()), nl=False)
     elif topic == "schema":
-        click.echo(schema_text(_one("schema", arguments, SCHEMAS)), nl=False)
-    elif topic == "completion":
-        click.echo(_completion(ctx, _one("completion", arguments, SHELLS)))
+        if len(arguments) != 1 or arguments[0] not in SCHEMAS:
+            problem = f"builder help schema takes one of: {', '.join(SCHEMAS)}"
+            raise UsageError(problem, f"write builder help schema {SCHEMAS[0]}")
+        click.echo(schema_text(arguments[0]), nl=False)
     else:
         click.echo(_help_of(ctx.find_root(), words))
-
-
-def _one(topic: str, words: tuple[str, ...], known: tuple[str, ...]) -> str:
-    """Return the one word after a topic. Raise UsageError unless it is known."""
-    if len(words) != 1 or words[0] not in known:
-        hint = f"write builder help {topic} {known[0]}"
-        raise UsageError(f"builder help {topic} takes one of: {', '.join(known)}", hint)
-    return words[0]
 
 
 def _options(root: click.Context) -> str:
@@ -71,16 +61,6 @@ def _help_of(context: click.Context, path: tuple[str, ...]) -> str:
         context = click.Context(child, info_name=name, parent=context)
         found = child
     return found.get_help(context)
-
-
-def _completion(ctx: click.Context, shell: str) -> str:
-    """Return the completion script for a shell."""
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise UsageError(f"no completion for {shell}", f"use {', '.join(SHELLS)}")
-    return kind(ctx.find_root().command, {}, "builder", "_BUILDER_COMPLETE").source()
 
 
 def schema_text(kind: str) -> str:

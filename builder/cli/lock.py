@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
+from builder.cli.context import Context, complete_target, context_exit, with_context
+from builder.cli.options import FILE, choice, flag
 from builder.errors import LockError
 
 if TYPE_CHECKING:
@@ -18,18 +19,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@click.option(
-    "--check", is_flag=True, help="Check whether lock files are up to date; exit 4 if any is stale."
-)
+@flag("--check", help="Check whether lock files are up to date; exit 4 if any is stale.")
 @click.option(
     "--update",
     multiple=True,
     metavar="NAME",
     help="Update only this package and the dependencies that have to change with it.",
 )
-@click.option(
+@flag(
     "--update-base",
-    is_flag=True,
     help="Pin the current digest of the base image; packages stay as they are.",
 )
 @click.option(
@@ -38,21 +36,20 @@ if TYPE_CHECKING:
     help="Ignore packages published after this date (YYYY-MM-DD), or since this month began (month). "
     "Replaces the recipe's exclude_newer.",
 )
-@click.option(
+@choice(
     "--solver",
-    type=click.Choice(["rattler", "conda-lock"]),
+    of=["rattler", "conda-lock"],
     default="rattler",
-    help="Solve with conda-lock, which needs conda, mamba or micromamba. Default: rattler, part of builder.",
+    help="Solve with conda-lock, which needs conda, mamba or micromamba; rattler is part of builder.",
 )
 @click.option(
     "--changes",
     "changes_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE.md",
     help="Write what changed in the locks to this Markdown file: the text of a pull request.",
 )
-@common_options
-@pass_context
+@with_context
 def lock(
     context: Context,
     /,

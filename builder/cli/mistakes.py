@@ -10,22 +10,6 @@ import click
 
 from builder.cli.context import complete_target
 
-#: Commands of other tools -> builder's.
-_COMMANDS = {
-    "create": "init",
-    "new": "init",
-    "install": "lock",
-    "update": "lock --update NAME",
-    "push": "publish",
-    "exec": "run",
-    "shell": "run --interactive TARGET -- bash",
-    "test": "smoke",
-    "submit": "job TARGET --submit -- COMMAND",
-    "images": "targets",
-    "list": "targets",
-    "prune": "cache prune",
-    "version": "--version",
-}
 #: Options of the group that are flags, which may stand after the command too.
 _FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 
@@ -94,15 +78,10 @@ def _command_hint(name: str, context: click.Context) -> str:
     group = context.command
     known = group.list_commands(context) if isinstance(group, click.Group) else []
     near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.6)
-    if context.parent is None and name.lower() in _COMMANDS:
-        return f"write builder {_COMMANDS[name.lower()]}"
     if near:
         return f"did you mean {' or '.join(f'{_path(context)} {n}' for n in near)}?"
-    if context.parent is None:
-        if name.endswith((".yml", ".yaml", ".txt", ".toml")):
-            return f"builder builds targets: builder targets lists them, builder init makes one from {name}"
-        if name in complete_target(context, click.Argument(["target"]), ""):
-            return f"{name} is a target: write builder build {name}, or another command: builder --help"
+    if context.parent is None and name in complete_target(context, click.Argument(["target"]), ""):
+        return f"{name} is a target: write builder build {name}, or another command: builder --help"
     return f"commands: {', '.join(known)}"
 
 

@@ -64,12 +64,6 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 )
 @job_options
 @flag("--all-gpus", help="Smoke-test all GPUs at once, and communication between them.")
-@choice(
-    "--verify",
-    of=["sent", "all"],
-    default="sent",
-    help="What to read back before a tag moves: what was sent, or the whole image.",
-)
 @sign_option
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options

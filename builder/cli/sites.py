@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from builder.config.recipe import GpuVendor
     from builder.config.site import RuntimeKind
     from builder.config.sitefile import SiteFile
-
-
-def project_root(context: Context) -> Path | None:
-    """Return the project folder; None outside of a project, where other sites are known."""
-    try:
-        return context.project.root
-    except ConfigError:
-        return None
 
 
 @click.group(invoke_without_command=True)
@@ -45,7 +36,7 @@ def _list(context: Context) -> None:
     from builder.config.sitefile import read_site
     from builder.config.sites import all_site_files, origin, site_files
 
-    root = project_root(context)
+    root = context.root
     files = all_site_files(root)
     table = Table(("site", "runtime", "GPU", "checked"))
     rows = []
@@ -92,7 +83,7 @@ def sites_show(context: Context, name: str) -> None:
     from builder.config.sites import all_site_files, origin, unknown_site
     from builder.config.yamlfile import load_yaml, read_text
 
-    root = project_root(context)
+    root = context.root
     files = all_site_files(root)
     if name not in files:
         raise unknown_site(name, root)
@@ -121,7 +112,7 @@ def sites_new(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor)
     """Write a commented site file, sites/NAME.yaml."""
     from builder.site.newsite import new_site
 
-    root = project_root(context) or context.start.absolute()
+    root = context.root or context.start.absolute()
     path = new_site(root, name, runtime, gpu)
     context.output.result({"site": name, "file": str(path)}, str(path))
     context.output.note(

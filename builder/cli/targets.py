@@ -12,10 +12,7 @@ from builder.text import Table
 @target_argument
 @with_context
 def targets(context: Context, target: str | None) -> None:
-    """List the targets, or print the resolved recipe of TARGET as YAML (or JSON).
-
-    Targets of systems that are switched off come last.
-    """
+    """List the targets, or print the resolved recipe of TARGET as YAML (or JSON)."""
     if target is None:
         _list(context)
     else:

@@ -174,7 +174,7 @@ class Recipe(Model):
     group: tuple[Line, ...] = ()
     """Publish groups of the target: group ``ml`` is published by ``publish.py --ml``."""
     base: Line
-    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``,
+    """``docker://``, ``oci:DIR[:TAG]``, ``docker-archive:FILE``,
     ``debian:SUITE`` or ``sif:FILE``."""
     base_packages: tuple[Line, ...] = ()
     """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or

@@ -2,6 +2,6 @@
 
 ``packages`` is the entry point. It asks ``places`` where a package may be, takes a local file if
 ``verify`` finds that its hash matches the lock, and otherwise lets ``download`` fetch it.
-``failure`` words the errors; ``sizes`` asks for the sizes of archives without downloading them.
+``failure`` words the errors.
 ``venv`` and ``condapackage`` make a conda package of the base's Python.
 """

@@ -7,18 +7,17 @@ import io
 import json
 import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
+from builder.lock.markers import ARCHITECTURES
+
 #: The time of the package and all members: 2023-06-10, the release of Debian bookworm.
 EPOCH = 1686355200
-
-#: What ``arch`` in a package's record is, by its subdir.
-_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -26,28 +25,22 @@ class File:
     """One file of a package, or a symbolic link."""
 
     data: bytes = b""
-    executable: bool = False
     link: str = ""
     """The target of a symbolic link; empty for a file."""
 
 
 @dataclass(frozen=True)
 class CondaPackage:
-    """A conda package to write."""
+    """A conda package of one platform to write. It needs no other package."""
 
     name: str
     version: str
-    build: str = "0"
-    subdir: str = "linux-64"
-    depends: Sequence[str] = ()
-    files: Mapping[str, File] = field(default_factory=dict)
+    build: str
+    subdir: str
+    files: Mapping[str, File]
     """By path below the prefix."""
-    noarch: str = ""
-    """``python``, ``generic``, or empty for a package of one platform."""
-    entry_points: Sequence[str] = ()
-    """``NAME = MODULE:FUNCTION``; for ``noarch: python`` only."""
-    license: str = ""
-    summary: str = ""
+    license: str
+    summary: str
 
     @property
     def filename(self) -> str:
@@ -77,16 +70,11 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
 def _info(package: CondaPackage) -> dict[str, File]:
     """Return the files in ``info/``: what the package is, and what it contains."""
     paths = [_path(name, f) for name, f in sorted(package.files.items())]
-    info: dict[str, Any] = {
+    info = {
         "index.json": _index(package),
         "about.json": {"summary": package.summary},
         "paths.json": {"paths": paths, "paths_version": 1},
     }
-    if package.noarch:
-        link: dict[str, Any] = {"type": package.noarch}
-        if package.noarch == "python":
-            link["entry_points"] = list(package.entry_points)
-        info["link.json"] = {"noarch": link, "package_metadata_version": 1}
     files = {f"info/{name}": File(_json(value)) for name, value in info.items()}
     files["info/files"] = File("".join(f"{path['_path']}\n" for path in paths).encode())
     return files
@@ -94,20 +82,18 @@ def _info(package: CondaPackage) -> dict[str, File]:
 
 def _index(package: CondaPackage) -> dict[str, Any]:
     """Return ``info/index.json``: the package's record in the channel."""
-    index: dict[str, Any] = {
-        "arch": None if package.noarch else _MACHINES[package.subdir],
+    return {
+        "arch": ARCHITECTURES[package.subdir],
         "build": package.build,
         "build_number": 0,
-        "depends": list(package.depends),
-        "license": package.license or None,
+        "depends": [],
+        "license": package.license,
         "name": package.name,
-        "noarch": package.noarch or None,
-        "platform": None if package.noarch else "linux",
+        "platform": "linux",
         "subdir": package.subdir,
         "timestamp": EPOCH * 1000,
         "version": package.version,
     }
-    return {key: value for key, value in index.items() if value is not None}
 
 
 def _json(value: Any) -> bytes:
@@ -132,10 +118,8 @@ def _compressed(files: Mapping[str, File]) -> bytes:
         for name, f in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.mtime = EPOCH
-            member.mode = 0o755 if f.executable else 0o644
+            member.mode, member.size = 0o644, len(f.data)
             if f.link:
                 member.type, member.linkname, member.mode = tarfile.SYMTYPE, f.link, 0o777
-            else:
-                member.size = len(f.data)
             tar.addfile(member, None if f.link else io.BytesIO(f.data))
     return zstandard.ZstdCompressor(level=3).compress(out.getvalue())

@@ -1,4 +1,4 @@
-"""Images in one file: OCI archives, and what ``docker load`` reads.
+"""Images in one file, as ``docker load`` reads it.
 
 The same image results in the same bytes.
 """
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from builder.errors import ImageError
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
-from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Image, Layer, canonical_json
-from builder.oci.layout import OCI_LAYOUT, index_with
+from builder.model import OCI_LAYER_ZSTD, Image, Layer, canonical_json
 from builder.oci.manifest import require_layers
 from builder.store.durable import durable_file
 from builder.store.files import CHUNK, OUTPUT_HINT, space_errors
@@ -53,33 +52,6 @@ class ArchiveFile:
             with self.content.open("rb") as f:
                 while data := f.read(CHUNK):
                     yield data
-
-
-def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
-    """Write an OCI layout as one tar (``oci-archive:`` of skopeo and podman).
-
-    Args:
-        image: the image.
-        file: the archive.
-        tag: the image's name in the archive; None for no name.
-
-    Raises:
-        ImageError: a base layer is not on this machine.
-        SpaceError: the disk is full.
-    """
-    require_layers(image, f"write {file}")
-    manifest, config = image.manifest_descriptor, image.config_descriptor
-    empty = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
-    index = index_with(empty, manifest, tag)
-    blobs = {
-        manifest.digest: inline(_blob_path(manifest.digest), image.manifest),
-        config.digest: inline(_blob_path(config.digest), image.config),
-    }
-    for layer in image.layers:
-        digest, path = layer.descriptor.digest, layer_file(layer)
-        blobs[digest] = ArchiveFile(_blob_path(digest), path, layer.descriptor.size, digest)
-    files = [inline("oci-layout", OCI_LAYOUT), inline("index.json", canonical_json(index))]
-    _write([*files, *(blobs[digest] for digest in sorted(blobs))], file)
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
@@ -156,10 +128,6 @@ def _docker_files(image: Image, repo_tag: str) -> list[ArchiveFile]:
 def inline(name: str, data: bytes) -> ArchiveFile:
     """Return a file whose content is in memory."""
     return ArchiveFile(name, data, len(data))
-
-
-def _blob_path(digest: str) -> str:
-    return f"blobs/sha256/{_hex(digest)}"
 
 
 def _hex(digest: str) -> str:

@@ -31,6 +31,7 @@ from builder.model import (
     canonical_json,
 )
 from builder.oci.config import DEFAULT_PATH, config_environment
+from builder.oci.image import manifest_of
 from builder.oci.reference import Reference
 from builder.redact import redact
 
@@ -111,21 +112,11 @@ def make_image(
 
     config = canonical_json(config_value)
     config_descriptor = Descriptor.of(OCI_CONFIG, config)
-    manifest = _manifest(everything, config_descriptor, notes)
+    descriptors = (layer.descriptor for layer in everything)
+    manifest = manifest_of(config_descriptor, descriptors, annotations=notes)
     descriptor = Descriptor.of(OCI_MANIFEST, manifest)
     log.info("image %s: %d layers above %s", descriptor.digest, len(layers), redact(base.reference))
     return Image(everything, config, config_descriptor, manifest, descriptor)
-
-
-def _manifest(layers: Sequence[Layer], config: Descriptor, annotations: Mapping[str, str]) -> bytes:
-    value = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": config.to_json(),
-        "layers": [layer.descriptor.to_json() for layer in layers],
-        "annotations": annotations,
-    }
-    return canonical_json(value)
 
 
 def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> dict[str, str]:

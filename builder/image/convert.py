@@ -16,10 +16,10 @@ from builder.sif.read import open_sif
 from builder.sif.write import write_sif
 from builder.workspace import Workspace
 
-KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif", "squashfs")
+KINDS = ("oci", "docker-archive", "docker", "sif", "squashfs")
 #: How the names of plain squashfs images end.
 SQUASHFS_SUFFIXES = (".sqsh", ".squashfs")
-_NAMES = "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
+_NAMES = "write it as FILE.sif, oci:DIR:TAG, docker-archive:FILE or docker://host/repository:tag"
 
 
 def split_image(reference: str) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def open_image(
     """Open an image by its name.
 
     Args:
-        reference: ``FILE.sif``, ``sif:FILE``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``,
+        reference: ``FILE.sif``, ``sif:FILE``, ``oci:DIR[:TAG]``,
             ``docker-archive:FILE`` or ``docker://NAME``.
         architecture: which image to take if there are several. None: the only one; ``amd64`` for
             archives and registries.
@@ -109,7 +109,7 @@ def convert_image(
     """
     kind, rest = split_image(dest)
     if kind not in ("sif", "squashfs"):
-        hint = "for OCI images: skopeo copy SOURCE DEST; or builder build --to oci-archive:FILE"
+        hint = "for OCI images: skopeo copy SOURCE DEST; or builder build --to docker-archive:FILE"
         raise UsageError(f"convert writes SIFs and plain squashfs images, not {dest}", hint)
     image = open_image(source, work, architecture=architecture)
     if isinstance(image, SifImage):

@@ -13,8 +13,8 @@ from builder.launch.images import TargetImages
 from builder.project import Project
 from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.destination import destination_text
+from builder.publishing.pull import find_attached
 from builder.publishing.smoke_record import smoke_and_record
-from builder.registry.referrers import fetch_attached
 from builder.smoke.changes import ReportComparison, compare
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import StoredReport, earlier_runs, find_reports
@@ -103,8 +103,7 @@ def _named_runs(project: Project, recipe: Recipe, text: str, digest: str) -> lis
             if not recipe.registry.host:
                 return []
             reference = f"{destination_text(recipe)}:{name}"
-        settings, reporter = project.work.settings, project.work.reporter
-        artifacts = fetch_attached(reference, SMOKE_REPORT, settings, reporter=reporter)
+        artifacts = find_attached(reference, SMOKE_REPORT, project.work)
         return [(reference, file.data) for artifact in artifacts for file in artifact.files]
 
     folder = project.reports / recipe.name

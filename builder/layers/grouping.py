@@ -56,19 +56,10 @@ class LayerPlan:
     parts: int = 1
     """How many layers the package is split into; more than 1 if it is too large for one."""
 
-    def archive_bytes(self, sizes: Mapping[str, int | None]) -> tuple[int, int]:
-        """Return the bytes of the layer's archives, and how many archives have an unknown size.
-
-        Args:
-            sizes: archive bytes by :attr:`LockedPackage.key`; None if unknown.
-        """
-        known = [size for p in self.packages if (size := sizes.get(p.key)) is not None]
-        return sum(known) // self.parts, len(self.packages) - len(known)
-
 
 def plan_lock(
     packages: Sequence[LockedPackage],
-    sizes: Mapping[str, int | None],
+    sizes: Mapping[str, int],
     options: Layers,
     *,
     budget: int,
@@ -78,7 +69,7 @@ def plan_lock(
 
     Args:
         packages: in link order.
-        sizes: archive bytes by :attr:`LockedPackage.key`; None or missing counts as small.
+        sizes: archive bytes by :attr:`LockedPackage.key`; missing counts as small.
         options: the recipe's ``layers:``.
         budget: the largest number of layers. The size from which a package gets its own layer
             doubles until they fit.
@@ -91,7 +82,7 @@ def plan_lock(
     groups = max(1, min(options.groups, budget // 3))
     threshold = options.own_layer_from
     while True:
-        large = parts.keys() | {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold}
+        large = parts.keys() | {p.key for p in packages if sizes.get(p.key, 0) >= threshold}
         # Empty groups count too, so that the threshold rarely moves when a package is added or
         # removed.
         needed = sum(parts.get(key, 1) for key in large) + 2 * groups
@@ -106,7 +97,7 @@ def plan_lock(
 
     def from_the_bottom(package: LockedPackage) -> tuple[int, int, str]:
         # Sizes count as powers of two, so that an update rarely moves a package.
-        size = sizes.get(package.key) or 0
+        size = sizes.get(package.key, 0)
         return -size.bit_length(), _MANAGERS.index(package.manager), package.name
 
     plans: list[LayerPlan] = []

@@ -50,7 +50,7 @@ class Packages:
             raise LayerError("a package appears twice in the lock", "lock again")
 
     @property
-    def sizes(self) -> dict[str, int | None]:
+    def sizes(self) -> dict[str, int]:
         """The bytes of the archives by package key."""
         return {key: f.size for key, f in self._fetched.items()}
 

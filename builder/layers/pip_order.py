@@ -22,12 +22,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.layers.entry import LinkContext
+from builder.lock.markers import marker_environment
 from builder.model import LockedPackage
 
 #: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package
 #: too.
 _Graph = dict[str, set[str]]
-_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def pip_order(
@@ -42,7 +42,7 @@ def pip_order(
     """
     by_name: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in packages}
     parsed = {name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()}
-    graph = _graph(parsed, _marker_environment(context))
+    graph = _graph(parsed, marker_environment(context.platform, context.python))
     rounds = [[name for name in found if name in by_name] for found in _rounds(graph)]
     rounds.append([name for name in graph if name in by_name])
     return [by_name[name] for found in rounds for name in sorted(found, reverse=True)]
@@ -55,23 +55,6 @@ def _requirements(texts: Sequence[str]) -> list[Requirement]:
         with contextlib.suppress(InvalidRequirement):
             found.append(Requirement(text))
     return found
-
-
-def _marker_environment(context: LinkContext) -> dict[str, str]:
-    """Return the values of PEP 508 markers on the target."""
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": f"{context.python}.0",
-        "os_name": "posix",
-        "platform_machine": _MACHINES.get(context.platform, ""),
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": f"{context.python}.0",
-        "python_version": context.python,
-        "sys_platform": "linux",
-    }
 
 
 def _graph(parsed: Mapping[str, Sequence[Requirement]], environment: Mapping[str, str]) -> _Graph:

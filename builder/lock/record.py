@@ -12,7 +12,6 @@ This is the only module that knows the keys and the form of their values::
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from builder.config.explain import first_problem
 from builder.errors import LockError
 from builder.lock.sourcerecords import parse_sources, rendered_sources
 from builder.model import Lock, LockedBase, LockedSource, LockRecord, OsPackage, canonical_json
+from builder.oci.reference import is_digest
 from builder.settings import MAX_EPOCH
 
 #: The form of times.
@@ -38,7 +38,6 @@ _SOURCES = "builder.sources"
 _FIELDS = ("solved_before", "created", "imported_tool", "left_out", "asked")
 #: Fields of a record that are texts, by their keys.
 _TEXTS = {_PREFIX + name.replace("_", "-"): name for name in _FIELDS}
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class RecordError(ValueError):
@@ -59,7 +58,7 @@ def read_custom(
     """
     rest = dict(custom)
     reference, digest = rest.pop(_BASE, ""), rest.pop(_BASE_DIGEST, "")
-    if digest and not _DIGEST.fullmatch(digest):
+    if digest and not is_digest(digest):
         raise RecordError(_BASE_DIGEST, " is not sha256: and 64 hex digits")
     try:
         sources = parse_sources(rest.pop(_SOURCES, ""))

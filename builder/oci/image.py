@@ -1,25 +1,29 @@
-"""Images of layers and a config, without annotations: of build steps, trials, and bases."""
+"""Manifests, and images of layers and a config without annotations: of steps, trials, and bases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+
+
+def manifest_of(config: Descriptor, layers: Iterable[Descriptor], **more: Any) -> bytes:
+    """Return the manifest of an image or artifact (image-spec, manifest.md); ``more``: other keys."""
+    value = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": config.to_json(),
+        "layers": [layer.to_json() for layer in layers],
+    }
+    return canonical_json(value | more)
 
 
 def plain_image(layers: Sequence[Layer], config: Mapping[str, Any]) -> Image:
     """Return the image of layers, from the bottom up, and a config."""
     data = canonical_json(dict(config))
     described = Descriptor.of(OCI_CONFIG, data)
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": described.to_json(),
-            "layers": [layer.descriptor.to_json() for layer in layers],
-        }
-    )
+    manifest = manifest_of(described, (layer.descriptor for layer in layers))
     return Image(tuple(layers), data, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 
 

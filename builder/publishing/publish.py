@@ -27,7 +27,7 @@ from builder.publishing import testers
 from builder.publishing.attest import attach_all
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
 from builder.publishing.keys import SigningKey
-from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
+from builder.publishing.read_back import Verified, push_and_read_back
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.smoke_record import known_verdict
 from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
@@ -59,8 +59,6 @@ class PublishOptions:
     """No tag moves if the image is slower than the published one."""
     job: SlurmOptions | None = None
     """The Slurm job that tests the image after the push. None: this host tests it before."""
-    verify: VerifyMode = "sent"
-    """Read back before a tag moves: the blobs that were sent, or ``all`` of the image."""
     dry_run: bool = False
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -179,9 +177,7 @@ def _publish_to(
 
     tester = _choose_tester(destination, project, release, options, plan, before)
     release = tester.before_push(release)
-    pushed, verified = push_and_read_back(
-        destination, release.image, project.work.settings.cache, options.verify
-    )
+    pushed, verified = push_and_read_back(destination, release.image, project.work.settings.cache)
     release = tester.after_push(release)
     attached = attach_all(destination, release, project)
     if plan.tags:

@@ -18,10 +18,15 @@ from builder.model import Descriptor, Image, Layer, Lock
 from builder.oci.manifest import parse_manifest, read_image
 from builder.project import Project
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
-from builder.publishing.pull import AnyImage, is_reference, resolve_published, split_image
+from builder.publishing.pull import (
+    AnyImage,
+    find_attached,
+    is_reference,
+    resolve_published,
+    split_image,
+)
 from builder.publishing.release import LOCK
 from builder.registry.oras import TITLE, sif_layer
-from builder.registry.referrers import fetch_attached
 from builder.workspace import Workspace
 
 #: ``TARGET:TAG`` and ``TARGET@DIGEST``.
@@ -42,8 +47,7 @@ class PublishedImage:
 
     def attached(self, artifact_type: str) -> bytes | None:
         """Return the file of the newest attached artifact of a type; None: there is none."""
-        settings, reporter = self.work.settings, self.work.reporter
-        found = fetch_attached(self.reference, artifact_type, settings, reporter=reporter)
+        found = find_attached(self.reference, artifact_type, self.work)
         return found[-1].files[0].data if found and found[-1].files else None
 
     def lock(self) -> Lock:

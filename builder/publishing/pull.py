@@ -27,6 +27,7 @@ from builder.progress import working
 from builder.project import PULLED_FROM
 from builder.publishing.destination import PublishDestination, open_destination, verify_layers
 from builder.registry.oras import sif_layer
+from builder.registry.referrers import Attached
 from builder.site.images import image_reference
 from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
@@ -168,6 +169,22 @@ def pull_reference(text: str, work: Workspace, root: Path | None = None) -> Pull
         changed = origin.sif(layer, path)
         sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
         return PulledReference(reference, layer.digest, sif, changed)
+
+
+def find_attached(text: str, artifact_type: str, work: Workspace) -> list[Attached]:
+    """Return the artifacts of a type that are attached to an image, the newest last.
+
+    Args:
+        text: see :func:`split_image`.
+        artifact_type: such as :data:`builder.publishing.attest.SMOKE_REPORT`.
+
+    Raises:
+        RegistryError, ImageError: there is no such image, or what is attached is damaged.
+    """
+    where, tag = split_image(text)
+    with closing(open_destination(where, work)) as origin:
+        described, _ = find_published(AnyImage(text), origin, tag)
+        return origin.attached_to(described.digest, artifact_type)
 
 
 def pinned_reference(recipe: Recipe, work: Workspace, *, image: str = "") -> str:

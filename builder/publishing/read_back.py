@@ -2,8 +2,8 @@
 
 A registry may lose or damage what it was sent and report that it has it. So the bytes that a push
 sent are read back and hashed, and nothing is stored. Blobs that were there before have their size
-checked by the push; they are read only if the user wants it, or if another publish from this
-machine sent them and has not read them back: it was killed, or still runs.
+checked by the push; they are read only if another publish from this machine sent them and has not
+read them back: it was killed, or still runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from builder.model import Image
 from builder.publishing.destination import PublishedContent, image_blobs
@@ -25,14 +24,11 @@ from builder.store.records import read_record, write_record
 
 log = logging.getLogger(__name__)
 
-VerifyMode = Literal["sent", "all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Verified:
     """Blobs that were read back and had the right digests."""
 
-    mode: VerifyMode
     blobs: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -93,9 +89,9 @@ def _short_hash(text: str) -> str:
 
 
 def push_and_read_back(
-    destination: PublishedContent, image: Image, cache: Path, mode: VerifyMode
+    destination: PublishedContent, image: Image, cache: Path
 ) -> tuple[PushReport, Verified]:
-    """Push an image, and read back what ``mode`` asks for.
+    """Push an image, and read back the blobs that the push sent.
 
     Where all blobs were there already, and were read back then, nothing is read.
 
@@ -103,7 +99,6 @@ def push_and_read_back(
         destination: where the image goes.
         image: the image.
         cache: records what was not read back yet.
-        mode: ``sent`` reads the blobs that the push sent, ``all`` those of the whole image.
 
     Raises:
         RegistryError, ImageError, HashMismatch: the push failed, or the destination does not return
@@ -116,10 +111,10 @@ def push_and_read_back(
     log.info("pushed to %s: %d blobs sent, %d mounted", destination.name, sent, mounted)
     started = time.monotonic()
     wanted = {blob.digest for blob in pushed.sent} | unverified.left()
-    blobs = [blob for blob in image_blobs(image) if mode == "all" or blob.digest in wanted]
+    blobs = [blob for blob in image_blobs(image) if blob.digest in wanted]
     if blobs:
         destination.read_back(image, blobs)
     unverified.end([blob.digest for blob in blobs])
     size = sum(blob.size for blob in blobs)
     log.info("read back %d blobs, %d bytes, from %s", len(blobs), size, destination.name)
-    return pushed, Verified(mode, len(blobs), size, round(time.monotonic() - started, 3))
+    return pushed, Verified(len(blobs), size, round(time.monotonic() - started, 3))

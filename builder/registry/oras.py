@@ -12,11 +12,11 @@ import glob
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from builder.errors import HashMismatch, ImageError
-from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage, canonical_json
+from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage
 from builder.net.download import PartialFile
+from builder.oci.image import manifest_of
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
@@ -54,15 +54,8 @@ def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None
     check_sif(sif.path)
     layer = Descriptor(SIF_LAYER, sif.digest, sif.size, {TITLE: name})
     config = Descriptor.of(SIF_CONFIG, _EMPTY)
-    value: dict[str, Any] = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": config.to_json(),
-        "layers": [layer.to_json()],
-    }
-    if annotations:
-        value["annotations"] = dict(annotations)
-    manifest = canonical_json(value)
+    more = {"annotations": dict(annotations)} if annotations else {}
+    manifest = manifest_of(config, [layer], **more)
     layers = (Layer(layer, sif.digest, sif.path, title=name),)
     return Image(layers, _EMPTY, config, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 

@@ -16,19 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from builder.errors import ImageError, RegistryError, UsageError
+from builder.errors import RegistryError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
-from builder.oci.layout import list_tags, read_blob, read_index, write_layout
+from builder.oci.image import manifest_of
+from builder.oci.layout import read_blob, read_index, write_layout
 from builder.oci.manifest import parse_json, parse_manifest
-from builder.oci.reference import Reference, is_digest
-from builder.progress import QUIET, Reporter
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.client import RegistryClient
 from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
-from builder.registry.profile import named_credentials
 from builder.registry.source import bytes_source
-from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.text import human_bytes
 
@@ -85,17 +82,12 @@ class Artifact:
 
     def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
         """Return the manifest for an image, and its descriptor as lists of referrers contain it."""
-        value: dict[str, Any] = {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "artifactType": self.artifact_type,
-            "config": Descriptor.of(EMPTY, _EMPTY_CONFIG).to_json(),
-            "layers": [descriptor.to_json() for descriptor, _ in self.layers()],
-            "subject": Descriptor(subject.media_type, subject.digest, subject.size).to_json(),
-        }
+        about = Descriptor(subject.media_type, subject.digest, subject.size)
+        more: dict[str, Any] = {"artifactType": self.artifact_type, "subject": about.to_json()}
         if self.annotations:
-            value["annotations"] = dict(self.annotations)
-        data = canonical_json(value)
+            more["annotations"] = dict(self.annotations)
+        layers = (descriptor for descriptor, _ in self.layers())
+        data = manifest_of(Descriptor.of(EMPTY, _EMPTY_CONFIG), layers, **more)
         entry = replace(
             Descriptor.of(OCI_MANIFEST, data),
             artifact_type=self.artifact_type,
@@ -216,41 +208,6 @@ def _listed_by_tag(
             host=client.host,
         )
     return parse_referrers(data, name), current.digest
-
-
-def fetch_attached(
-    reference: str, artifact_type: str, settings: Settings, *, reporter: Reporter = QUIET
-) -> list[Attached]:
-    """Return the artifacts of a type that are attached to an image, the newest last.
-
-    Args:
-        reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or
-            ``oci:DIR@sha256:...``.
-        artifact_type: such as :data:`builder.publishing.attest.SMOKE_REPORT`.
-        settings: its ``offline`` forbids registries on other machines.
-        reporter: receives warnings.
-
-    Raises:
-        RegistryError, ImageError: there is no such image, or what is attached is damaged.
-    """
-    if reference.startswith("oci:"):
-        folder, digest = _in_layout(reference)
-        return read_attached_in_layout(folder, digest, artifact_type)
-    return _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
-
-
-def _fetch_from_registry(
-    reference: Reference, artifact_type: str, settings: Settings, reporter: Reporter
-) -> list[Attached]:
-    credentials = named_credentials(warn=reporter.warn)
-    host, repository = reference.host, reference.repository
-    with RegistryClient(host, credentials, settings=settings, reporter=reporter) as client:
-        image = client.manifests.head(repository, reference.ref)
-        if image is None:
-            message = f"{client.host} has no {reference}"
-            hint = "correct the repository and the tag"
-            raise RegistryError(message, hint, status=404, host=client.host)
-        return read_attached(client, repository, image.digest, artifact_type)
 
 
 def read_attached(
@@ -387,20 +344,3 @@ def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
     data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
     read = partial(read_blob, folder, most=MAX_SMALL_BLOB)
     return _attached(data, descriptor.digest, read, str(folder))
-
-
-def _in_layout(reference: str) -> tuple[Path, str]:
-    """Return the folder and the digest of ``oci:DIR:TAG`` or ``oci:DIR@sha256:...``."""
-    rest = reference.removeprefix("oci:")
-    path, at, digest = rest.partition("@")
-    if at and is_digest(digest):
-        return expand_home(path), digest
-    path, colon, tag = rest.rpartition(":")
-    if not colon or not tag:
-        raise UsageError(f"{reference} names no image", "write oci:DIR:TAG or oci:DIR@sha256:...")
-    folder = expand_home(path)
-    tags = list_tags(folder)
-    if tag not in tags:
-        available = ", ".join(sorted(tags)) or "none"
-        raise ImageError(f"{folder} holds no image {tag!r}", f"its tags: {available}")
-    return folder, tags[tag]

@@ -119,10 +119,10 @@ def graded(
 
 
 def require_slurm(recipe: Recipe) -> None:
-    """Check that the target's site has Slurm, and is not switched off.
+    """Check that the target's site has Slurm.
 
     Raises:
-        UsageError: it has none, or is switched off.
+        UsageError: it has none.
     """
     if recipe.site.slurm is None:
         raise UsageError(
@@ -140,7 +140,7 @@ def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions =
         options: how the benchmark runs; with ``all_gpus`` the job gets all GPUs of each node.
 
     Raises:
-        UsageError: the site has no Slurm or is switched off, or does not allow the job.
+        UsageError: the site has no Slurm, or does not allow the job.
     """
     if recipe.smoke.none:
         return

@@ -99,16 +99,6 @@ class Removal:
     before: int
     """Bytes of the cache before."""
 
-    @property
-    def freed(self) -> int:
-        """Bytes that are freed."""
-        return sum(item.size for item in self.items)
-
-    @property
-    def left(self) -> int:
-        """Bytes of the cache after it."""
-        return self.before - self.freed
-
 
 def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> Removal:
     """Return the items to remove so that the cache has ``max_size`` bytes at most.

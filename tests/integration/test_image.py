@@ -14,7 +14,7 @@ from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Recipe
 from builder.errors import RegistryError
-from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
+from builder.image.archive import docker_load, write_docker_archive
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import make_layer
@@ -279,16 +279,11 @@ def test_docker_loads_and_runs(docker_engine: parts.DockerEngine, whole: Image, 
 @pytest.mark.network
 def test_podman(podman: parts.Podman, whole: Image, shared: Debian, tmp_path: Path) -> None:
     # podman parses a layout's path as an image name, which must not contain a folder that begins with a dot
-    """podman runs the image from a layout and from archives."""
+    """podman runs the image from a layout and from an archive."""
     plain = podman.folder / "whole"
     write_layout(whole, plain / "dist", "whole", shared.store)
-    write_oci_archive(whole, tmp_path / "oci.tar", "whole")
     write_docker_archive(whole, tmp_path / "docker.tar", "localhost/whole:1")
-    for source in (
-        f"oci:{plain}/dist:whole",
-        f"oci-archive:{tmp_path}/oci.tar",
-        f"docker-archive:{tmp_path}/docker.tar",
-    ):
+    for source in (f"oci:{plain}/dist:whole", f"docker-archive:{tmp_path}/docker.tar"):
         identity = podman.run("pull", source).stdout.split()[-1]
         assert identity == whole.config_descriptor.digest.removeprefix("sha256:")
         assert right(podman.run("run", "--rm", "--network=none", identity).stdout)

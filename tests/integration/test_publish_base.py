@@ -10,11 +10,12 @@ import pytest
 
 from builder.model import Image
 from builder.publishing.attest import SBOM
+from builder.publishing.pull import find_attached
 from builder.registry.client import RegistryClient
 from builder.registry.pull import pull_image
-from builder.registry.referrers import fetch_attached
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support import parts
 from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image, push_tagged
@@ -79,8 +80,8 @@ def pulled(host: str, repository: str, digest: str, folder: Path) -> Image:
 
 
 def attached_sbom(registry: parts.Registry, repository: str, digest: str) -> str:
-    settings = Settings.from_environment()
-    (found,) = fetch_attached(f"{registry.host}/{repository}@{digest}", SBOM, settings)
+    work = Workspace.of(Settings.from_environment())
+    (found,) = find_attached(f"{registry.host}/{repository}@{digest}", SBOM, work)
     return found.files[0].data.decode()
 
 

@@ -15,10 +15,11 @@ import pytest
 from builder.bases.pack import pack_tar
 from builder.oci.layout import write_layout
 from builder.publishing.attest import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
-from builder.registry.referrers import fetch_attached
+from builder.publishing.pull import find_attached
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.workspace import Workspace
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image
@@ -113,14 +114,14 @@ def test_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_
     """
     assert set(published["attached"]) == {SBOM, PROVENANCE, LOCK, SMOKE_REPORT}
     reference = f"{published['reference']}@{published['digest']}"
-    settings = Settings.from_environment({"HOME": str(tmp_path)})
-    (sbom,) = fetch_attached(reference, SBOM, settings)
+    work = Workspace.of(Settings.from_environment({"HOME": str(tmp_path)}))
+    (sbom,) = find_attached(reference, SBOM, work)
     names = {c["name"] for c in json.loads(sbom.files[0].data)["components"]}
     assert {"python", "greeter", "bulky", "small0", "pure", "oci:base"} <= names
-    (statement,) = fetch_attached(reference, PROVENANCE, settings)
+    (statement,) = find_attached(reference, PROVENANCE, work)
     provenance = json.loads(statement.files[0].data)
     assert provenance["subject"] == [{"name": "tiny", "digest": {"sha256": published["digest"][7:]}}]
-    (report,) = fetch_attached(reference, SMOKE_REPORT, settings)
+    (report,) = find_attached(reference, SMOKE_REPORT, work)
     assert json.loads(report.files[0].data)["image"] == {"digest": published["digest"]}
     assert report.created == "2026-11-21T08:00:00Z"
 

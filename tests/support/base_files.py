@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from builder.image.archive import write_docker_archive, write_oci_archive
+from builder.image.archive import write_docker_archive
 from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.store.blobs import Store
@@ -18,9 +18,6 @@ def write_base(kind: str, made: Image, folder: Path) -> str:
     if kind == "oci":
         write_layout(made, folder / "layout", "tiny", Store(folder / "elsewhere"))
         return "oci:layout:tiny"
-    if kind == "oci-archive":
-        write_oci_archive(made, folder / "image.tar", "tiny")
-        return "oci-archive:image.tar"
     if kind == "docker-archive":
         write_docker_archive(made, folder / "image.tar", "builder/tiny:latest")
         return "docker-archive:image.tar"

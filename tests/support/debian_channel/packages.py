@@ -12,7 +12,7 @@ from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
 
-from builder.fetch.condapackage import CondaPackage, File, write_package
+from tests.support.debian_channel.condafiles import CondaPackage, File, write_package
 from tests.support.debian_channel.contents import (
     ARCHITECTURES,
     CERTIFICATES_DEB,

@@ -37,10 +37,9 @@ def made(tmp_path: Path) -> Image:
     return image(elsewhere, layer(elsewhere, member("a", b"1" * 5000)), env={"FROM": "base"})
 
 
-@pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
-def test_damaged_archives(kind: str, made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+def test_damaged_archives(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
     """Archives that are damaged or of another kind are errors that name the file."""
-    reference = write_base(kind, made, tmp_path)
+    reference = write_base("docker-archive", made, tmp_path)
     file = tmp_path / "image.tar"
     data = file.read_bytes()
 
@@ -62,7 +61,7 @@ def test_damaged_archives(kind: str, made: Image, store: Store, given: Settings,
     file.write_bytes(data[:at] + bytes(reversed(data[at : at + 200])) + data[at + 200 :])
     refused("damaged")
     file.write_bytes(tar_bytes([member("etc/passwd", b"x")]))
-    refused("has no (index|manifest).json")
+    refused("has no manifest.json")
 
 
 def test_wrong_layer_in_docker_archive(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
@@ -100,10 +99,9 @@ def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.M
     _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
 
 
-@pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
-def test_compressed_archives(kind: str, made: Image, given: Settings, tmp_path: Path) -> None:
+def test_compressed_archives(made: Image, given: Settings, tmp_path: Path) -> None:
     """Archives may be compressed with gzip."""
-    reference = write_base(kind, made, tmp_path)
+    reference = write_base("docker-archive", made, tmp_path)
     plain = resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "a")), root=tmp_path)
     file = tmp_path / "image.tar"
     file.write_bytes(gzip.compress(file.read_bytes()))
@@ -111,18 +109,3 @@ def test_compressed_archives(kind: str, made: Image, given: Settings, tmp_path: 
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ImageError, match="archive|cannot be read"):
         resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "c")), root=tmp_path)
-
-
-def test_blob_of_another_size(made: Image, given: Settings, tmp_path: Path) -> None:
-    """A blob that is larger than its descriptor is refused before it is stored."""
-    reference = write_base("oci-archive", made, tmp_path)
-    file = tmp_path / "image.tar"
-    with tarfile.open(file) as tar:
-        members = [(m, tar.extractfile(m).read() if m.isreg() else b"") for m in tar]  # type: ignore[union-attr]
-    for number, (info, data) in enumerate(members):
-        if info.name.endswith(made.layers[1].descriptor.digest[7:]):
-            info.size += 512
-            members[number] = info, data + bytes(512)
-    file.write_bytes(tar_bytes(members))
-    with pytest.raises(ImageError, match="bytes, not"):
-        resolve_base(reference, "amd64", Workspace(given, Store(tmp_path / "fresh")), root=tmp_path)

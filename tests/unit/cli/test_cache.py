@@ -88,38 +88,17 @@ def test_prune_by_age(do: Cli, copy: TinyProject) -> None:
 
 
 def test_max_size(do: Cli, copy: TinyProject) -> None:
-    """A dry run removes nothing; what is in dist/ stays, also where nothing else is left to remove."""
-    size = do("cache", "info", "--json").json["bytes"]
+    """What is in dist/ stays, also where nothing else is left to remove."""
     assert do("cache", "prune", "--max-size", "10GB", "--json").json["freed"] == 0
     shutil.copytree(copy.root / "dist", copy.root / "saved")
     shutil.rmtree(copy.root / "dist")
-    blobs = len(list((copy.cache / "blobs/sha256").iterdir()))
-    shown = do("cache", "prune", "--max-size", "1.5 MB", "--dry-run", "--json").json
-    assert 0 < shown["would_leave"] <= 1_500_000
-    assert shown["would_leave"] + shown["would_free"] >= size, "this command has a log, too"
-    assert len(list((copy.cache / "blobs/sha256").iterdir())) == blobs
-    text = do("cache", "prune", "--max-size", "1.5 MB", "--dry-run").out
-    assert "would free" in text and "blobs" in text
-
+    size = do("cache", "info", "--json").json["bytes"]
     freed = do("cache", "prune", "--max-size", "1.5 MB", "--json").json
-    assert freed["left"] <= 1_500_000 and freed["freed"] >= shown["would_free"]
+    assert freed["left"] <= 1_500_000 and freed["left"] + freed["freed"] >= size, (
+        "this command has a log, too"
+    )
     assert do("build", "tiny").code == 0
     result = do("cache", "prune", "--max-size", "0")
     assert result.code == 0 and "linked by dist/" in result.err
     digest = do("build", "tiny", "--json").json["digest"]
     assert read_layout(copy.root / "dist", digest).digest == digest
-
-
-def test_dry_run(do: Cli, copy: TinyProject) -> None:
-    """Without --max-size: what is old, and unpacked images of the day before."""
-    for name, days in (("old", 2), ("new", 0)):
-        (copy.cache / "rootfs" / name).mkdir(parents=True)
-        (copy.cache / "rootfs" / name / "file").write_bytes(bytes(1000))
-        os.utime(copy.cache / "rootfs" / name, (time.time() - days * 86400,) * 2)
-    shutil.rmtree(copy.root / "dist")
-    shown = do("cache", "prune", "--dry-run", "--json").json
-    assert [item["path"] for item in shown["items"]] == [str(copy.cache / "rootfs" / "old")]
-    by_age = do("cache", "prune", "--dry-run", "--older-than", "0", "--json").json
-    assert by_age["would_free"] > 2 << 20 and (copy.cache / "rootfs" / "old" / "file").exists()
-    assert "would free" in do("cache", "prune", "--dry-run").out
-    assert do("cache", "prune", "--json").json["freed"] == shown["would_free"]

@@ -1,4 +1,4 @@
-"""``builder help completion``: scripts for shells, and what they offer."""
+"""Completion: the scripts that click writes for shells, and what they offer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Cli
 from tests.support.project import TinyProject
 
 CLONE = Path(__file__).parents[3]
 
 
+def completed(tiny: TinyProject, env: dict[str, str]) -> str:
+    """Returns what builder prints for a shell."""
+    done = subprocess.run(
+        [sys.executable, "-m", "builder"],
+        env={**tiny.variables(), **env, "PYTHONPATH": str(CLONE)},
+        cwd=tiny.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_scripts(do: Cli, tiny: TinyProject, shell: str) -> None:
-    result = do("help", "completion", shell)
-    assert result.code == 0 and "_BUILDER_COMPLETE" in result.out
+def test_scripts(tiny: TinyProject, shell: str) -> None:
+    """The line of docs/cli.md, for a program of the name that is installed."""
+    script = completed(tiny, {"_BUILDER_COMPLETE": f"{shell}_source"})
+    assert "_BUILDER_COMPLETE" in script
     if program := shutil.which(shell):
-        subprocess.run([program, "-n"], input=result.out, text=True, check=True)
+        subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +52,4 @@ def test_bash_completion(tiny: TinyProject, words: str, offered: set[str]) -> No
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "builder"],
-        env={**tiny.variables(), **env, "PYTHONPATH": str(CLONE)},
-        cwd=tiny.root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == offered
+    assert {line.partition(",")[2] for line in completed(tiny, env).splitlines()} == offered

@@ -14,7 +14,7 @@ from builder.errors import RegistryError
 from builder.oci.layout import write_layout
 from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
-from builder.registry.referrers import Artifact, AttachedFile, attach_in_layout, fetch_attached
+from builder.registry.referrers import Artifact, AttachedFile, attach_in_layout, read_attached_in_layout
 from builder.smoke.options import SmokeOptions
 from builder.smoke.schema import could_not_run
 from builder.store.blobs import Store
@@ -115,7 +115,7 @@ def test_nothing_to_compare_with(project: SmokeProject, monkeypatch: pytest.Monk
     def nothing(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
         raise RegistryError(f"registry.example has no {reference}", "correct the repository and the tag")
 
-    monkeypatch.setattr("builder.launch.smoke.fetch_attached", nothing)
+    monkeypatch.setattr("builder.launch.smoke.find_attached", nothing)
     _, err = project("smoke", "gpu", "--compare", "25.01", code=9)
     assert "has no registry.example/team/gpu:25.01" in err and not project.asked
     _, err = project("smoke", "gpu", "--compare", "previous", code=1)
@@ -135,7 +135,7 @@ def test_compare_with_registry(project: SmokeProject, monkeypatch: pytest.Monkey
         data = json.dumps(a100(digest=OLD, packages=packages)).encode()
         return [SimpleNamespace(files=(SimpleNamespace(name="x", data=data),))]
 
-    monkeypatch.setattr("builder.launch.smoke.fetch_attached", attached)
+    monkeypatch.setattr("builder.launch.smoke.find_attached", attached)
     project.answers = [a100({"matmul.fp16": 0.85})]
     out, _ = project("smoke", "gpu", "--compare", "26.01")
     assert "torch 2.9.0 -> 2.13.0" in out
@@ -148,20 +148,20 @@ def test_compare_with_layout(project: SmokeProject) -> None:
     """Reports and packages of the earlier image come from an OCI layout."""
     store = Store(project.root / "cache")
     made = image_kit.image(store, image_kit.layer(store, image_kit.member("a", b"1")))
-    layout, settings = project.root / "published", image_kit.settings(project.root)
+    layout = project.root / "published"
     write_layout(made, layout, "26.02", store)
     for seed in (1, 2):
         data = json.dumps(a100(digest=made.digest, seed=seed, packages={"torch": "2.9.0"})).encode()
         artifact = Artifact(SMOKE_REPORT, [AttachedFile(f"{seed}.json", SMOKE_REPORT, data)])
         attach_in_layout(layout, store, made.manifest_descriptor, artifact)
-    assert len(fetch_attached(f"oci:{layout}:26.02", SMOKE_REPORT, settings)) == 2
+    assert len(read_attached_in_layout(layout, made.digest, SMOKE_REPORT)) == 2
     project.answers = [a100({"matmul.fp16": 0.85})]
     result = project.json("smoke", "gpu", "--compare", f"oci:{layout}:26.02")
     slower = [c["id"] for c in result["comparison"]["changes"] if c["outcome"] == "slower"]
     assert slower == ["matmul.fp16"] and result["comparison"]["old"]["runs"] == 2
     assert result["comparison"]["packages"] == ["torch 2.9.0 -> 2.13.0"]
-    _, err = project("smoke", "gpu", "--compare", f"oci:{layout}:25.12", code=8)
-    assert "holds no image '25.12'" in err and "26.02" in err
+    _, err = project("smoke", "gpu", "--compare", f"oci:{layout}:25.12", code=9)
+    assert f"there is no oci:{layout}:25.12" in err
     write_layout(made, project.root / "bare", "1", store)
     _, err = project("smoke", "gpu", "--compare", f"oci:{project.root}/bare:1", code=1)
     assert "no report of" in err

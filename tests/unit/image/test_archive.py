@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError
-from builder.image.archive import write_docker_archive, write_oci_archive
+from builder.image.archive import write_docker_archive
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
 from builder.settings import Settings
@@ -30,20 +30,6 @@ def store(tmp_path: Path) -> Store:
 def content(file: Path) -> dict[str, bytes]:
     with tarfile.open(file) as tar:
         return {m.name: tar.extractfile(m).read() for m in tar.getmembers()}  # type: ignore[union-attr]
-
-
-def test_oci_archive(store: Store, tmp_path: Path) -> None:
-    """An OCI archive is an OCI layout with every blob under its digest."""
-    made = image(store, layer(store, member("a", b"1")))
-    write_oci_archive(made, tmp_path / "a.tar", "cpu")
-    found = content(tmp_path / "a.tar")
-    (entry,) = json.loads(found["index.json"])["manifests"]
-    assert entry["digest"] == made.digest
-    assert entry["annotations"] == {"org.opencontainers.image.ref.name": "cpu"}
-    assert len([n for n in found if n.startswith("blobs/")]) == 4
-    for name, data in found.items():
-        if name.startswith("blobs/sha256/"):
-            assert hashlib.sha256(data).hexdigest() == name.removeprefix("blobs/sha256/")
 
 
 def test_docker_archive(store: Store, tmp_path: Path) -> None:
@@ -72,22 +58,20 @@ def test_zstd_layers(store: Store, tmp_path: Path, known: bool) -> None:
     assert "sha256:" + hashlib.sha256(found[name]).hexdigest() == one.diff_id
 
 
-@pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
-def test_deterministic(store: Store, tmp_path: Path, write) -> None:
+def test_deterministic(store: Store, tmp_path: Path) -> None:
     """The same image results in the same bytes, whatever the folder and the umask."""
     made = image(store, layer(store, member("a", b"1")))
-    write(made, tmp_path / "1.tar", "x:y")
+    write_docker_archive(made, tmp_path / "1.tar", "x:y")
     before = os.umask(0o077)
     try:
-        write(made, tmp_path / "sub/2.tar", "x:y")
+        write_docker_archive(made, tmp_path / "sub/2.tar", "x:y")
     finally:
         os.umask(before)
     assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "sub/2.tar").read_bytes()
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-@pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
-def test_flipped_bit(store: Store, tmp_path: Path, write, compression) -> None:
+def test_flipped_bit(store: Store, tmp_path: Path, compression) -> None:
     """A layer in which a bit has flipped goes into no archive, also where the format has no checksum."""
     entry = Entry("a", "file", size=25_000, content=Inline(bytes(range(250)) * 100))
     one = make_layer([entry], "", Workspace(Settings(tmp_path, tmp_path, 1), store), compression=compression)
@@ -95,7 +79,7 @@ def test_flipped_bit(store: Store, tmp_path: Path, write, compression) -> None:
     (tmp_path / "a.tar").write_bytes(b"the archive before")
     flip(one.path)
     with pytest.raises(ImageError, match=f"{one.path}.* (corrupt|damaged)") as e:
-        write(made, tmp_path / "a.tar", "x:y")
+        write_docker_archive(made, tmp_path / "a.tar", "x:y")
     assert e.value.hint
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "cache"]
     assert (tmp_path / "a.tar").read_bytes() == b"the archive before"

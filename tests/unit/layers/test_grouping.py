@@ -47,7 +47,7 @@ def test_each_package_is_in_one_layer(
 ) -> None:
     """Every package is in one layer, in link order, large ones below groups, within the budget."""
     packages = [*(package(n, manager="conda") for n in conda), *(package(n) for n in pip)]
-    known = {p.key: sizes.get(i) for i, p in enumerate(packages)}
+    known = {p.key: sizes.get(i, 0) for i, p in enumerate(packages)}
     plans = plan_lock(packages, known, Layers(), budget=budget)
     assert len(plans) <= budget
     assert sorted(p.key for plan in plans for p in plan.packages) == sorted(p.key for p in packages)

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import ImageError
+from builder.errors import ImageError, RegistryError
 from builder.model import OCI_INDEX, Descriptor, canonical_json
 from builder.oci.layout import blob_path
 from builder.publishing.destination import LayoutDestination
-from builder.publishing.pull import resolve_published
+from builder.publishing.pull import find_attached, resolve_published
+from builder.registry.referrers import Artifact, AttachedFile
+from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image
 
 RECIPE = Recipe(name="t", base="oci:b", environment="e.yml", source=Path("recipes/t.yaml"))
@@ -40,3 +43,20 @@ def test_ambiguous_index(tmp_path: Path, is_ambiguous: bool) -> None:
         return
     with pytest.raises(ImageError, match="as a manifest and as an index"):
         resolve_published(RECIPE, place, entry["digest"])
+
+
+def test_attached_by_name(tmp_path: Path) -> None:
+    """What is attached to an image is found by the image's tag and by its digest."""
+    work = Workspace.of(Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache"))
+    place = LayoutDestination(tmp_path / "layout", work.store)
+    image = make_test_image([make_layer(tmp_path / "layers", "a", 100)])
+    place.push(image)
+    place.move_tag("26.11", image)
+    artifact = Artifact("application/x", [AttachedFile("a.json", "application/json", b"{}")])
+    place.attach(image.manifest_descriptor, artifact)
+    for name in (f"{place.name}:26.11", f"{place.name}@{image.digest}"):
+        (found,) = find_attached(name, "application/x", work)
+        assert [file.data for file in found.files] == [b"{}"]
+        assert find_attached(name, "application/y", work) == []
+    with pytest.raises(RegistryError, match="there is no oci:.*:26.12"):
+        find_attached(f"{place.name}:26.12", "application/x", work)

@@ -22,12 +22,11 @@ from builder.registry.referrers import (
     AttachedFile,
     attach,
     attach_in_layout,
-    fetch_attached,
     layout_referrers,
+    read_attached,
     referrers,
     referrers_tag,
 )
-from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
@@ -53,11 +52,6 @@ def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
-
-
-@pytest.fixture
 def image(tmp_path: Path) -> Image:
     return make_test_image([make_layer(tmp_path / "layers", "one")])
 
@@ -68,7 +62,7 @@ def pushed(image: Image, client: RegistryClient) -> Image:
     return image
 
 
-def test_fetch_by_type(fake: FakeRegistry, client: RegistryClient, pushed: Image, settings: Settings) -> None:
+def test_fetch_by_type(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> None:
     """Attached files are found by type, the newest last, also when the list has several pages."""
     subject = pushed.manifest_descriptor
     artifacts = (
@@ -79,12 +73,12 @@ def test_fetch_by_type(fake: FakeRegistry, client: RegistryClient, pushed: Image
     new, old, sbom = (attach(client, "a/b", subject, artifact) for artifact in artifacts)
     on_several_pages = referrers(client, "a/b", subject.digest)
     assert {d.digest for d in on_several_pages} == {new, old, sbom}
-    found = fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    found = read_attached(client, "a/b", pushed.digest, REPORT)
     assert [a.digest for a in found] == [old, new]
     assert found[1].files == (file('{"new": 1}'),) and found[1].created == "2026-11-01T00:00:00Z"
-    (other,) = fetch_attached(f"{fake.host}/a/b@{subject.digest}", OTHER, settings)
+    (other,) = read_attached(client, "a/b", subject.digest, OTHER)
     assert [f.name for f in other.files] == ["sbom.json", "more.json"]
-    assert fetch_attached(f"{fake.host}/a/b:latest", "application/none", settings) == []
+    assert read_attached(client, "a/b", pushed.digest, "application/none") == []
     assert client.manifests.head("a/b", "latest").digest == pushed.digest  # type: ignore[union-attr]
 
 
@@ -141,19 +135,17 @@ def test_images_only(client: RegistryClient, fake: FakeRegistry, pushed: Image) 
 
 
 @by_tag
-def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings) -> None:
-    """A missing image, a damaged list and another manifest under the tag are errors."""
-    with pytest.raises(RegistryError, match=r"has no .*a/b:none"):
-        fetch_attached(f"{fake.host}/a/b:none", REPORT, settings)
+def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A damaged list and another manifest under the tag are errors."""
     for damaged in (b'{"manifests": 3}', b"[]", b"[" * 200_000, b'{"manifests": [{"digest": 1, "size": 2}]}'):
         put(fake, referrers_tag(pushed.digest), damaged)
         with pytest.raises((RegistryError, ImageError), match="the list of attached artifacts|JSON|nested"):
-            fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+            read_attached(client, "a/b", pushed.digest, REPORT)
     put(fake, referrers_tag(pushed.digest), b'{"manifests": null}')
-    assert fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings) == []
+    assert read_attached(client, "a/b", pushed.digest, REPORT) == []
     put(fake, referrers_tag(pushed.digest), pushed.manifest, OCI_MANIFEST)
     with pytest.raises(RegistryError, match="is not a list of attached artifacts"):
-        fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+        read_attached(client, "a/b", pushed.digest, REPORT)
 
 
 @by_tag
@@ -162,7 +154,6 @@ def test_large_attachments(
     client: RegistryClient,
     fake: FakeRegistry,
     pushed: Image,
-    settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     bound: str,
 ) -> None:
@@ -170,17 +161,16 @@ def test_large_attachments(
     for text in ("1", "2"):
         artifact = Artifact(REPORT, [file("{}"), file(text * 60, "more")])
         attach(client, "a/b", pushed.manifest_descriptor, artifact)
-    name = f"{fake.host}/a/b:latest"
-    assert len(fetch_attached(name, REPORT, settings)) == 2
+    assert len(read_attached(client, "a/b", pushed.digest, REPORT)) == 2
     monkeypatch.setattr(referrers_module, bound, 61 if bound == "MAX_SMALL_BLOB" else 123)
     with pytest.raises(RegistryError, match=r"what is attached to .*a/b.* is too large"):
-        fetch_attached(name, REPORT, settings)
+        read_attached(client, "a/b", pushed.digest, REPORT)
 
 
 # layouts ----------------------------------------------------------------------------------------------------
 
 
-def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
+def test_layout(image: Image, tmp_path: Path) -> None:
     """A layout lists artifacts beside its images, and pruning retains them."""
     folder, store = tmp_path / "layout", Store(tmp_path / "cache")
     place = LayoutDestination(folder, store)
@@ -193,10 +183,9 @@ def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
     assert [d.digest for d in layout_referrers(folder, image.digest, REPORT)] == [first]
     assert len(layout_referrers(folder, image.digest)) == 2
     assert layout_referrers(folder, "sha256:" + "0" * 64) == []
-    for reference in (f"oci:{folder}:latest", f"oci:{folder}@{image.digest}"):
-        (found,) = fetch_attached(reference, REPORT, settings)
-        assert found.files == (file('{"a": 1}'),) and found.created == "2026-10"
+    (found,) = place.attached_to(image.digest, REPORT)
+    assert found.files == (file('{"a": 1}'),) and found.created == "2026-10"
     assert list_tags(folder) == {"latest": image.digest}
     assert read_layout(folder).digest == image.digest, "the only image is found without its tag still"
     assert prune_layout(folder) == 0
-    assert len(fetch_attached(f"oci:{folder}:latest", REPORT, settings)) == 1, "they belong to what is in use"
+    assert len(place.attached_to(image.digest, REPORT)) == 1, "they belong to what is in use"
