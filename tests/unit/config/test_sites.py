@@ -84,6 +84,7 @@ def test_places(project: Path) -> None:
             "no site named 'chameleon'",
             "chameleon-h100, chameleon-h100-vm",
         ),
+        ("site: alliance-cedar\n", "alliance-cedar was switched off on 2025-09-12", "site: alliance-fir"),
         ("site: _alliance\n", "one.yaml:2: site: no site named '_alliance'", "did you mean alliance-"),
         ("site: {name: 5}\n", "one.yaml:2: site: neither a name", "write site: NAME"),
         ("extends: lumi-g\n", "one.yaml:2: target one extends 'lumi-g'", "known targets: "),
