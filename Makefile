@@ -25,7 +25,7 @@ export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/.cache/tmp
 endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
-APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs gcc libc6-dev \
+APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs gcc jq libc6-dev \
 	libseccomp2 libslurm-dev libsqlite3-0 munge openssl podman \
 	qemu-user-static runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
 APT_HEAVY := chromium docker-compose iproute2 libmpich12

@@ -26,7 +26,7 @@ from tests.support.parts import CLONE, Registry, part_folder, start_registry
 #: no root, with all parts that they need.
 IN_CLONE = (
     "make image",
-    "sudo apt-get install -y -qq gcc libc6-dev openssl shellcheck siftool squashfs-tools >/dev/null",
+    "sudo apt-get install -y -qq gcc jq libc6-dev openssl shellcheck siftool squashfs-tools >/dev/null",
     "CI=true make test-unit PYTEST_ARGS='-m \"not root\"'",
 )
 _WALK = (
