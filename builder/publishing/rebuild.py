@@ -20,7 +20,8 @@ from builder.config.explain import first_problem
 from builder.config.recipe import Recipe
 from builder.engines.dispatch import find_engine, run_engine
 from builder.engines.layered import FILES_TITLE
-from builder.errors import BuilderError, ImageError, SpaceError
+from builder.errors import BuilderError, ConfigError, ImageError, SpaceError
+from builder.lock.environment import recipe_environment
 from builder.model import Image
 from builder.oci.digest import sha256
 from builder.project import Project
@@ -167,6 +168,10 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
     recipe = inputs.recipe
     if inputs.engine != "layered":
         raise ImageError(f"the engine {inputs.engine} makes other bytes each time")
+    try:
+        recipe_environment(recipe)
+    except ConfigError:  # the project has another file by now; the lock has what was in it
+        recipe = recipe.model_copy(update={"environment": ""})
     settings = replace(work.settings, cache=folder / "cache", epoch=inputs.epoch)
     path = folder / "conda-lock.yml"
     path.write_bytes(lock)

@@ -102,6 +102,14 @@ def test_equal(release: Release) -> None:
     assert found.equal and not found.problem and found.layers == found.config == found.causes == ()
 
 
+@pytest.mark.parametrize("text", ["variables: {MORE: '1'}\n", "dependencies: [\n"], ids=["other", "damaged"])
+def test_other_environment(release: Release, text: str) -> None:
+    """The environment file of another month, which the recipe of this image does not fit."""
+    release.machine.project.environment.write_text(text)
+    found = release.rebuild()
+    assert found.equal, found
+
+
 def test_sif(release: Release) -> None:
     """A SIF is built again, too; its digest is that of the artifact's layer."""
     edit(release.machine.project.recipe, format="sif")
