@@ -88,6 +88,8 @@ def _hint(answer: Answer, host: str, used: Credentials) -> str:
     known = [_HINTS[key] for key in (*codes, status) if key in _HINTS]
     if status >= 500:
         known.append("this is a fault of the registry: try again later")
+    if codes:
+        known.append(_REFUSED)
     return known[0] if known else "is this the address of a registry?"
 
 
