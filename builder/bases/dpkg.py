@@ -133,7 +133,8 @@ def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:
 
 def _release(texts: Mapping[str, str]) -> dict[str, str]:
     text = texts.get("etc/os-release") or texts.get("usr/lib/os-release", "")
-    return {name: value.strip(" \t\r\"'") for name, value in re.findall(r"(?m)^(\w+)=(.*)", text)}
+    pairs = re.findall(r"(?m)^(\w+)=(.{0,200})", text)  # each package's purl has the system's name
+    return {name: value.strip(" \t\r\"'") for name, value in pairs}
 
 
 def _packages(texts: Mapping[str, str]) -> tuple[DebianPackage, ...]:

@@ -41,11 +41,14 @@ def signing_key(sign: Path | None) -> SigningKey | None:
 
     def password() -> bytes:
         if file := os.environ.get(_FILE_VARIABLE):
-            return read_secret(Path(file)).removesuffix(b"\n")
+            return read_secret(Path(file)).removesuffix(b"\n").removesuffix(b"\r")
+        hint = f"write it into a file with mode 600, and set {_FILE_VARIABLE} to its name"
         if not sys.stdin.isatty():
-            hint = f"write it into a file with mode 600, and set {_FILE_VARIABLE} to its name"
             raise UsageError(f"{sign} is encrypted, and there is no terminal to ask at", hint)
-        text: str = click.prompt(f"Password of {sign}", hide_input=True, err=True)
-        return text.encode()
+        try:
+            text: str = click.prompt(f"Password of {sign}", hide_input=True, err=True)
+            return text.encode()
+        except UnicodeError:  # its message quotes the password
+            raise UsageError("the password is not UTF-8 text", hint) from None
 
     return SigningKey.load(sign, password)

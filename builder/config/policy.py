@@ -25,7 +25,7 @@ class Policy(Model):
     """Files with public keys (PEM), relative to the policy's folder. A signature by one counts."""
     require: tuple[Attestation, ...] = ("sbom", "provenance", "smoke")
     """What must be attached, be about this image and, for ``smoke``, have passed."""
-    max_age_days: Annotated[int, Field(ge=1)] | None = None
+    max_age_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
     """Days after which the signature of a tag that moves (``latest``) is too old. None: never."""
     source: Path = Path()
     """The file."""

@@ -109,7 +109,7 @@ class SigningKey:
             ConfigError: it cannot be read, other users can read it, it is of another kind, or the
                 password is wrong. The message quotes nothing of the file.
         """
-        data = _read(path, private=True)
+        data = _read(path, _MAKE, private=True)
         secret = password() if b"ENCRYPTED" in data else None
         try:
             key = _decode(data, secret)
@@ -134,17 +134,16 @@ def read_secret(path: Path) -> bytes:
     Raises:
         ConfigError: it cannot be read, or others can read it.
     """
-    return _read(path, private=True)
+    return _read(path, "write it there, and set its mode to 600", private=True)
 
 
-def _read(path: Path, *, private: bool = False) -> bytes:
+def _read(path: Path, hint: str = _GET, *, private: bool = False) -> bytes:
     try:
         with path.open("rb") as f:
             info = os.fstat(f.fileno())
             data = f.read(_MAX_KEY)
     except OSError as e:
-        hint = _MAKE if private else _GET
-        raise ConfigError(f"cannot read the key {path}: {e.strerror}", hint) from None
+        raise ConfigError(f"cannot read {path}: {e.strerror}", hint) from None
     if private and info.st_uid not in (0, os.geteuid()):
         hint = "another user can change it: copy it to a file of yours with mode 600"
         raise ConfigError(f"the secret file {path} belongs to another user", hint)

@@ -6,6 +6,7 @@ are the project's. The cache is empty and private, so nothing that an earlier bu
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -17,15 +18,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from builder.config.explain import first_problem
-from builder.config.recipe import Recipe
+from builder.config.recipe import Recipe, load_recipe
 from builder.engines.dispatch import find_engine, run_engine
 from builder.engines.layered import FILES_TITLE
-from builder.errors import BuilderError, ImageError, SpaceError
+from builder.errors import BuilderError, ConfigError, ImageError, SpaceError
+from builder.lock.environment import recipe_environment
 from builder.model import Image
 from builder.oci.digest import sha256
 from builder.project import Project
 from builder.publishing.published import described_image, layers_by_name
 from builder.publishing.testers import Release
+from builder.redact import redact
 from builder.steps.recipe import recipe_steps
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import temporary_folder
@@ -167,6 +170,11 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
     recipe = inputs.recipe
     if inputs.engine != "layered":
         raise ImageError(f"the engine {inputs.engine} makes other bytes each time")
+    try:
+        recipe_environment(recipe)
+    except ConfigError:  # the project has another file by now; the lock has what was in it
+        recipe = recipe.model_copy(update={"environment": ""})
+    _require_known_variables(recipe)
     settings = replace(work.settings, cache=folder / "cache", epoch=inputs.epoch)
     path = folder / "conda-lock.yml"
     path.write_bytes(lock)
@@ -181,6 +189,22 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
         annotations=annotations,
     )
     return Release(run_engine(find_engine("layered"), request), annotations).image
+
+
+def _require_known_variables(recipe: Recipe) -> None:
+    """Refuse to send variables of this machine to hosts that the project itself does not name."""
+    own: set[str] = set()
+    with contextlib.suppress(ConfigError):  # there is no such target any more
+        own = _with_variables(load_recipe(recipe.name, recipe.root))
+    for url in sorted(_with_variables(recipe) - own):
+        raise ImageError(f"recipe {recipe.name} of this project does not name {url}")
+
+
+def _with_variables(recipe: Recipe) -> set[str]:
+    """Return the URLs of a recipe that contain environment variables, as a provenance has them."""
+    pip = recipe.pip
+    urls = [*recipe.conda.channels, pip.index_url, *pip.extra_index_urls, *pip.find_links]
+    return {redact(url) for url in urls if url and "$" in url}
 
 
 def _layers(image: Image) -> dict[str, str]:

@@ -52,7 +52,7 @@ class Signer:
         """
         if not isinstance(place, RegistryDestination):
             if key is not None:
-                hint = "publish to a registry, or leave out --sign"
+                hint = "publish to a registry, or leave out --sign and BUILDER_SIGN_KEY"
                 raise UsageError(f"{place.name} is an OCI layout, which holds no signatures", hint)
             return cls()
         trust = Trust.find(root)

@@ -67,12 +67,15 @@ _HINTS: dict[str | int, str] = {
     "SIZE_INVALID": _DAMAGED,
     404: _NOT_FOUND,
     405: _REFUSED,
+    5: "this is a fault of the registry: try again later",
     429: "too many requests: wait, or log in for a higher limit",
     **dict.fromkeys(
         REDIRECTS, "this address is not the registry itself: use the address that it redirects to"
     ),
 }
-"""By error code, and by status; codes count first. Statuses 401, 403 and 413 are handled apart."""
+"""By error code, status, and hundreds of the status, in this order. Statuses 401, 403 and 413 are
+handled apart.
+"""
 
 
 def _hint(answer: Answer, host: str, used: Credentials) -> str:
@@ -85,9 +88,9 @@ def _hint(answer: Answer, host: str, used: Credentials) -> str:
         )
     if status in (401, 403) or {"UNAUTHORIZED", "DENIED"} & set(codes):
         return credentials_hint(host, used)
-    known = [_HINTS[key] for key in (*codes, status) if key in _HINTS]
-    if status >= 500:
-        known.append("this is a fault of the registry: try again later")
+    known = [_HINTS[key] for key in (*codes, status, status // 100) if key in _HINTS]
+    if codes:
+        known.append(_REFUSED)
     return known[0] if known else "is this the address of a registry?"
 
 

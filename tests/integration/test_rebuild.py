@@ -102,6 +102,29 @@ def test_equal(release: Release) -> None:
     assert found.equal and not found.problem and found.layers == found.config == found.causes == ()
 
 
+@pytest.mark.parametrize("text", ["variables: {MORE: '1'}\n", "dependencies: [\n"], ids=["other", "damaged"])
+def test_other_environment(release: Release, text: str) -> None:
+    """The environment file of another month, which the recipe of this image does not fit."""
+    release.machine.project.environment.write_text(text)
+    found = release.rebuild()
+    assert found.equal, found
+
+
+def test_variables(release: Release) -> None:
+    """A recipe that others signed sends no variable to a host that this project does not name."""
+    machine, url = release.machine, "https://host.example/$HOME"
+    lock, data = (release.published.attached(kind) for kind in (LOCK, PROVENANCE))
+    assert lock is not None and data is not None
+    value = json.loads(data)
+    parameters = value["predicate"]["buildDefinition"]["externalParameters"]
+    parameters["recipe"]["pip"]["find_links"].append(url)
+    work, root = release.published.work, machine.project.root
+    found = rebuild(release.published.image, lock, json.dumps(value).encode(), root, work)
+    assert found.problem == f"recipe tiny of this project does not name {url}"
+    edit(machine.project.recipe, pip={"find_links": ["wheels", url]})
+    assert rebuild(release.published.image, lock, json.dumps(value).encode(), root, work).equal
+
+
 def test_sif(release: Release) -> None:
     """A SIF is built again, too; its digest is that of the artifact's layer."""
     edit(release.machine.project.recipe, format="sif")

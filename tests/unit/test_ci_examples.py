@@ -64,6 +64,7 @@ STUB = """\
 [ "$1" = targets ] && echo '[{"name": "tiny"}]' && exit
 echo "$2 $3" >> asked
 [ "$CODE" = 9 ] || echo "## notes"
+[ "$CODE" = 1 ] && yes '| `@all` |' | head -n 20000
 exit "$CODE"
 """
 
@@ -79,6 +80,9 @@ def test_release_notes(tmp_path: Path, name: str, code: int) -> None:
     old, new = re.findall(r":(\d\d\.\d\d)", (tmp_path / "asked").read_text())
     assert (int(new[:2]) * 12 + int(new[3:])) - (int(old[:2]) * 12 + int(old[3:])) == 1
     assert ("was not compared with" in made) is (code == 9) and ("## notes" in made) is (code != 9)
+    output = tmp_path / "github_output"
+    lines = output.read_text().splitlines()[2:-1] if output.exists() else []
+    assert lines == made.splitlines()[: len(lines)], "no line is cut: nobody is mentioned"
 
 
 def run_step(folder: Path, script: str, code: int) -> str:

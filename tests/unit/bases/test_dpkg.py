@@ -52,6 +52,9 @@ DISTROLESS = [
 ROCKY = [member("etc/os-release", b'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n')]
 MINT = [member("etc/os-release", b"ID=linuxmint\nID_LIKE='ubuntu debian'\nVERSION_ID=22\n")]
 
+#: The name is in each package's purl.
+LONG = [member("etc/os-release", b"ID=%b\nID_LIKE=debian\n" % (b"x" * 100_000))]
+
 
 @pytest.mark.parametrize(
     ("layers", "expected"),
@@ -64,12 +67,13 @@ MINT = [member("etc/os-release", b"ID=linuxmint\nID_LIKE='ubuntu debian'\nVERSIO
         ([MINT, MORE], BaseSystem("linuxmint", "22", (ONE,))),
         ([[member("etc/os-release", b"ID=debian\nVERSION_CODENAME=sid\n")]], BaseSystem("debian", "sid", ())),
         ([MORE], BaseSystem("debian", "", (ONE,))),
+        ([LONG, MORE], BaseSystem("x" * 200, "", (ONE,))),
         ([[member("bin/tool", b"")]], BaseSystem("", "", ())),
         ([], BaseSystem("", "", ())),
     ],
     ids=[
         "one layer", "topmost list", "removed", "distroless", "not Debian", "derived", "no number",
-        "no release", "scratch", "empty",
+        "no release", "long", "scratch", "empty",
     ],
 )  # fmt: skip
 def test_found(tmp_path: Path, layers: list[Any], expected: BaseSystem) -> None:

@@ -82,9 +82,9 @@ def test_no_password_needed(plain: Path, terminal: Callable[[str], list[str]]) -
     assert key is not None and key.public == public(plain) and not questions
 
 
-@pytest.mark.parametrize("content", [PASSWORD, PASSWORD + b"\n"])
+@pytest.mark.parametrize("content", [PASSWORD, PASSWORD + b"\n", PASSWORD + b"\r\n"])
 def test_password_file(secret: Path, write: Callable[..., None], content: bytes) -> None:
-    """As openssl and cosign read it: without the newline at its end."""
+    """As openssl and cosign read it: without the newline at its end, also that of Windows."""
     write(content)
     key = signing_key(secret)
     assert key is not None and key.public == public(secret)
@@ -95,6 +95,27 @@ def test_asked(secret: Path, terminal: Callable[[str], list[str]]) -> None:
     key = signing_key(secret)
     assert key is not None and key.public == public(secret)
     assert questions == [f"Password of {secret}"]
+
+
+def test_no_password_file(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint is about the password, not about the key."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="cannot read .*missing: No such file") as caught:
+        signing_key(secret)
+    assert "openssl" not in caught.value.hint and "600" in caught.value.hint
+
+
+@pytest.mark.parametrize("answer", [b"p\xe4ss", "p\udce4ss"])
+def test_other_encoding(
+    secret: Path, terminal: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch, answer: bytes | str
+) -> None:
+    """A terminal that is not UTF-8: no traceback, since its message quotes the password."""
+    terminal("")
+    text = (lambda *_, **__: answer) if isinstance(answer, str) else (lambda *_, **__: answer.decode())
+    monkeypatch.setattr(click, "prompt", text)
+    with pytest.raises(UsageError, match="the password is not UTF-8 text") as caught:
+        signing_key(secret)
+    assert caught.value.__suppress_context__ and VARIABLE in caught.value.hint
 
 
 def test_nobody_to_ask(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +145,7 @@ def test_refused_passwords(
 
 def test_refused_keys(plain: Path, tmp_path: Path) -> None:
     """A key that is missing, that others can read, or that is the public one."""
-    with pytest.raises(ConfigError, match="cannot read the key .*: No such file") as caught:
+    with pytest.raises(ConfigError, match=r"cannot read .*missing\.key: No such file") as caught:
         signing_key(tmp_path / "missing.key")
     assert "openssl genpkey" in caught.value.hint
     plain.chmod(0o604)

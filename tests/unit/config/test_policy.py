@@ -57,6 +57,11 @@ def test_none(tmp_path: Path, policy: Path) -> None:
             "correct max_age_days:",
         ),
         (
+            "keys: [a.pub]\nmax_age_days: 99999999999\n",
+            "2: max_age_days: must be less than or equal to 36500, and is 99999999999",
+            "correct max_age_days:",
+        ),
+        (
             "keys: [a.pub]\nmax_age: 3\n",
             "2: max_age: unknown key; did you mean max_age_days?",
             "write max_age_days:",

@@ -103,8 +103,9 @@ def test_immutable_tag(fake: FakeRegistry, client: RegistryClient) -> None:
         Reply(412, body=b'{"errors":[{"code":"PRECONDITION"}]}') if r.method == "PUT" else None
     )
     for expected in (sha256(OLD), ANY):
-        with pytest.raises(RegistryError, match="PRECONDITION"):
+        with pytest.raises(RegistryError, match="PRECONDITION") as caught:
             client.manifests.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=expected)
+        assert "does not allow this" in caught.value.hint, "what answers so is a registry"
 
 
 def test_not_a_registry() -> None:
