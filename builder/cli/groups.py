@@ -14,7 +14,7 @@ from builder.cli.cache import prune_all
 from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.options import decorated, flag
-from builder.cli.output import Output
+from builder.cli.output import Output, agreed
 from builder.cli.publish import publish_one
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
@@ -99,19 +99,19 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     refuse_shared_tags(recipes, options)
     context.output.note(f"targets: {', '.join(recipe.name for recipe in recipes)}")
 
-    def agreed(question: str, default: bool = True) -> bool:
-        return yes or options.dry_run or click.confirm(question, default=default)
+    def wanted(question: str, default: bool = True) -> bool:
+        return yes or options.dry_run or agreed(question, default)
 
     question = f"Prune what the cache has not used for {PRUNE_DAYS} days?"
-    if not options.dry_run and agreed(question, False):
+    if not options.dry_run and wanted(question, False):
         freed, _ = prune_all(context, PRUNE_DAYS)
         if freed:
             context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 
     def one(recipe: Recipe) -> dict[str, Any]:
-        if not agreed(f"Build {recipe.name}?"):
+        if not wanted(f"Build {recipe.name}?"):
             return {}
-        return publish_one(context, recipe, options, agreed)
+        return publish_one(context, recipe, options, wanted)
 
     context.each(recipes, one)
 

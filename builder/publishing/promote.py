@@ -95,7 +95,7 @@ def plan_promotion(
         VerifyError: the policy refuses the candidate.
         UsageError: see :meth:`builder.publishing.seal.Signer.of` and :meth:`TagPlan.only`.
     """
-    signer = Signer.of(place, recipe.root, options.key)
+    signer = Signer.of(place.name, recipe.root, options.key)
     plan = TagPlan.of(recipe, options.month).only(options.only, recipe.name)
     image = _find_image(recipe, place, options.origin or CANDIDATE)
     named = check_tags(place, plan, image, force=options.force, reporter=reporter)
@@ -118,7 +118,7 @@ def plan_rollback(
         RegistryError: the image is not whole any more, or the registry refuses.
         VerifyError: the policy refuses it.
     """
-    signer = Signer.of(place, recipe.root, options.key)
+    signer = Signer.of(place.name, recipe.root, options.key)
     tags = TagPlan.of(recipe, options.month)
     last = tags.tags[-1]
     out = place.resolve(last)
