@@ -80,7 +80,8 @@ def pull(
         request = PullRequest(tag, origin, if_changed, output, account, load)
         done, name = pull_target(context.project, recipe, request), recipe.name
         state = "now" if done.changed else "already"
-        text = f"{name} is {state} {done.reference}@{done.digest}\n  {done.place}"
+        joined = ", SIF " if recipe.format == "sif" else "@"  # not the digest of the manifest
+        text = f"{name} is {state} {done.reference}{joined}{done.digest}\n  {done.place}"
     if context.root is not None and has_policy(context.root):
         text += f"\n  verified: {POLICY_FILE}"
     out.result({**asdict(done), "target": name}, text)

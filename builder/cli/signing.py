@@ -43,7 +43,7 @@ def signing_key(sign: Path | None) -> SigningKey | None:
         if file := os.environ.get(_FILE_VARIABLE):
             return read_secret(Path(file)).removesuffix(b"\n")
         if not sys.stdin.isatty():
-            hint = f"write it into a file with mode 600, and set {_FILE_VARIABLE} to its name"
+            hint = f"write the password into a file of mode 600: export {_FILE_VARIABLE}=FILE"
             raise UsageError(f"{sign} is encrypted, and there is no terminal to ask at", hint)
         text: str = click.prompt(f"Password of {sign}", hide_input=True, err=True)
         return text.encode()

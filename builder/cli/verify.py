@@ -57,6 +57,7 @@ def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild:
         lines.append(f"  {'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.seen}")
     value = {"image": subject.name, "digest": subject.digest, "verified": done.passed}
     value |= {"checks": [asdict(check) for check in done.checks]}
+    value |= {"release": done.release and done.release.model_dump(mode="json")}
     if rebuilt is not None:
         lines += rebuilt_lines(rebuilt)
         value |= {"rebuilt": rebuilt.to_json()}

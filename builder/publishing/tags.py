@@ -90,6 +90,9 @@ class TagPlan:
         day = today or datetime.datetime.now(datetime.UTC).date()
         if month:
             check_tag(month, recipe, "--tag")
+        if month == CANDIDATE:
+            problem = f"--tag {CANDIDATE}: a dated tag does not move, and this one does"
+            raise UsageError(problem, f"to move it: --only {CANDIDATE}")
         named = {pattern: day.strftime(pattern) for pattern in recipe.registry.tags}
         for tag in named.values():
             check_tag(tag, recipe, None)
@@ -110,7 +113,7 @@ class TagPlan:
         if tuple(chosen) == (CANDIDATE,):
             return replace(self, tags=(CANDIDATE,))
         if wrong := [tag for tag in chosen if tag not in self.tags]:
-            hint = f"its tags are {', '.join(self.tags)}"
+            hint = f"its tags are {', '.join(self.tags)}; --tag replaces the dated ones"
             raise UsageError(f"--only {wrong[0]}: {target} has no such tag", hint)
         return replace(self, tags=tuple(tag for tag in self.tags if not chosen or tag in chosen))
 
@@ -187,7 +190,7 @@ def _check_move(
         return
     created, theirs = _created(image.manifest), _created_there(destination, named)
     if created is None or theirs is None or theirs == created:
-        reporter.note(f"{where} is {now}; no creation time tells whether that image is older")
+        reporter.note(f"{where} is {now}; the creation times do not tell which image is newer")
     elif created < theirs:
         raise TagExistsError(
             f"{where} would go back to an older image: "

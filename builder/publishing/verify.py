@@ -108,9 +108,10 @@ class Verification:
         failed = [check for check in self.checks if not check.passed]
         if failed:
             problems = "; ".join(f"{check.name}: {check.seen}" for check in failed)
+            subject = self.subject
+            image = f"{subject.name}, {subject.digest}," if subject.tag else subject.name
             raise VerifyError(
-                f"{self.subject.name} is {self.subject.digest}, and is refused: {problems}",
-                f"see all checks: builder verify {self.subject.name}",
+                f"{image} is refused: {problems}", f"see all checks: builder verify {subject.name}"
             )
 
 
