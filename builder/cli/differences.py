@@ -38,12 +38,12 @@ def _side(context: Context, text: str) -> Lock | PublishedImage:
     """Return the lock of a file, or the published image that a text names."""
     is_file = Path(text).exists()
     reference = "" if is_file else published_reference(text, lambda: context.project)
-    if not reference and not is_file:
+    if reference:
+        return open_published(reference, Workspace.of(context.settings, context.output))
+    if not is_file:
         hint = "name a lock file, or a published image: TARGET:TAG or HOST/REPOSITORY:TAG"
         raise LockError(f"{text}: no such lock file", hint)
-    if not reference:
-        return read_lock(Path(text))
-    return open_published(reference, Workspace.of(context.settings, context.output))
+    return read_lock(Path(text))
 
 
 def tables(changes: LockChanges | ReleaseChanges) -> list[Table]:

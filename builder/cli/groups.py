@@ -34,7 +34,9 @@ PRUNE_DAYS = 30
 _OPTIONS = decorated(
     flag("-y", "--yes", help="Answer yes to every question (for CI)."),
     flag("--dry-run", help="Build, and print what would be published."),
-    click.option("--tag", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."),
+    click.option(
+        "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."
+    ),
     click.option(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),
@@ -55,24 +57,15 @@ def command(root: Path) -> click.Command:
     """Return the click command of a project. It raises UsageError if no group is given."""
     names = declared_groups(root)
 
-    def publish(
-        yes: bool,
-        dry_run: bool,
-        tag: str | None,
-        to: str | None,
-        force: bool,
-        sign: Path | None,
-        **more: Any,
-    ) -> None:
+    def publish(yes: bool, sign: Path | None, **values: Any) -> None:
         from builder.publishing.publish import PublishOptions
 
-        job = take_job_options(more)
-        groups = [name for name in names if more.get(_parameter(name))]
+        job = take_job_options(values)  # the others are groups, and fields of PublishOptions
+        groups = [name for name in names if values.pop(_parameter(name))]
         if not groups:
             known = " ".join(f"--{name}" for name in names)
             raise UsageError("no group given", f"name a group: {known}")
-        key = signing_key(sign)
-        options = PublishOptions(to=to, month=tag, force=force, job=job, sign=key, dry_run=dry_run)
+        options = PublishOptions(**values, job=job, sign=signing_key(sign))
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [

@@ -108,20 +108,23 @@ def _move(
         context.output.text(_shown(moves))
         seal = moves.seal
         is_needed = seal.is_needed(moves.named)
-        moves_now = is_needed and not dry_run
-        if moves_now and not yes:
-            moves_now = agreed("Move the tags?" if moves.moving else "Sign it?")
+        question = "Move the tags?" if moves.moving else "Sign it?"
+        moves_now = is_needed and not dry_run and (yes or agreed(question))
         before = moves.execute() if moves_now else moves.named
     value = {"target": recipe.name, "reference": place.name, "digest": seal.image.digest}
     more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
     more |= {"action": seal.action, "signed": moves_now and options.key is not None}
     context.output.result(value | more)
-    if dry_run:
-        return
-    done = f"moved {', '.join(moves.moving)}" if moves_now and moves.moving else "no tag was moved"
-    if options.key and (moves_now or not is_needed):
-        done += "; signed" if moves_now else "; signed a few days ago, and not again"
-    context.output.note(done)
+    if not dry_run:
+        context.output.note(_done(moves, is_needed, moves_now))
+
+
+def _done(moves: TagMoves, is_needed: bool, is_done: bool) -> str:
+    """Return what was done, for people."""
+    moved = f"moved {', '.join(moves.moving)}" if is_done and moves.moving else "no tag was moved"
+    if moves.seal.signer.key is None or is_done != is_needed:  # the answer was no
+        return moved
+    return f"{moved}; signed{'' if is_done else ' a few days ago, and not again'}"
 
 
 def _shown(moves: TagMoves) -> str:

@@ -56,11 +56,10 @@ class Signer:
                 raise UsageError(f"{where} is an OCI layout, which holds no signatures", hint)
             return cls()
         trust = Trust.find(root)
-        if trust is None and key is not None:
-            # what is signed again must have been signed by this key
-            trust = Trust(Policy(keys=("--sign",), require=()), (key.public,))
         if trust is None:
-            return cls()
+            # what is signed again must have been signed by this key
+            policy = Policy(keys=("--sign",), require=())
+            return cls(key, Trust(policy, (key.public,)) if key else None)
         if key is None:
             problem = f"{POLICY_FILE} accepts signed images only, and no key was given"
             raise UsageError(problem, "sign: --sign KEY, or BUILDER_SIGN_KEY")

@@ -90,9 +90,6 @@ class TagPlan:
         day = today or datetime.datetime.now(datetime.UTC).date()
         if month:
             check_tag(month, recipe, "--tag")
-        if month == CANDIDATE:
-            problem = f"--tag {CANDIDATE}: a dated tag does not move, and this one does"
-            raise UsageError(problem, f"to move it: --only {CANDIDATE}")
         named = {pattern: day.strftime(pattern) for pattern in recipe.registry.tags}
         for tag in named.values():
             check_tag(tag, recipe, None)
@@ -122,8 +119,12 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
     """Check a tag of the command line (``option``), or of the recipe (None).
 
     Raises:
-        UsageError, ConfigError: no registry accepts such a tag; the hint is the rule.
+        UsageError, ConfigError: no registry accepts such a tag, and the hint is the rule; or it is
+            :data:`CANDIDATE`, which is no dated tag.
     """
+    if option and tag == CANDIDATE:
+        problem = f"{option} {CANDIDATE}: a dated tag does not move, and this one does"
+        raise UsageError(problem, f"to move it: --only {CANDIDATE}")
     if is_tag(tag):
         return
     valid = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag).strip("-.")[:128] or "26.11"
