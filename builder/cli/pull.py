@@ -58,7 +58,7 @@ def pull(
 
     A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --load into
     an engine's storage. `builder run TARGET` and jobs then run it, until the next `builder build
-    TARGET`.
+    TARGET`. Of a SIF target without a site, `builder run` runs its own build.
 
     In place of TARGET an image can be named, without a project: it goes into the cache.
 

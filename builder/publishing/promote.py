@@ -79,7 +79,12 @@ class TagMoves:
         """
         seal = self.seal
         return move_tags(
-            seal.place, seal.plan, seal.image, self.named, force=self.force, announce=seal
+            seal.place,
+            seal.plan,
+            seal.image,
+            self.named,
+            force=self.force,
+            announce=seal.attach_record,
         )
 
 
@@ -121,18 +126,18 @@ def plan_rollback(
     signer = Signer.of(place.name, recipe.root, options.key)
     tags = TagPlan.of(recipe, options.month)
     last = tags.tags[-1]
-    out = place.resolve(last)
     before: Mapping[str, str | None]
     if options.origin:
+        out = place.resolve(last)
         image = _find_image(recipe, place, options.origin)
         before = {tag: image.digest for tag in tags.tags if tag not in tags.fixed}
     else:
-        out, before = _before(recipe, place, last, signer)
+        out, before = _last_release(recipe, place, last, signer)
         image = _find_image(recipe, place, str(before[last]))
     goal, now = image.digest, {tag: place.resolve(tag) for tag in before}
     named = {tag: was.digest for tag, was in now.items() if was is not None}
     ours = {goal, out.digest if out else None}
-    stays = {tag: _stays(before[tag], named.get(tag), goal, ours) for tag in before}
+    stays = {tag: _why_it_stays(before[tag], named.get(tag), goal, ours) for tag in before}
     moving = sorted((tag for tag, why in stays.items() if not why), key=lambda tag: tag == last)
     plan = replace(tags, tags=tuple(moving))
     notes = tuple(f"{tag} stays: {why}" for tag, why in stays.items() if why)
@@ -188,7 +193,9 @@ def _passed(recipe: Recipe, seal: Seal) -> str:
         raise SmokeError(f"{subject.name}: {e.message}; no tag was moved", hint) from None
 
 
-def _stays(before: str | None, named: str | None, goal: str, ours: Collection[str | None]) -> str:
+def _why_it_stays(
+    before: str | None, named: str | None, goal: str, ours: Collection[str | None]
+) -> str:
     """Return why a tag does not move; empty if it does. ``ours`` are the digests of both images."""
     if before is None:
         return "it named no image before"
@@ -199,7 +206,7 @@ def _stays(before: str | None, named: str | None, goal: str, ours: Collection[st
     return ""
 
 
-def _before(
+def _last_release(
     recipe: Recipe, place: PublishDestination, last: str, signer: Signer
 ) -> tuple[Descriptor, Mapping[str, str | None]]:
     """Return what a tag names now, and what the tags named before the release that is out."""
@@ -207,7 +214,7 @@ def _before(
         out, _ = resolve_published(recipe, place, last)
     except VerifyError as e:
         raise VerifyError(e.message, f"{e.hint}; or {_GO_BACK}") from None
-    before = _recorded(_records(place, out.digest, signer), last, out.digest)
+    before = _named_before(_records(place, out.digest, signer), last, out.digest)
     goal = before.get(last) or out.digest
     if goal == out.digest:
         problem = f"no release record of {place.name}@{out.digest} says what {last} named before"
@@ -220,7 +227,7 @@ def _before(
     return out, before
 
 
-def _recorded(records: Sequence[ReleaseRecord], last: str, out: str) -> dict[str, str | None]:
+def _named_before(records: Sequence[ReleaseRecord], last: str, out: str) -> dict[str, str | None]:
     """Return what the tags named before the release of an image, by the records of its releases."""
     before: dict[str, str | None] = {}
     for record in reversed(records):

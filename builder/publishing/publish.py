@@ -191,7 +191,9 @@ def _publish_to(
     if plan.tags:
         release.require_verdict()
     seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
-    before = move_tags(destination, plan, release.image, before, force=force, announce=seal)
+    before = move_tags(
+        destination, plan, release.image, before, force=force, announce=seal.attach_record
+    )
     return Published(
         recipe.name,
         destination.name,

@@ -87,8 +87,8 @@ class Seal:
         """The image, by its digest."""
         return Subject.of(self.place, self.image.digest, self.image)
 
-    def __call__(self, named: TagDigests) -> None:
-        """Attach the record of a move of all tags of the plan; sign and verify it.
+    def attach_record(self, named: TagDigests) -> None:
+        """Attach the record of a move of all tags of the plan; sign and verify it, if it is needed.
 
         Args:
             named: the digests that the tags name until then.
