@@ -79,12 +79,7 @@ class TagMoves:
         """
         seal = self.seal
         return move_tags(
-            seal.place,
-            seal.plan,
-            seal.image,
-            self.named,
-            force=self.force,
-            announce=seal.attach_record,
+            seal.place, seal.plan, seal.image, self.named, force=self.force, announce=seal.record
         )
 
 
@@ -137,7 +132,7 @@ def plan_rollback(
     goal, now = image.digest, {tag: place.resolve(tag) for tag in before}
     named = {tag: was.digest for tag, was in now.items() if was is not None}
     ours = {goal, out.digest if out else None}
-    stays = {tag: _why_it_stays(before[tag], named.get(tag), goal, ours) for tag in before}
+    stays = {tag: _stays(before[tag], named.get(tag), goal, ours) for tag in before}
     moving = sorted((tag for tag, why in stays.items() if not why), key=lambda tag: tag == last)
     plan = replace(tags, tags=tuple(moving))
     notes = tuple(f"{tag} stays: {why}" for tag, why in stays.items() if why)
@@ -193,9 +188,7 @@ def _passed(recipe: Recipe, seal: Seal) -> str:
         raise SmokeError(f"{subject.name}: {e.message}; no tag was moved", hint) from None
 
 
-def _why_it_stays(
-    before: str | None, named: str | None, goal: str, ours: Collection[str | None]
-) -> str:
+def _stays(before: str | None, named: str | None, goal: str, ours: Collection[str | None]) -> str:
     """Return why a tag does not move; empty if it does. ``ours`` are the digests of both images."""
     if before is None:
         return "it named no image before"

@@ -191,9 +191,7 @@ def _publish_to(
     if plan.tags:
         release.require_verdict()
     seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
-    before = move_tags(
-        destination, plan, release.image, before, force=force, announce=seal.attach_record
-    )
+    before = move_tags(destination, plan, release.image, before, force=force, announce=seal.record)
     return Published(
         recipe.name,
         destination.name,

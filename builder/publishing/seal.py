@@ -87,7 +87,7 @@ class Seal:
         """The image, by its digest."""
         return Subject.of(self.place, self.image.digest, self.image)
 
-    def attach_record(self, named: TagDigests) -> None:
+    def record(self, named: TagDigests) -> None:
         """Attach the record of a move of all tags of the plan; sign and verify it, if it is needed.
 
         Args:
