@@ -14,7 +14,7 @@ from builder.cli.cache import prune_all
 from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.options import decorated, flag
-from builder.cli.output import Output
+from builder.cli.output import Output, agreed
 from builder.cli.publish import publish_one
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
@@ -34,7 +34,9 @@ PRUNE_DAYS = 30
 _OPTIONS = decorated(
     flag("-y", "--yes", help="Answer yes to every question (for CI)."),
     flag("--dry-run", help="Build, and print what would be published."),
-    click.option("--tag", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."),
+    click.option(
+        "--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipes' dated tags."
+    ),
     click.option(
         "--to", help="HOST/ or HOST/PROJECT/ before the recipes' repositories, or oci:DIR."
     ),
@@ -55,24 +57,15 @@ def command(root: Path) -> click.Command:
     """Return the click command of a project. It raises UsageError if no group is given."""
     names = declared_groups(root)
 
-    def publish(
-        yes: bool,
-        dry_run: bool,
-        tag: str | None,
-        to: str | None,
-        force: bool,
-        sign: Path | None,
-        **more: Any,
-    ) -> None:
+    def publish(yes: bool, sign: Path | None, **values: Any) -> None:
         from builder.publishing.publish import PublishOptions
 
-        job = take_job_options(more)
-        groups = [name for name in names if more.get(_parameter(name))]
+        job = take_job_options(values)  # the others are groups, and fields of PublishOptions
+        groups = [name for name in names if values.pop(_parameter(name))]
         if not groups:
             known = " ".join(f"--{name}" for name in names)
             raise UsageError("no group given", f"name a group: {known}")
-        key = signing_key(sign)
-        options = PublishOptions(to=to, month=tag, force=force, job=job, sign=key, dry_run=dry_run)
+        options = PublishOptions(**values, job=job, sign=signing_key(sign))
         _publish_groups(root, groups, options, yes=yes)
 
     flags = [
@@ -99,19 +92,19 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     refuse_shared_tags(recipes, options)
     context.output.note(f"targets: {', '.join(recipe.name for recipe in recipes)}")
 
-    def agreed(question: str, default: bool = True) -> bool:
-        return yes or options.dry_run or click.confirm(question, default=default)
+    def wanted(question: str, default: bool = True) -> bool:
+        return yes or options.dry_run or agreed(question, default)
 
     question = f"Prune what the cache has not used for {PRUNE_DAYS} days?"
-    if not options.dry_run and agreed(question, False):
+    if not options.dry_run and wanted(question, False):
         freed, _ = prune_all(context, PRUNE_DAYS)
         if freed:
             context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 
     def one(recipe: Recipe) -> dict[str, Any]:
-        if not agreed(f"Build {recipe.name}?"):
+        if not wanted(f"Build {recipe.name}?"):
             return {}
-        return publish_one(context, recipe, options, agreed)
+        return publish_one(context, recipe, options, wanted)
 
     context.each(recipes, one)
 

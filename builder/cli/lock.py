@@ -100,8 +100,10 @@ def _report(
 ) -> dict[str, Any]:
     """Print a lock that was written, and return it as JSON; ``changes`` is None for a first one."""
     from builder.cli.markdown import summary
+    from builder.model import BASE_PYTHON
 
-    count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
+    packages = [p for p in made.packages if not p.url.startswith(BASE_PYTHON)]
+    count = {m: sum(p.manager == m for p in packages) for m in ("conda", "pip")}
     counted = f"{count['conda']} conda and {count['pip']} pip packages"
     system = made.record.os_packages
     if system is not None:

@@ -17,6 +17,7 @@ import click
 
 from builder.cli.live import Activity
 from builder.cli.logs import OUTPUT
+from builder.errors import UsageError
 from builder.text import Table, visible
 
 log = logging.getLogger(OUTPUT)
@@ -121,3 +122,14 @@ class Output:
             label = click.style(label, fg=color)
         self._activity.clear()
         click.echo(label + visible(message), err=True)
+
+
+def agreed(question: str, default: bool = False) -> bool:
+    """Ask the user. Raises UsageError: nobody answers."""
+    try:
+        return click.confirm(question, default=default, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # ends the line of the question
+        raise UsageError("there is no terminal to ask at", "agree to everything: -y") from None

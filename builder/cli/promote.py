@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +11,8 @@ import click
 
 from builder.cli.context import Context, target_argument, with_context
 from builder.cli.options import decorated, flag
+from builder.cli.output import agreed
 from builder.cli.signing import sign_option, signing_key
-from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -107,32 +106,25 @@ def _move(
     with closing(open_destination(where, work)) as place:
         moves = plan(recipe, place, options, context.output)
         context.output.text(_shown(moves))
-        moves_now = bool(moves.moving or options.key) and not dry_run
-        if moves_now and not yes:
-            moves_now = _agreed("Move the tags?" if moves.moving else "Sign it?")
+        seal = moves.seal
+        is_needed = seal.is_needed(moves.named)
+        question = "Move the tags?" if moves.moving else "Sign it?"
+        moves_now = is_needed and not dry_run and (yes or agreed(question))
         before = moves.execute() if moves_now else moves.named
-    seal = moves.seal
     value = {"target": recipe.name, "reference": place.name, "digest": seal.image.digest}
     more = {"tags": list(moves.named), "before": dict(before), "moved": moves_now}
+    more |= {"action": seal.action, "signed": moves_now and options.key is not None}
     context.output.result(value | more)
     if not dry_run:
-        context.output.note(_done(moves if moves_now else None))
+        context.output.note(_done(moves, is_needed, moves_now))
 
 
-def _done(moves: TagMoves | None) -> str:
-    """Return what was done, for people; None: nothing."""
-    moved = f"moved {', '.join(moves.moving)}" if moves and moves.moving else "no tag was moved"
-    return f"{moved}; signed" if moves and moves.seal.signer.key else moved
-
-
-def _agreed(question: str) -> bool:
-    """Ask the user. Raises UsageError: nobody answers."""
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise UsageError("no terminal to ask at, so no tag was moved", "agree: -y") from None
+def _done(moves: TagMoves, is_needed: bool, is_done: bool) -> str:
+    """Return what was done, for people."""
+    moved = f"moved {', '.join(moves.moving)}" if is_done and moves.moving else "no tag was moved"
+    if moves.seal.signer.key is None or is_done != is_needed:  # the answer was no
+        return moved
+    return f"{moved}; signed{'' if is_done else ' a few days ago, and not again'}"
 
 
 def _shown(moves: TagMoves) -> str:
@@ -141,6 +133,7 @@ def _shown(moves: TagMoves) -> str:
     lines = [f"{seal.action} {seal.target}: {seal.place.name}@{goal}"]
     lines += [f"  smoke test: {moves.smoke}"] if moves.smoke else []
     for tag, before in moves.named.items():
-        change = "names it already" if before == goal else f"{before or 'new'} -> {goal[:19]}"
+        now = before[:19] if before else "new"
+        change = "names it already" if before == goal else f"{now} -> {goal[:19]}"
         lines.append(f"  {tag}: {change}")
     return "\n".join([*lines, *(f"  {note}" for note in moves.notes)])

@@ -58,7 +58,7 @@ def pull(
 
     A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --load into
     an engine's storage. `builder run TARGET` and jobs then run it, until the next `builder build
-    TARGET`.
+    TARGET`. Of a SIF target without a site, `builder run` runs its own build.
 
     In place of TARGET an image can be named, without a project: it goes into the cache.
 
@@ -80,7 +80,8 @@ def pull(
         request = PullRequest(tag, origin, if_changed, output, account, load)
         done, name = pull_target(context.project, recipe, request), recipe.name
         state = "now" if done.changed else "already"
-        text = f"{name} is {state} {done.reference}@{done.digest}\n  {done.place}"
+        joined = ", SIF " if recipe.format == "sif" else "@"  # not the digest of the manifest
+        text = f"{name} is {state} {done.reference}{joined}{done.digest}\n  {done.place}"
     if context.root is not None and has_policy(context.root):
         text += f"\n  verified: {POLICY_FILE}"
     out.result({**asdict(done), "target": name}, text)

@@ -42,7 +42,7 @@ def signing_key(sign: Path | None) -> SigningKey | None:
     def password() -> bytes:
         if file := os.environ.get(_FILE_VARIABLE):
             return read_secret(Path(file)).removesuffix(b"\n").removesuffix(b"\r")
-        hint = f"write it into a file with mode 600, and set {_FILE_VARIABLE} to its name"
+        hint = f"write the password into a file of mode 600: export {_FILE_VARIABLE}=FILE"
         if not sys.stdin.isatty():
             raise UsageError(f"{sign} is encrypted, and there is no terminal to ask at", hint)
         try:

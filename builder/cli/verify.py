@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,8 +54,7 @@ def verify(context: Context, image: str | None, keys: tuple[Path, ...], rebuild:
     lines = [f"{subject.name} is {subject.digest}"]
     for check in done.checks:
         lines.append(f"  {'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.seen}")
-    value = {"image": subject.name, "digest": subject.digest, "verified": done.passed}
-    value |= {"checks": [asdict(check) for check in done.checks]}
+    value = done.to_json()
     if rebuilt is not None:
         lines += rebuilt_lines(rebuilt)
         value |= {"rebuilt": rebuilt.to_json()}

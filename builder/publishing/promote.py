@@ -79,7 +79,7 @@ class TagMoves:
         """
         seal = self.seal
         return move_tags(
-            seal.place, seal.plan, seal.image, self.named, force=self.force, announce=seal
+            seal.place, seal.plan, seal.image, self.named, force=self.force, announce=seal.record
         )
 
 
@@ -95,7 +95,7 @@ def plan_promotion(
         VerifyError: the policy refuses the candidate.
         UsageError: see :meth:`builder.publishing.seal.Signer.of` and :meth:`TagPlan.only`.
     """
-    signer = Signer.of(place, recipe.root, options.key)
+    signer = Signer.of(place.name, recipe.root, options.key)
     plan = TagPlan.of(recipe, options.month).only(options.only, recipe.name)
     image = _find_image(recipe, place, options.origin or CANDIDATE)
     named = check_tags(place, plan, image, force=options.force, reporter=reporter)
@@ -118,16 +118,16 @@ def plan_rollback(
         RegistryError: the image is not whole any more, or the registry refuses.
         VerifyError: the policy refuses it.
     """
-    signer = Signer.of(place, recipe.root, options.key)
+    signer = Signer.of(place.name, recipe.root, options.key)
     tags = TagPlan.of(recipe, options.month)
     last = tags.tags[-1]
-    out = place.resolve(last)
     before: Mapping[str, str | None]
     if options.origin:
+        out = place.resolve(last)
         image = _find_image(recipe, place, options.origin)
         before = {tag: image.digest for tag in tags.tags if tag not in tags.fixed}
     else:
-        out, before = _before(recipe, place, last, signer)
+        out, before = _last_release(recipe, place, last, signer)
         image = _find_image(recipe, place, str(before[last]))
     goal, now = image.digest, {tag: place.resolve(tag) for tag in before}
     named = {tag: was.digest for tag, was in now.items() if was is not None}
@@ -199,7 +199,7 @@ def _stays(before: str | None, named: str | None, goal: str, ours: Collection[st
     return ""
 
 
-def _before(
+def _last_release(
     recipe: Recipe, place: PublishDestination, last: str, signer: Signer
 ) -> tuple[Descriptor, Mapping[str, str | None]]:
     """Return what a tag names now, and what the tags named before the release that is out."""
@@ -207,7 +207,7 @@ def _before(
         out, _ = resolve_published(recipe, place, last)
     except VerifyError as e:
         raise VerifyError(e.message, f"{e.hint}; or {_GO_BACK}") from None
-    before = _recorded(_records(place, out.digest, signer), last, out.digest)
+    before = _named_before(_records(place, out.digest, signer), last, out.digest)
     goal = before.get(last) or out.digest
     if goal == out.digest:
         problem = f"no release record of {place.name}@{out.digest} says what {last} named before"
@@ -220,7 +220,7 @@ def _before(
     return out, before
 
 
-def _recorded(records: Sequence[ReleaseRecord], last: str, out: str) -> dict[str, str | None]:
+def _named_before(records: Sequence[ReleaseRecord], last: str, out: str) -> dict[str, str | None]:
     """Return what the tags named before the release of an image, by the records of its releases."""
     before: dict[str, str | None] = {}
     for record in reversed(records):

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from builder.config.policy import POLICY_FILE
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import UsageError
@@ -116,9 +117,16 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
     downloaded. A SIF contains their files, and the other engines run the base.
 
     Raises:
-        UsageError: no destination is configured, or no job can run the test.
+        UsageError: no destination is configured, no job can run the test, or the policy of the
+            project cannot be fulfilled.
     """
-    options.destination_of(recipe)
+    where = options.destination_of(recipe)
+    if options.tags_of(recipe).tags:
+        trust = Signer.of(where, recipe.root, options.sign).trust
+        if recipe.smoke.none and trust is not None and "smoke" in trust.policy.require:
+            problem = f"{POLICY_FILE} requires a smoke test, and target {recipe.name} has none"
+            hint = "write smoke: into the recipe, or remove smoke from require: in the policy"
+            raise UsageError(problem, hint)
     if options.job is not None:
         from builder.smoke.slurm import check_smoke_job
 
@@ -166,7 +174,7 @@ def _publish_to(
     digest = release.image.digest
 
     # without tags nothing is released
-    signer = Signer.of(destination, recipe.root, options.sign) if plan.tags else Signer()
+    signer = Signer.of(destination.name, recipe.root, options.sign) if plan.tags else Signer()
     destination.prepare_push()  # asks for one token that may push; sends nothing
     before = check_tags(
         destination, plan, release.image, force=force, reporter=project.work.reporter
@@ -183,7 +191,7 @@ def _publish_to(
     if plan.tags:
         release.require_verdict()
     seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)
-    before = move_tags(destination, plan, release.image, before, force=force, announce=seal)
+    before = move_tags(destination, plan, release.image, before, force=force, announce=seal.record)
     return Published(
         recipe.name,
         destination.name,

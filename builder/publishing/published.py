@@ -84,7 +84,7 @@ def published_reference(text: str, find_project: Callable[[], Project]) -> str:
     return destination_text(find_project().recipe(found[1])) + found[2] if found else ""
 
 
-def find_published(reference: str, work: Workspace) -> PublishedImage:
+def open_published(reference: str, work: Workspace) -> PublishedImage:
     """Return the image of a reference, see :func:`published_reference`.
 
     Raises:

@@ -37,11 +37,11 @@ class Signer:
     """None: neither policy nor key, or images at this place cannot be signed."""
 
     @classmethod
-    def of(cls, place: PublishDestination, root: Path, key: SigningKey | None) -> Signer:
+    def of(cls, where: str, root: Path, key: SigningKey | None) -> Signer:
         """Return the signer for a destination.
 
         Args:
-            place: the destination.
+            where: the destination: ``oci:DIR`` or ``host/repository``.
             root: the project folder.
             key: of the command line.
 
@@ -50,17 +50,16 @@ class Signer:
                 the key, or the destination holds no signatures.
             ConfigError: the policy is wrong.
         """
-        if not isinstance(place, RegistryDestination):
+        if where.startswith("oci:"):
             if key is not None:
                 hint = "publish to a registry, or leave out --sign and BUILDER_SIGN_KEY"
-                raise UsageError(f"{place.name} is an OCI layout, which holds no signatures", hint)
+                raise UsageError(f"{where} is an OCI layout, which holds no signatures", hint)
             return cls()
         trust = Trust.find(root)
-        if trust is None and key is not None:
-            # what is signed again must have been signed by this key
-            trust = Trust(Policy(keys=("--sign",), require=()), (key.public,))
         if trust is None:
-            return cls()
+            # what is signed again must have been signed by this key
+            policy = Policy(keys=("--sign",), require=())
+            return cls(key, Trust(policy, (key.public,)) if key else None)
         if key is None:
             problem = f"{POLICY_FILE} accepts signed images only, and no key was given"
             raise UsageError(problem, "sign: --sign KEY, or BUILDER_SIGN_KEY")
@@ -88,21 +87,19 @@ class Seal:
         """The image, by its digest."""
         return Subject.of(self.place, self.image.digest, self.image)
 
-    def __call__(self, named: TagDigests) -> None:
-        """Attach the record of a move of all tags of the plan; sign and verify it.
+    def record(self, named: TagDigests) -> None:
+        """Attach the record of a move of all tags of the plan; sign and verify it, if it is needed.
 
         Args:
-            named: the digests that the tags name until then. If all name the image already, a
-                record is written only to be signed, and not while the last signature is new.
+            named: the digests that the tags name until then.
 
         Raises:
             VerifyError: the release does not fulfil the policy; no tag was moved.
             RegistryError: the registry refuses, or cannot be reached.
         """
-        key, digest = self.signer.key, self.image.digest
-        moves = any(before != digest for before in named.values())
-        if not moves and (key is None or self._is_new(named, key)):
+        if not self.is_needed(named):
             return
+        key, digest = self.signer.key, self.image.digest
         record = ReleaseRecord(
             image=digest,
             target=self.target,
@@ -129,11 +126,17 @@ class Seal:
         if self.signer.trust is not None:
             verify(self.subject, self.signer.trust).require()
 
-    def _is_new(self, named: TagDigests, key: SigningKey) -> bool:
-        """Return whether this key has signed these tags lately: a nightly job adds no signatures."""
-        trust = self.signer.trust
+    def is_needed(self, named: TagDigests) -> bool:
+        """Return whether a tag moves, or the key has not signed these tags lately.
+
+        So a nightly job that moves nothing adds no signatures.
+        """
+        key, trust = self.signer.key, self.signer.trust
+        moves = any(before != self.image.digest for before in named.values())
+        if moves or key is None:
+            return moves
         limit = min(_SIGN_AGAIN_DAYS, ((trust and trust.policy.max_age_days) or 90) / 3)
         newest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=limit)
         releases = signed_releases(self.place, self.image.digest, [key.public])
         tags = named.keys()
-        return any(tags <= r.record.tags.keys() and r.record.created > newest for r in releases)
+        return not any(tags <= r.record.tags.keys() and r.record.created > newest for r in releases)

@@ -110,7 +110,7 @@ class TagPlan:
         if tuple(chosen) == (CANDIDATE,):
             return replace(self, tags=(CANDIDATE,))
         if wrong := [tag for tag in chosen if tag not in self.tags]:
-            hint = f"its tags are {', '.join(self.tags)}"
+            hint = f"its tags are {', '.join(self.tags)}; --tag replaces the dated ones"
             raise UsageError(f"--only {wrong[0]}: {target} has no such tag", hint)
         return replace(self, tags=tuple(tag for tag in self.tags if not chosen or tag in chosen))
 
@@ -119,8 +119,12 @@ def check_tag(tag: str, recipe: Recipe, option: str | None) -> None:
     """Check a tag of the command line (``option``), or of the recipe (None).
 
     Raises:
-        UsageError, ConfigError: no registry accepts such a tag; the hint is the rule.
+        UsageError, ConfigError: no registry accepts such a tag, and the hint is the rule; or it is
+            :data:`CANDIDATE`, which is no dated tag.
     """
+    if option and tag == CANDIDATE:
+        problem = f"{option} {CANDIDATE}: a dated tag does not move, and this one does"
+        raise UsageError(problem, f"to move it: --only {CANDIDATE}")
     if is_tag(tag):
         return
     valid = re.sub(r"[^A-Za-z0-9_.-]+", "-", tag).strip("-.")[:128] or "26.11"
@@ -187,7 +191,7 @@ def _check_move(
         return
     created, theirs = _created(image.manifest), _created_there(destination, named)
     if created is None or theirs is None or theirs == created:
-        reporter.note(f"{where} is {now}; no creation time tells whether that image is older")
+        reporter.note(f"{where} is {now}; the creation times do not tell which image is newer")
     elif created < theirs:
         raise TagExistsError(
             f"{where} would go back to an older image: "

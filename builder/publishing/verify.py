@@ -17,7 +17,7 @@ import datetime
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,21 @@ class Verification:
         """Whether nothing failed."""
         return all(check.passed for check in self.checks)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the result for ``--json``."""
+        value = {"image": self.subject.name, "digest": self.subject.digest, "verified": self.passed}
+        release = self.release.model_dump(mode="json") if self.release else None
+        return value | {"checks": [asdict(check) for check in self.checks], "release": release}
+
     def require(self) -> None:
         """Raise VerifyError unless everything passed."""
         failed = [check for check in self.checks if not check.passed]
         if failed:
             problems = "; ".join(f"{check.name}: {check.seen}" for check in failed)
+            subject = self.subject
+            image = f"{subject.name}, {subject.digest}," if subject.tag else subject.name
             raise VerifyError(
-                f"{self.subject.name} is {self.subject.digest}, and is refused: {problems}",
-                f"see all checks: builder verify {self.subject.name}",
+                f"{image} is refused: {problems}", f"see all checks: builder verify {subject.name}"
             )
 
 

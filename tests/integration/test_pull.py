@@ -372,6 +372,7 @@ def test_sif(
     file = sif_user.project.root / "dist/tiny.sif"
     assert first["changed"] and first["digest"] == ours == sha256_file(file) and first["place"] == str(file)
     assert sif_user.json(*place)["changed"] is False
+    assert f"is already {registry.host}/pull/sif:latest, SIF {ours}\n" in sif_user.run(*place).stdout
     elsewhere = tmp_path / "images"
     elsewhere.mkdir()
     assert sif_user.json(*place, "--output", elsewhere)["place"] == str(elsewhere / "tiny.sif")

@@ -12,7 +12,7 @@ import pytest
 
 from builder.model import Descriptor, Image, canonical_json
 from builder.publishing.attest import LOCK, PROVENANCE
-from builder.publishing.published import PublishedImage, described_image, find_published
+from builder.publishing.published import PublishedImage, described_image, open_published
 from builder.publishing.rebuild import Difference, Rebuilt, rebuild
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
@@ -79,7 +79,7 @@ def publish(machine: Machine, to: str) -> Release:
     done = machine.json("publish", "tiny", "--to", to, "--no-tags", env=env)
     folder = machine.project.root.parent
     settings = Settings.from_environment({"HOME": str(folder)}, cache=folder / "verifier")
-    return Release(machine, find_published(f"{to}@{done['digest']}", Workspace.of(settings)))
+    return Release(machine, open_published(f"{to}@{done['digest']}", Workspace.of(settings)))
 
 
 def tampered(image: Image, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Image:
@@ -189,7 +189,7 @@ def test_debian(cpu: Builder, tmp_path: Path) -> None:
     to = f"oci:{tmp_path / 'there'}"
     done = cpu.json("publish", "cpu", "--to", to, "--no-tags")
     settings = Settings.from_environment(cache=tmp_path / "verifier")
-    published = find_published(f"{to}@{done['digest']}", Workspace.of(settings))
+    published = open_published(f"{to}@{done['digest']}", Workspace.of(settings))
     lock, statement = (published.attached(kind) for kind in (LOCK, PROVENANCE))
     assert lock is not None and statement is not None
     found = rebuild(published.image, lock, statement, cpu.root, published.work)

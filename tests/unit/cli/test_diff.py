@@ -92,4 +92,5 @@ def test_errors(do: Cli, copy: TinyProject, months: str, tmp_path: Path) -> None
     assert refused.code == 4 and "no lock is attached" in refused.err and "builder publish" in refused.err
     assert "--to" in do("diff", "tiny:26.10", "tiny:26.11").err
     assert "no target named 'tinny'" in do("diff", "tinny:26.10", "tiny:26.11").err
-    assert "no such lock file" in do("diff", "nothing.lock.yml", copy.lock).err
+    wrong = do("diff", "26.10", copy.lock)
+    assert wrong.code == 4 and "26.10: no such lock file" in wrong.err and "TARGET:TAG" in wrong.err

@@ -10,6 +10,7 @@ import pytest
 
 from builder.cli import run
 from builder.cli.groups import command as publish_command
+from builder.errors import UsageError
 from tests.support.cli import Cli, ask, pass_smoke, tags
 from tests.support.project import TinyProject, edit
 
@@ -28,6 +29,13 @@ def test_questions(copy: TinyProject, tmp_path: Path) -> None:
     result = ask(copy, to, "n\ny\nn\n")
     assert f"publish it to oci:{tmp_path / 'there'} as 26.11, latest? [Y/n]" in result.output
     assert "is built, not published" in result.output and not (tmp_path / "there").exists()
+
+
+def test_nobody_answers(copy: TinyProject) -> None:
+    """In CI, without ``-y``: an error that names it, and not an interrupt."""
+    with pytest.raises(UsageError, match="there is no terminal to ask at") as caught:
+        ask(copy, ["--ml", "--to", "oci:there"])
+    assert "-y" in caught.value.hint
 
 
 def test_yes(copy: TinyProject, do: Cli, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_nobody_answers(
     team.release("one", "26.10"), team.release("two", "26.11"), team.candidate("three")
     answer(None)
     done = team.do(command, *(["--tag", "26.12"] if command == "promote" else []))
-    assert done.code == 2 and "no terminal to ask at, so no tag was moved" in done.err and "-y" in done.err
+    assert done.code == 2 and "\nerror: there is no terminal to ask at\n  hint: agree" in done.err
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert team.do(command, *(["--tag", "26.12"] if command == "promote" else [])).code == 130
 
@@ -153,6 +153,19 @@ def test_promoted_already(team: Team) -> None:
     signed = team.do("promote", "-y", "--tag", "26.10", "--sign", private)
     assert signed.code == 15 and "has no signature by this key" in signed.err
     assert team.artifacts(RELEASE) == records
+
+
+def test_signed_lately(team: Team) -> None:
+    """What the key signed a few days ago is not signed again, nobody is asked, and the output says so."""
+    (key,) = team.policy("release")
+    team.release("one", "26.10", "--sign", key)
+    records = team.artifacts(RELEASE)
+    again = team.do("promote", "--tag", "26.10", "--sign", key, "--json")
+    assert again.code == 0 and "no tag was moved; signed a few days ago, and not again" in again.err
+    assert (again.json["action"], again.json["signed"]) == ("promote", False)
+    assert team.artifacts(RELEASE) == records
+    other = team.do("promote", "-y", "--tag", "26.11", "--sign", key, "--json")
+    assert other.json["signed"] and other.err.endswith("moved 26.11; signed\n")
 
 
 def test_second_of_a_month(team: Team) -> None:
@@ -210,7 +223,7 @@ def test_candidate_goes_back(team: Team) -> None:
     edit(team.project.recipe, labels={"image": "one"})
     done = team.do("publish", "--only", "candidate")
     assert done.code == 0 and "to undo" not in done.out and team.tag("candidate") == first
-    assert "no creation time" not in done.err
+    assert "creation time" not in done.err
 
 
 # rollback -----------------------------------------------------------------------------------------
@@ -228,7 +241,9 @@ def test_rollback(team: Team) -> None:
 def test_rollback_shown(team: Team) -> None:
     one, two = team.release("one", "26.10"), team.release("two", "26.11")
     done = team.do("rollback", "--dry-run")
-    assert done.code == 0 and f"  latest: {two} -> {one[:19]}\n  26.11 stays: it named no image" in done.out
+    assert (
+        done.code == 0 and f"  latest: {two[:19]} -> {one[:19]}\n  26.11 stays: it named no image" in done.out
+    )
     assert team.tag("latest") == two
 
 
@@ -312,6 +327,17 @@ def test_key_is_needed(team: Team, command: list[str]) -> None:
     done = team.do(*words, "--sign", other)
     assert done.code == 2 and f"{POLICY_FILE} does not name the public key of --sign" in done.err
     assert "sign with a key of it: release.pub" in done.err and team.fake.count("PUT") == writes
+
+
+def test_refused_before_build(team: Team) -> None:
+    """Without a key, or without the test that the policy requires, nothing is built."""
+    (key,) = team.policy("release")
+    (team.project.root / POLICY_FILE).write_text("keys: [release.pub]\n")
+    team.project.lock.unlink()
+    untested = team.do("publish", "--sign", key)
+    assert untested.code == 2 and "requires a smoke test, and target tiny has none" in untested.err
+    assert team.do("publish").code == 2 and not team.project.lock.exists()
+    assert team.do("publish", "--no-tags").code == 0, "nothing is released"
 
 
 def test_variable(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:

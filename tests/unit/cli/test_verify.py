@@ -70,6 +70,7 @@ def test_json(released: Released) -> None:
     assert value["digest"] == released.digest
     assert [check["name"] for check in value["checks"]] == ["signature", "tag", "age", "sbom", "provenance"]
     assert value["checks"][1] == {"name": "tag", "seen": "signed for 26.10, latest", "passed": True}
+    assert value["release"]["tags"] == {"26.10": None, "latest": None}
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,10 @@ def test_only() -> None:
     assert plan.only(["latest", "26.11"], "t").tags == plan.only([], "t").tags == ("26.11", "latest")
     with pytest.raises(UsageError, match="--only edge: t has no such tag") as caught:
         plan.only(["edge"], "t")
-    assert caught.value.hint == "its tags are 26.11, latest"
+    assert caught.value.hint == "its tags are 26.11, latest; --tag replaces the dated ones"
+    with pytest.raises(UsageError, match="--tag candidate: a dated tag does not move") as caught:
+        TagPlan.of(recipe(), "candidate", DAY)
+    assert "--only candidate" in caught.value.hint
 
 
 class Tags:

@@ -63,7 +63,7 @@ class Site:
             artifact = Artifact(kind, [AttachedFile("file", kind, data)])
             attached[kind] = self.place.attach(self.image.manifest_descriptor, artifact)
         sealed = Seal(self.place, self.image, "t", tags, "publish", Signer(self.key), attached)
-        sealed(dict.fromkeys(tags.tags))
+        sealed.record(dict.fromkeys(tags.tags))
 
     def verify(self, ref: str = "latest", **policy: Any) -> Verification:
         trust = Trust(self.policy.model_copy(update=policy), (self.key.public,))

@@ -8,11 +8,12 @@ from pathlib import Path
 from builder.bench.report import format_value
 from builder.cli.context import Context
 from builder.cli.markdown import lock_changes, package_table, section
+from builder.errors import LockError
 from builder.lock.changes import LockChanges, compare_locks
 from builder.lock.file import read_lock
 from builder.model import Lock
-from builder.publishing.published import PublishedImage, find_published, published_reference
-from builder.publishing.releases import ReleaseChanges, compare_published
+from builder.publishing.published import PublishedImage, open_published, published_reference
+from builder.publishing.release_changes import ReleaseChanges, compare_published
 from builder.text import Table, human_bytes
 from builder.workspace import Workspace
 
@@ -37,9 +38,12 @@ def _side(context: Context, text: str) -> Lock | PublishedImage:
     """Return the lock of a file, or the published image that a text names."""
     is_file = Path(text).exists()
     reference = "" if is_file else published_reference(text, lambda: context.project)
-    if not reference:
-        return read_lock(Path(text))
-    return find_published(reference, Workspace.of(context.settings, context.output))
+    if reference:
+        return open_published(reference, Workspace.of(context.settings, context.output))
+    if not is_file:
+        hint = "name a lock file, or a published image: TARGET:TAG or HOST/REPOSITORY:TAG"
+        raise LockError(f"{text}: no such lock file", hint)
+    return read_lock(Path(text))
 
 
 def tables(changes: LockChanges | ReleaseChanges) -> list[Table]:
@@ -89,4 +93,4 @@ def _figures(changes: ReleaseChanges) -> Table:
     models = ", ".join(dict.fromkeys(figure.model for figure in figures))
     title = f"Smoke test: {' -> '.join(sides)}."
     caption = f"on {models}" if models else "no figure of both was measured on the same device"
-    return Table(("figure", "before", "after", "change"), rows, title, caption)
+    return Table(("figure", "before", "after", "speed"), rows, title, caption)
