@@ -73,10 +73,10 @@ class Project:
         """Return the project of a folder: it or its nearest parent has a folder ``recipes/``.
 
         Raises:
-            ConfigError: neither the folder nor a parent is a project.
+            ConfigError: the folder does not exist, or neither it nor a parent is a project.
         """
         start = start.absolute()
-        for folder in (start, *start.parents):
+        for folder in (start, *start.parents) if start.is_dir() else ():
             if (folder / "recipes").is_dir():
                 return cls(folder, Workspace.of(settings, reporter))
         raise ConfigError(
