@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -91,7 +90,6 @@ def _move(
     plan: Plan,
     *,
     to: str | None,
-    sign: Path | None,
     yes: bool,
     dry_run: bool,
     **values: Any,
@@ -100,7 +98,7 @@ def _move(
     from builder.publishing.destination import destination_text, open_destination
     from builder.publishing.promote import ReleaseOptions
 
-    options = ReleaseOptions(key=signing_key(sign), **values)
+    options = ReleaseOptions(key=signing_key(values.pop("sign")), **values)
     recipe = context.project.one_recipe(target)
     work, where = context.project.work, destination_text(recipe, to)
     with closing(open_destination(where, work)) as place:

@@ -159,7 +159,7 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 def _lines(done: Published) -> list[str]:
     """Return the report of one target, for people."""
-    from builder.publishing.attest import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
+    from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]

@@ -88,9 +88,8 @@ def run(
         may_build=not no_build,
     )
     if recipe is None:
-        bind, settings, root = not no_bind, context.settings, context.root
-        code = run_reference(words[0], request, settings, context.output, bind=bind, root=root)
-        context_exit(code)
+        settings, out, root = context.settings, context.output, context.root
+        context_exit(run_reference(words[0], request, settings, out, bind=not no_bind, root=root))
         return
     name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
     if only_print:

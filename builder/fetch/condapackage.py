@@ -25,6 +25,7 @@ class File:
     """One file of a package, or a symbolic link."""
 
     data: bytes = b""
+    executable: bool = False
     link: str = ""
     """The target of a symbolic link; empty for a file."""
 
@@ -47,6 +48,30 @@ class CondaPackage:
         """``NAME-VERSION-BUILD.conda``."""
         return f"{self.name}-{self.version}-{self.build}.conda"
 
+    def info(self) -> dict[str, Any]:
+        """Return the JSON files in ``info/`` by name: what the package is, and what it contains."""
+        paths = [_path(name, f) for name, f in sorted(self.files.items())]
+        return {
+            "index.json": self._index(),
+            "about.json": {"summary": self.summary},
+            "paths.json": {"paths": paths, "paths_version": 1},
+        }
+
+    def _index(self) -> dict[str, Any]:
+        """Return the package's record in the channel."""
+        return {
+            "arch": ARCHITECTURES.get(self.subdir),
+            "build": self.build,
+            "build_number": 0,
+            "depends": [],
+            "license": self.license,
+            "name": self.name,
+            "platform": "linux",
+            "subdir": self.subdir,
+            "timestamp": EPOCH * 1000,
+            "version": self.version,
+        }
+
 
 def write_package(package: CondaPackage, channel: Path) -> Path:
     """Write a package into its subdir of a channel's folder; returns the file."""
@@ -68,32 +93,10 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
 
 
 def _info(package: CondaPackage) -> dict[str, File]:
-    """Return the files in ``info/``: what the package is, and what it contains."""
-    paths = [_path(name, f) for name, f in sorted(package.files.items())]
-    info = {
-        "index.json": _index(package),
-        "about.json": {"summary": package.summary},
-        "paths.json": {"paths": paths, "paths_version": 1},
-    }
-    files = {f"info/{name}": File(_json(value)) for name, value in info.items()}
-    files["info/files"] = File("".join(f"{path['_path']}\n" for path in paths).encode())
+    """Return the files in ``info/``."""
+    files = {f"info/{name}": File(_json(value)) for name, value in package.info().items()}
+    files["info/files"] = File("".join(f"{name}\n" for name in sorted(package.files)).encode())
     return files
-
-
-def _index(package: CondaPackage) -> dict[str, Any]:
-    """Return ``info/index.json``: the package's record in the channel."""
-    return {
-        "arch": ARCHITECTURES[package.subdir],
-        "build": package.build,
-        "build_number": 0,
-        "depends": [],
-        "license": package.license,
-        "name": package.name,
-        "platform": "linux",
-        "subdir": package.subdir,
-        "timestamp": EPOCH * 1000,
-        "version": package.version,
-    }
 
 
 def _json(value: Any) -> bytes:
@@ -118,7 +121,7 @@ def _compressed(files: Mapping[str, File]) -> bytes:
         for name, f in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.mtime = EPOCH
-            member.mode, member.size = 0o644, len(f.data)
+            member.mode, member.size = 0o755 if f.executable else 0o644, len(f.data)
             if f.link:
                 member.type, member.linkname, member.mode = tarfile.SYMTYPE, f.link, 0o777
             tar.addfile(member, None if f.link else io.BytesIO(f.data))

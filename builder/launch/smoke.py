@@ -11,9 +11,9 @@ from builder.engines.base import BuildResult
 from builder.errors import SmokeError, SmokeNotRun
 from builder.launch.images import TargetImages
 from builder.project import Project
-from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.destination import destination_text
 from builder.publishing.pull import find_attached
+from builder.publishing.release import SMOKE_REPORT
 from builder.publishing.smoke_record import smoke_and_record
 from builder.smoke.changes import ReportComparison, compare
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions

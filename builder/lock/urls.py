@@ -23,12 +23,17 @@ def url_variables(recipe: Recipe) -> UrlVariables:
         ConfigError: the environment file is wrong.
     """
     pip = pip_configuration()
-    urls = [*recipe.conda.channels, recipe.pip.index_url, *recipe.pip.extra_index_urls]
-    urls += [*recipe.pip.find_links, pip.index_url, *pip.extra_index_urls, *pip.find_links]
+    urls = [*recipe_urls(recipe), pip.index_url, *pip.extra_index_urls, *pip.find_links]
     own = recipe_environment(recipe)
     urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
     urls += [source.url for source in own.sources]
     return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
+
+
+def recipe_urls(recipe: Recipe) -> list[str | None]:
+    """Return the channels, indexes and find-links of a recipe, whether they are URLs or not."""
+    pip = recipe.pip
+    return [*recipe.conda.channels, pip.index_url, *pip.extra_index_urls, *pip.find_links]
 
 
 def public(url: str) -> str:

@@ -13,10 +13,7 @@ from builder.engines.base import BuildResult
 from builder.model import canonical_json
 from builder.project import Project
 from builder.publishing.destination import PublishedContent
-from builder.publishing.release import LOCK as LOCK
-from builder.publishing.release import PROVENANCE as PROVENANCE
-from builder.publishing.release import SBOM as SBOM
-from builder.publishing.release import SMOKE_REPORT as SMOKE_REPORT
+from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from builder.publishing.sbom import image_sbom
 from builder.publishing.testers import Release
 from builder.redact import redact

@@ -176,7 +176,7 @@ def find_attached(text: str, artifact_type: str, work: Workspace) -> list[Attach
 
     Args:
         text: see :func:`split_image`.
-        artifact_type: such as :data:`builder.publishing.attest.SMOKE_REPORT`.
+        artifact_type: such as :data:`builder.publishing.release.SMOKE_REPORT`.
 
     Raises:
         RegistryError, ImageError: there is no such image, or what is attached is damaged.

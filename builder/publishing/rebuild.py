@@ -23,6 +23,7 @@ from builder.engines.dispatch import find_engine, run_engine
 from builder.engines.layered import FILES_TITLE
 from builder.errors import BuilderError, ConfigError, ImageError, SpaceError
 from builder.lock.environment import recipe_environment
+from builder.lock.urls import recipe_urls
 from builder.model import Image
 from builder.oci.digest import sha256
 from builder.project import Project
@@ -202,9 +203,7 @@ def _require_known_variables(recipe: Recipe) -> None:
 
 def _with_variables(recipe: Recipe) -> set[str]:
     """Return the URLs of a recipe that contain environment variables, as a provenance has them."""
-    pip = recipe.pip
-    urls = [*recipe.conda.channels, pip.index_url, *pip.extra_index_urls, *pip.find_links]
-    return {redact(url) for url in urls if url and "$" in url}
+    return {redact(url) for url in recipe_urls(recipe) if url and "$" in url}
 
 
 def _layers(image: Image) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from builder.lock.changes import LockChanges, compare_locks
 from builder.model import Image
-from builder.publishing.attest import SMOKE_REPORT
 from builder.publishing.published import PublishedImage, layers_by_name
+from builder.publishing.release import SMOKE_REPORT
 from builder.smoke.changes import ReportComparison, compare
 from builder.smoke.reports import ReportError, StoredReport, parse_report
 

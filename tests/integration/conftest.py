@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,12 @@ from filelock import FileLock
 from builder.errors import BuilderError
 from builder.store.records import read_record
 from tests.support.debian_channel import CHANNEL_FOLDER, channel_mirrors
+from tests.support.debs import NotInstalled
 from tests.support.install import base_folder
+from tests.support.install_registries import install_crane
 from tests.support.package_folders import package_folder
-from tests.support.parts import part_missing
+from tests.support.parts import clean_environment, part_folder, part_missing, start, stop, wait_for
+from tests.support.ports import free_ports
 from tests.support.programs import run_program
 
 CLONE = Path(__file__).parents[2]
@@ -197,3 +201,27 @@ def runner_environment(runner: str, request: pytest.FixtureRequest) -> dict[str,
         part = request.getfixturevalue("apptainer")
         return {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
     return {}
+
+
+@pytest.fixture(scope="module")
+def crane() -> Iterator[str]:
+    """The address of ``crane registry serve`` (go-containerregistry)."""
+    try:
+        program = install_crane(CLONE / ".cache/parts/crane")
+    except NotInstalled as e:
+        part_missing(str(e))
+    host = f"127.0.0.1:{free_ports(1)[0]}"
+    with part_folder("cran") as folder:
+        command = [program, "registry", "serve", "--address", host, "--disk", folder]
+        process = start(command, folder / "log", clean_environment(HOME=folder))
+        wait_for(lambda: _answers(host), process, folder / "log", "crane registry serve")
+        yield host
+        stop(process)
+
+
+def _answers(host: str) -> bool:
+    try:
+        urllib.request.urlopen(f"http://{host}/v2/", timeout=10).close()
+    except OSError:
+        return False
+    return True

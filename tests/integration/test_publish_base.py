@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.model import Image
-from builder.publishing.attest import SBOM
 from builder.publishing.pull import find_attached
+from builder.publishing.release import SBOM
 from builder.registry.client import RegistryClient
 from builder.registry.pull import pull_image
 from builder.settings import Settings

@@ -14,8 +14,8 @@ import pytest
 
 from builder.bases.pack import pack_tar
 from builder.oci.layout import write_layout
-from builder.publishing.attest import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from builder.publishing.pull import find_attached
+from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file

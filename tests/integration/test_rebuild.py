@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from builder.model import Descriptor, Image, canonical_json
-from builder.publishing.attest import LOCK, PROVENANCE
 from builder.publishing.published import PublishedImage, described_image, open_published
 from builder.publishing.rebuild import Difference, Rebuilt, rebuild
+from builder.publishing.release import LOCK, PROVENANCE
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.workspace import Workspace

@@ -6,8 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +21,8 @@ from builder.registry.referrers import Artifact, AttachedFile, attach, referrers
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
-from tests.support import parts
-from tests.support.debs import NotInstalled
 from tests.support.images import make_layer, make_test_image, push_tagged
-from tests.support.install_registries import install_crane
 from tests.support.parts import Registry, RegistryFactory, skopeo
-from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.registry
 
@@ -65,31 +59,6 @@ def no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def settings(folder: Path) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2)
-
-
-@pytest.fixture(scope="module")
-def crane() -> Iterator[str]:
-    """The address of ``crane registry serve`` (go-containerregistry)."""
-    try:
-        program = install_crane(parts.CLONE / ".cache/parts/crane")
-    except NotInstalled as e:
-        parts.part_missing(str(e))
-    host = f"127.0.0.1:{free_ports(1)[0]}"
-    with parts.part_folder("cran") as folder:
-        command = [program, "registry", "serve", "--address", host, "--disk", folder]
-        process = parts.start(command, folder / "log", parts.clean_environment(HOME=folder))
-        parts.wait_for(lambda: _answers(host), process, folder / "log", "crane registry serve")
-        yield host
-        process.kill()
-        process.wait()
-
-
-def _answers(host: str) -> bool:
-    try:
-        urllib.request.urlopen(f"http://{host}/v2/", timeout=10).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("kind", ["distribution", "crane"])

@@ -136,7 +136,7 @@ POLICIES: dict[str, Callable[[Path], Any]] = {
     "empty": lambda path: path.write_text(""),
     "no keys": lambda path: path.write_text("keys: []\n"),
     "lost key": lambda path: path.write_text("keys: [lost.pub]\n"),
-    "private key": lambda path: path.write_text("keys: [team.pem]\n"),
+    "private key": lambda path: path.write_text("keys: [team.key]\n"),
     "unknown key": lambda path: path.write_text("keys: [team.pub]\nrequires: [sbom]\n"),
     "other suffix": lambda path: path.rename(path.with_suffix(".yml")).write_text("keys: []\n"),
 }

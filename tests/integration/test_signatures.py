@@ -166,6 +166,10 @@ def test_accepted(
         assert done.returncode == 0, done.stderr
 
 
+#: Puts an image under ``latest``; returns its digest.
+Attack = Callable[[Place, SigningKey, SigningKey], str]
+
+
 def unsigned(place: Place, key: SigningKey, other: SigningKey) -> str:
     return place.push("unsigned", "latest").digest
 
@@ -210,23 +214,23 @@ ATTACKS = {
 }
 
 
+@pytest.fixture
+def attacked(attack: Attack, place: Place, key: SigningKey) -> str:
+    """The digest of the image after the attack."""
+    other = SigningKey.load(make_pair(place.folder / "keys", "other")[0], lambda: b"")
+    return attack(place, key, other)
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_refused(
-    attack: Callable[[Place, SigningKey, SigningKey], str],
-    programs: Programs,
-    place: Place,
-    pair: tuple[Path, Path],
-    key: SigningKey,
-    tmp_path: Path,
+    attack: Attack, attacked: str, programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey
 ) -> None:
     """podman, skopeo and builder refuse the same images."""
-    other = SigningKey.load(make_pair(tmp_path / "keys", "other")[0], lambda: b"")
-    digest = attack(place, key, other)
     programs.trust(place.to.client.host, pair[1])
     for program in ("podman", "skopeo"):
         done = programs.pull(program, f"{place.to.name}:latest")
         assert done.returncode != 0 and ATTACKS[attack] in done.stderr
-    assert read_signatures(place.to, digest, [key.public]) == []
+    assert read_signatures(place.to, attacked, [key.public]) == []
 
 
 def test_debian_12(programs: Programs, place: Place, pair: tuple[Path, Path], key: SigningKey) -> None:
@@ -283,17 +287,10 @@ def test_cosign_verifies(
 
 @pytest.mark.parametrize("attack", [unsigned, replaced, replayed, wrongly_signed])
 def test_cosign_refuses(
-    attack: Callable[[Place, SigningKey, SigningKey], str],
-    programs: Programs,
-    place: Place,
-    pair: tuple[Path, Path],
-    key: SigningKey,
-    tmp_path: Path,
+    attack: Attack, attacked: str, programs: Programs, place: Place, pair: tuple[Path, Path]
 ) -> None:
     """cosign does not compare the repository: it accepts a signed image of another one."""
-    other = SigningKey.load(make_pair(tmp_path / "keys", "other")[0], lambda: b"")
-    digest = attack(place, key, other)
-    assert cosign_verify(programs, pair[1], f"{place.to.name}@{digest}").returncode != 0
+    assert cosign_verify(programs, pair[1], f"{place.to.name}@{attacked}").returncode != 0
 
 
 def test_signed_by_cosign(programs: Programs, place: Place, key: SigningKey, pair: tuple[Path, Path]) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +22,6 @@ from builder.publishing.release import PROVENANCE, RELEASE, SBOM, SMOKE_REPORT
 from builder.publishing.signatures import signature_tag
 from builder.registry.oras import sif_artifact
 from tests.support import parts
-from tests.support.install import NotInstalled
-from tests.support.install_registries import install_crane
-from tests.support.ports import free_ports
 from tests.support.project import edit
 from tests.support.releases import Attacker, Team, builder, forget_settings, released, report
 
@@ -38,30 +34,6 @@ Attack = Callable[[Team, Attacker, str], str]
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     forget_settings(monkeypatch, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def crane() -> Iterator[str]:
-    """The address of ``crane registry serve`` (go-containerregistry)."""
-    try:
-        program = install_crane(parts.CLONE / ".cache/parts/crane")
-    except NotInstalled as e:
-        parts.part_missing(str(e))
-    host = f"127.0.0.1:{free_ports(1)[0]}"
-    with parts.part_folder("cran") as folder:
-        command = [program, "registry", "serve", "--address", host, "--disk", folder]
-        process = parts.start(command, folder / "log", parts.clean_environment(HOME=folder))
-        parts.wait_for(lambda: _answers(host), process, folder / "log", "crane registry serve")
-        yield host
-        parts.stop(process)
-
-
-def _answers(host: str) -> bool:
-    try:
-        urllib.request.urlopen(f"http://{host}/v2/", timeout=10).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture(params=["distribution", "crane"])

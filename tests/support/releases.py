@@ -13,8 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from builder.cli import cli, run
 from builder.config.recipe import Recipe
@@ -46,6 +44,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.images import make_layer, make_test_image, record_contents
+from tests.support.signkeys import make_pair
 
 LOCK = Lock((), ("linux-64",), digest="sha256:" + "d" * 64)
 RECIPE = """\
@@ -54,16 +53,6 @@ environment: environments/t.yml
 registry: {{host: "{host}", repository: {repository}}}
 smoke: torch
 """
-
-
-def make_key(folder: Path, name: str) -> SigningKey:
-    """A key pair: ``NAME.pem``, and ``NAME.pub``, which a policy can name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
-    private.touch(0o600)
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    return SigningKey.load(private, lambda: b"")
 
 
 @dataclass
@@ -82,8 +71,8 @@ class Team:
             (self.root / name).mkdir(parents=True, exist_ok=True)
         (self.root / "recipes/t.yaml").write_text(RECIPE.format(host=self.host, repository=self.repository))
         (self.root / "environments/t.yml").write_text("dependencies: [python=3.11]\n")
-        if not (self.root / "recipes/team.pem").exists():
-            make_key(self.root / "recipes", "team")
+        if not self.key_file.exists():
+            make_pair(self.root / "recipes", "team")
         if self.policy:
             (self.root / "recipes/_policy.yaml").write_text(self.policy)
 
@@ -94,7 +83,7 @@ class Team:
 
     @property
     def key_file(self) -> Path:
-        return self.root / "recipes/team.pem"
+        return self.root / "recipes/team.key"
 
     @property
     def key(self) -> SigningKey:

@@ -9,10 +9,11 @@ import ssl
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tests.support.debian_channel.condafiles import CondaPackage, File, write_package
+from builder.fetch.condapackage import CondaPackage, File, write_package
 from tests.support.debian_channel.contents import (
     ARCHITECTURES,
     CERTIFICATES_DEB,
@@ -62,17 +63,40 @@ def write_packages(channel: Path, work: Path, platform: str) -> None:
 # the common parts of all packages
 
 
-def _package(name: str, sources: Sequence[Deb], files: Mapping[str, File], license: str) -> CondaPackage:
+@dataclass(frozen=True)
+class ChannelPackage(CondaPackage):
+    """A package of the channel: one that needs others, or that is for all platforms."""
+
+    depends: Sequence[str] = ()
+    noarch: str = ""
+    """``python``, ``generic``, or empty for a package of one platform."""
+    entry_points: Sequence[str] = ()
+    """``NAME = MODULE:FUNCTION``; for ``noarch: python`` only."""
+
+    def info(self) -> dict[str, Any]:
+        info = super().info()
+        info["index.json"]["depends"] = list(self.depends)
+        if self.noarch:
+            index = {k: v for k, v in info["index.json"].items() if k not in ("arch", "platform")}
+            info["index.json"] = {**index, "noarch": self.noarch}
+            entries = {"entry_points": list(self.entry_points)} if self.noarch == "python" else {}
+            noarch = {"type": self.noarch, **entries}
+            info["link.json"] = {"noarch": noarch, "package_metadata_version": 1}
+        return info
+
+
+def _package(name: str, sources: Sequence[Deb], files: Mapping[str, File], license: str) -> ChannelPackage:
     """A package with the first Debian package's version.
 
     Its build string is Debian's revision: the same file name always means the same bytes.
     """
     first = sources[0]
     origins = [f"{source.name} {source.full_version}" for source in sources]
-    return CondaPackage(
+    return ChannelPackage(
         name,
         first.version,
         build=first.revision,
+        subdir="linux-64",
         files=files,
         license=license,
         summary=f"Debian's {', '.join(origins)}",
@@ -81,12 +105,12 @@ def _package(name: str, sources: Sequence[Deb], files: Mapping[str, File], licen
 
 def _compiled(
     name: str, sources: Sequence[Deb], files: Mapping[str, File], license: str, depends: Sequence[str]
-) -> CondaPackage:
+) -> ChannelPackage:
     """A package of compiled code; the caller sets its subdir."""
     return replace(_package(name, sources, files, license), depends=[GLIBC, *depends])
 
 
-def _noarch(name: str, deb: Deb, files: Mapping[str, File], license: str) -> CondaPackage:
+def _noarch(name: str, deb: Deb, files: Mapping[str, File], license: str) -> ChannelPackage:
     return replace(_package(name, [deb], files, license), subdir="noarch", noarch="generic")
 
 
@@ -108,7 +132,7 @@ def _libraries(tree: Path, work: Path) -> dict[str, File]:
     return found
 
 
-def _certificates(deb: Deb) -> CondaPackage:
+def _certificates(deb: Deb) -> ChannelPackage:
     # Only this folder: another folder of the package has an example that is not a certificate.
     root = deb.tree / "usr" / "share" / "ca-certificates"
     certificates = [path.read_bytes().rstrip() + b"\n" for path in sorted(root.rglob("*.crt"))]
@@ -121,7 +145,7 @@ def _certificates(deb: Deb) -> CondaPackage:
     return _noarch("ca-certificates", deb, files, "MPL-2.0")
 
 
-def _zones(deb: Deb) -> CondaPackage:
+def _zones(deb: Deb) -> ChannelPackage:
     root = deb.tree / "usr" / "share" / "zoneinfo"
     files = {}
     for path in sorted(root.rglob("*")):
@@ -136,14 +160,14 @@ def _zones(deb: Deb) -> CondaPackage:
     return _noarch("tzdata", deb, files, "LicenseRef-Public-Domain")
 
 
-def _python(debs: Sequence[Deb], work: Path) -> CondaPackage:
+def _python(debs: Sequence[Deb], work: Path) -> ChannelPackage:
     files = python_files([deb.tree for deb in debs], work)
     depends = sorted([*LIBRARIES, "ca-certificates", "tzdata"])
     package = _compiled("python", debs, files, "Python-2.0", depends)
     return replace(package, build=f"{package.build}_cpython")
 
 
-def _from_wheel(name: str, deb: Deb) -> CondaPackage:
+def _from_wheel(name: str, deb: Deb) -> ChannelPackage:
     """A noarch python package with the files of a pure wheel."""
     wheels = [
         *sorted(deb.tree.rglob(f"{name}-*-py3-none-any.whl")),

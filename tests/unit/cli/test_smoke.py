@@ -12,7 +12,7 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.errors import RegistryError
 from builder.oci.layout import write_layout
-from builder.publishing.attest import SMOKE_REPORT
+from builder.publishing.release import SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.referrers import Artifact, AttachedFile, attach_in_layout, read_attached_in_layout
 from builder.smoke.options import SmokeOptions

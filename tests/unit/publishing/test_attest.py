@@ -8,36 +8,24 @@ from typing import Any
 
 import pytest
 
-from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.model import (
     Descriptor,
     Image,
     Lock,
-    LockedBase,
     SifImage,
     canonical_json,
 )
 from builder.publishing.attest import provenance
 from builder.version import __version__
+from tests.support.recipes import BASE, site_recipe
 
 LOCK = Lock((), ("linux-64",), digest="sha256:" + "d" * 64)
-BASE = LockedBase("docker://debian@sha256:" + "e" * 64, "sha256:" + "e" * 64)
-
-
-def recipe(**more: Any) -> Recipe:
-    values = {
-        "name": "site",
-        "base": BASE.reference,
-        "environment": "e.yml",
-        "source": Path("/home/me/recipes/site.yaml"),
-    }
-    return Recipe.model_validate({**values, "root": Path("/home/me"), **more})
 
 
 def test_provenance() -> None:
     """The provenance names recipe, lock and base, without paths and credentials."""
-    ours = recipe(
+    ours = site_recipe(
         pip={
             "extra_index_urls": [
                 "https://user:secret@host.example/simple",
@@ -86,6 +74,6 @@ def test_source_in_provenance(annotations: dict[str, str], expected: list[Any]) 
     manifest = canonical_json({"annotations": names})
     nothing = Descriptor.of("application/json", b"{}")
     image = Image((), b"{}", nothing, manifest, Descriptor.of("application/json", manifest))
-    result = BuildResult(recipe(), LOCK, BASE, image)
+    result = BuildResult(site_recipe(), LOCK, BASE, image)
     definition = json.loads(provenance(result, image.digest, 0))["predicate"]["buildDefinition"]
     assert definition["resolvedDependencies"][2:] == expected

@@ -17,13 +17,12 @@ from builder.model import Image, Lock, LockedBase, LockedPackage
 from builder.oci.digest import sha256
 from builder.progress import NullReporter
 from builder.project import Project
-from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
 from builder.publishing.publish import (
     Published,
     PublishOptions,
     publish,
 )
-from builder.publishing.release import RELEASE
+from builder.publishing.release import PROVENANCE, RELEASE, SBOM, SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport

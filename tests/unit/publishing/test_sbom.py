@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from builder.bases.dpkg import BaseSystem, DebianPackage
 from builder.config.recipe import Recipe
 from builder.model import Lock, LockedBase, LockedPackage, LockedSource, LockRecord, OsPackage
 from builder.publishing.sbom import licence_choice, package_url, sbom
+from tests.support.recipes import BASE, site_recipe
 
 FORGE = "https://conda.anaconda.org/conda-forge"
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -57,27 +57,17 @@ PACKAGES = (
     ),
     LockedPackage("other", "1", "conda", "linux-aarch64", f"{FORGE}/linux-aarch64/other-1-0.conda", A),
 )
+HELLO = OsPackage("hello", "1:2-1", "amd64", "http://archive.example/debian/pool/h/hello.deb", A, 5)
 LOCK = Lock(PACKAGES, ("linux-64", "linux-aarch64"), digest="sha256:" + "d" * 64)
-BASE = LockedBase("docker://debian@sha256:" + "e" * 64, "sha256:" + "e" * 64)
-
-
-def recipe(**more: Any) -> Recipe:
-    values = {
-        "name": "site",
-        "base": BASE.reference,
-        "environment": "e.yml",
-        "source": Path("/home/me/recipes/site.yaml"),
-    }
-    return Recipe.model_validate({**values, "root": Path("/home/me"), **more})
 
 
 def sbom_of(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
-    return json.loads(sbom(recipe(), lock, base))
+    return json.loads(sbom(site_recipe(), lock, base))
 
 
 def test_valid_cyclonedx() -> None:
     """The SBOM follows CycloneDX's schema."""
-    text = sbom(recipe(), LOCK, BASE).decode()
+    text = sbom(site_recipe(), LOCK, BASE).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     assert (
         JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"bookshelf"'))
@@ -124,7 +114,7 @@ def test_sources() -> None:
         f"pkg:pypi/s@1.0?checksum=sha256:{A}&download_url=https://host.example/s-1.tar.gz",
         "pkg:pypi/one@1.0",
     ]
-    text = sbom(recipe(), Lock(tuple(packages), ("linux-64",)), None).decode()
+    text = sbom(site_recipe(), Lock(tuple(packages), ("linux-64",)), None).decode()
     components = {item["name"]: item for item in json.loads(text)["components"]}
     assert components["tool"]["externalReferences"] == [{"type": "vcs", "url": "https://host.example/tool"}]
     assert {"name": "builder:source:folder", "value": "libs/one"} in components["one"]["properties"]
@@ -134,8 +124,7 @@ def test_sources() -> None:
 
 def test_sbom_os_packages() -> None:
     """The OS packages of a lock are components with a purl of type deb."""
-    hello = OsPackage("hello", "1:2-1", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", A, 5)
-    lock = Lock((), ("linux-64",), record=LockRecord(os_packages=(hello,)), digest="sha256:x")
+    lock = Lock((), ("linux-64",), record=LockRecord(os_packages=(HELLO,)), digest="sha256:x")
     recipe = Recipe(name="t", base="oci:base", environment="e.yml")
     text = sbom(recipe, lock, None)
     JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.decode())
@@ -159,7 +148,7 @@ def test_sbom_os_packages() -> None:
 def test_licences(declared: list[str], expected: list[Any]) -> None:
     """An SPDX id, an SPDX expression or a name, as CycloneDX tells them apart."""
     assert licence_choice(declared) == expected
-    text = sbom(recipe(), LOCK, BASE, {PACKAGES[0].key: declared}).decode()
+    text = sbom(site_recipe(), LOCK, BASE, {PACKAGES[0].key: declared}).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     (python,) = (c for c in json.loads(text)["components"] if c["name"] == "python")
     assert python["licenses"] == expected
@@ -174,13 +163,12 @@ SYSTEM = BaseSystem(
         DebianPackage("libstdc++6", "12-1+b1", "amd64", "gcc-12 (12-1)"),
     ),
 )
-HELLO = OsPackage("hello", "1:2-1", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", A, 5)
 
 
 def test_base_packages() -> None:
     """Packages of the base hang below it; the lock's replace them. Scanners read the release in the purls."""
     lock = Lock((), ("linux-64",), record=LockRecord(os_packages=(HELLO,)), digest="sha256:x")
-    text = sbom(recipe(), lock, BASE, {}, SYSTEM).decode()
+    text = sbom(site_recipe(), lock, BASE, {}, SYSTEM).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     found = json.loads(text)
     purls = [c["purl"] for c in found["components"] if "purl" in c]
@@ -199,8 +187,8 @@ def test_base_packages() -> None:
 def test_unknown_release() -> None:
     """A testing release has no number, and a base that is not made of Debian packages has none listed."""
     package = DebianPackage("a", "1", "all", "")
-    text = sbom(recipe(), Lock((), ()), BASE, {}, BaseSystem("debian", "", (package,))).decode()
+    text = sbom(site_recipe(), Lock((), ()), BASE, {}, BaseSystem("debian", "", (package,))).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     assert "pkg:deb/debian/a@1?arch=all" in [c.get("purl") for c in json.loads(text)["components"]]
-    rocky = json.loads(sbom(recipe(), Lock((), ()), BASE, {}, BaseSystem("rocky", "9.4", ())))
+    rocky = json.loads(sbom(site_recipe(), Lock((), ()), BASE, {}, BaseSystem("rocky", "9.4", ())))
     assert [c["name"] for c in rocky["components"]] == [BASE.reference, "rocky"]

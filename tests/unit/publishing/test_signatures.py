@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from builder.errors import BuilderError, ImageError, RegistryError
 from builder.model import OCI_INDEX, OCI_MANIFEST, canonical_json
@@ -33,6 +31,7 @@ from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
+from tests.support.signkeys import make_pair
 
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 TAG = signature_tag(DIGEST)
@@ -42,11 +41,8 @@ TYPE = "cosign container image signature"
 @pytest.fixture
 def make_key(tmp_path: Path) -> Callable[[], SigningKey]:
     def make() -> SigningKey:
-        path = tmp_path / f"{time.monotonic_ns()}.key"
-        path.touch(0o600)
-        key = ec.generate_private_key(ec.SECP256R1())
-        path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        return SigningKey.load(path, lambda: b"")
+        private, _ = make_pair(tmp_path, str(time.monotonic_ns()))
+        return SigningKey.load(private, lambda: b"")
 
     return make
 

@@ -15,9 +15,9 @@ from builder.errors import SmokeError, UsageError
 from builder.oci.layout import list_tags
 from builder.project import Project
 from builder.publishing import engines, sides
-from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
 from builder.publishing.destination import LayoutDestination
 from builder.publishing.publish import Published, PublishOptions, publish
+from builder.publishing.release import PROVENANCE, SMOKE_REPORT
 from builder.publishing.smoke_record import SmokeRecord
 from builder.publishing.testers import ComparingTester, Release, Tester
 from builder.smoke.ab import ROUND
