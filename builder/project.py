@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -293,9 +294,11 @@ class Project:
 
     def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
         lock, path = self.packages_of(recipe, lock_file)
-        build_missing_wheels(recipe, lock, self.work)
         requested = recipe_environment(recipe).requested
-        return BuildRequest(recipe, lock, path.read_bytes(), self.work, requested)
+        build_wheels = partial(build_missing_wheels, recipe, lock, self.work)
+        return BuildRequest(
+            recipe, lock, path.read_bytes(), self.work, requested, build_wheels=build_wheels
+        )
 
     def place(
         self, result: BuildResult, layout: Path | None = None, tag: str | None = None

@@ -62,7 +62,13 @@ def _stored(digest: str, store: Store) -> bytes:
 
 
 def open_layout_base(
-    reference: str, folder: Path, tag: str | None, architecture: str, store: Store
+    reference: str,
+    folder: Path,
+    tag: str | None,
+    architecture: str,
+    store: Store,
+    *,
+    keep: bool = False,
 ) -> BaseImage:
     """Return an image in an OCI layout. Its layers stay there.
 
@@ -72,19 +78,26 @@ def open_layout_base(
         tag: a tag or digest; None for the only image.
         architecture: the OCI's name.
         store: knows which layers are verified.
+        keep: whether the image is linked or copied into the store.
 
     Raises:
         ImageError: there is no such image, or it is damaged.
     """
     image = read_layout(folder, tag, architecture)
+    layers = []
     for layer in image.layers:
-        assert layer.path is not None
-        if not store.verify(layer.path, layer.descriptor.digest):
+        path, digest = layer.path, layer.descriptor.digest
+        assert path is not None
+        if not store.verify(path, digest):
             raise ImageError(
-                f"base {reference}: {layer.path} is corrupt: its content does not match its digest",
+                f"base {reference}: {path} is corrupt: its content does not match its digest",
                 "write the layout again",
             )
-    return BaseImage(reference, image.digest, parse_config(image.config, reference), image.layers)
+        layers.append(replace(layer, path=store.take(path, digest)) if keep else layer)
+    for document in (image.manifest, image.config) if keep else ():
+        store.add(document)
+    config = parse_config(image.config, reference)
+    return BaseImage(reference, image.digest, config, tuple(layers))
 
 
 def no_such_base(reference: str, path: Path) -> ImageError:

@@ -161,15 +161,22 @@ def open_base(
 
         base = open_registry_base(locked, actual, work, download=download)
     else:
-        found = _open_local(actual, architecture, work, root or Path())
+        # BUILDER_MIRRORS names a copy, and may not be set at the next build
+        keep = locked.reference.startswith("docker:")
+        found = _open_local(actual, architecture, work, root or Path(), keep=keep)
         base = replace(found, reference=locked.reference)
         _check_pinned(base, locked, actual)
     _check_platform(base, architecture)
     return base
 
 
-def _open_local(reference: str, architecture: str, work: Workspace, root: Path) -> BaseImage:
-    """Return an image in a file or folder of this machine; relative paths start at ``root``."""
+def _open_local(
+    reference: str, architecture: str, work: Workspace, root: Path, *, keep: bool = False
+) -> BaseImage:
+    """Return an image in a file or folder of this machine; relative paths start at ``root``.
+
+    With ``keep`` one in a layout is stored.
+    """
     kind, rest = split_reference(reference)
     if kind == "sif":
         from builder.bases.sif import open_sif_base
@@ -179,7 +186,7 @@ def _open_local(reference: str, architecture: str, work: Workspace, root: Path) 
     if not path.exists():
         raise no_such_base(reference, path)
     if kind == "oci":
-        return open_layout_base(reference, path, tag, architecture, work.store)
+        return open_layout_base(reference, path, tag, architecture, work.store, keep=keep)
     if not path.is_file():
         hint = f"for a folder write oci:{rest}"
         raise ImageError(f"base {reference}: {path} is not a file", hint)

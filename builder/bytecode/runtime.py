@@ -80,6 +80,7 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
     libraries = re.compile(rf"{root}/lib/[^/]*\.so[^/]*")
 
     def entries() -> Iterator[Entry]:
+        source.packages.fetch(needed)
         seen: set[str] = set()
         for package in reversed(needed):  # of two packages with one path the later one wins
             wanted = python_files if package is python else libraries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -56,13 +57,16 @@ def cache_info(context: Context) -> None:
     metavar="SIZE",
     help="Instead, remove what was used least recently until the cache has this size: 50G, 50GiB, 500M.",
 )
+@flag("--packages", help="Instead, remove the archives of packages, whose layers stay.")
 @flag(
     "--all",
     "everything",
     help="Remove everything except lock files and records of what was published and not read back.",
 )
 @with_context
-def cache_prune(context: Context, days: float, max_size: str | None, everything: bool) -> None:
+def cache_prune(
+    context: Context, days: float, max_size: str | None, packages: bool, everything: bool
+) -> None:
     """Remove files that were not used recently, leftovers of killed builds, and untagged images in
     dist/.
 
@@ -72,18 +76,19 @@ def cache_prune(context: Context, days: float, max_size: str | None, everything:
 
     The exit code is 1 if something cannot be removed: a warning names it.
 
-    With --max-size, what dist/ links to stays, and what was used since the oldest running command
-    began.
+    With --max-size or --packages, what dist/ links to stays, and what was used since the oldest
+    running command began.
     """
     from builder.store.prune import cache_size
 
-    limit, cache = _limit(max_size, everything=everything), context.settings.cache
-    freed, stuck = prune_all(context, None if everything else days, limit)
+    _refuse_several({"--max-size": max_size, "--packages": packages, "--all": everything})
+    limit, cache = _limit(max_size), context.settings.cache
+    freed, stuck = prune_all(context, None if everything else days, limit, packages=packages)
     left, paths = cache_size(cache), list(map(str, stuck))
     text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {cache}"
     if limit is not None and left > limit:
         context.output.warn(_TOO_LARGE.format(size=human_bytes(left)))
-    if left and not everything and limit is None:
+    if left and not everything and not packages and limit is None:
         text += "; to remove all of it: builder cache prune --all"
     if paths:
         context.output.warn(_STUCK.format(paths=" ".join(map(shlex.quote, paths))))
@@ -93,13 +98,13 @@ def cache_prune(context: Context, days: float, max_size: str | None, everything:
 
 
 def prune_all(
-    context: Context, days: float | None, limit: int | None = None
+    context: Context, days: float | None, limit: int | None = None, *, packages: bool = False
 ) -> tuple[int, list[Path]]:
     """Prune the cache and ``dist/``; return the bytes freed, and the paths that stay.
 
     Args:
         context: of the command.
-        days, limit: see :func:`builder.store.prune.prune`.
+        days, limit, packages: see :func:`builder.store.prune.prune`.
     """
     from builder.store.prune import prune
 
@@ -107,7 +112,8 @@ def prune_all(
     with working(context.output, "pruning the cache"):
         with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
             freed = context.project.prune_layout()
-        freed += prune(settings.cache, settings.tmpdir, days, limit, stuck.add)
+        cache, tmpdir = settings.cache, settings.tmpdir
+        freed += prune(cache, tmpdir, days, limit, stuck.add, packages=packages)
     return freed, [path for path in sorted(stuck) if stuck.isdisjoint(path.parents)]
 
 
@@ -121,18 +127,19 @@ _TOO_LARGE = (
 )
 
 
-def _limit(text: str | None, *, everything: bool) -> int | None:
-    """Return the bytes of ``--max-size``; None without it.
+def _refuse_several(options: Mapping[str, object]) -> None:
+    """Raise UsageError if more than one option says what is removed."""
+    source = click.get_current_context().get_parameter_source("days")
+    is_given = {"--older-than": source == ParameterSource.COMMANDLINE}
+    given = [name for name, value in {**options, **is_given}.items() if value]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} contradict each other", "name one of them")
 
-    Raises:
-        UsageError: it is no size, or the options contradict each other.
-    """
+
+def _limit(text: str | None) -> int | None:
+    """Return the bytes of ``--max-size``; None without it. Raises UsageError if it is no size."""
     if text is None:
         return None
-    source = click.get_current_context().get_parameter_source("days")
-    if everything or source == ParameterSource.COMMANDLINE:
-        other = "--all" if everything else "--older-than"
-        raise UsageError(f"--max-size and {other} contradict each other", "name one of them")
     size = parse_bytes(text)
     if size is None:
         hint = "write --max-size 50G, 50GiB or 500M"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
 from builder.lock.record import lock_date
-from builder.model import Image, Lock, LockedBase, MissingLibrary, SifImage
+from builder.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
 from builder.settings import DEFAULT_EPOCH
 from builder.store.files import space_errors
 from builder.store.folders import CacheFolders
@@ -54,6 +54,8 @@ class BuildRequest:
     """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
     check_steps: bool = False
     """Run each step a second time, and compare (engine layered)."""
+    build_wheels: Callable[[Sequence[LockedPackage]], None] = lambda packages: None
+    """Is called before archives are fetched: builds the wheels among them that no place has."""
 
     @property
     def created(self) -> int:

@@ -30,7 +30,7 @@ from builder.bases.resolve import open_base, resolve_base
 from builder.engines.apptainer import environment
 from builder.engines.base import BuildRequest, BuildResult, Clock, build_folder
 from builder.engines.prepare import (
-    fetch_locked,
+    fetch_archives,
     image_of_build,
     open_locked_base,
     ordered_packages,
@@ -78,7 +78,7 @@ class Cotainr:
         clock = Clock()
         request.work.store.sweep(request.work.settings.tmpdir)
         base = open_locked_base(request)
-        fetched = fetch_locked(request, ordered_packages(recipe, request.lock))
+        fetched = fetch_archives(request)(ordered_packages(recipe, request.lock))
         with (
             build_folder(request) as folder,
             serve_packages(fetched, folder / "packages") as server,

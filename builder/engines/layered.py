@@ -195,7 +195,7 @@ def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack
     """Return the layers of the packages, and those of their compiled modules."""
     recipe = request.recipe
     total = layer_budget(len(inputs.base.layers), recipe.step_count)
-    files = Packages(inputs.fetched, inputs.context, request.work)
+    files = Packages(inputs.packages, inputs.context, request.work, inputs.fetch)
     packages = build_layers(
         files,
         recipe.layers,

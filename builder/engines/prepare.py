@@ -18,6 +18,7 @@ from builder.image.config import make_image
 from builder.layers.cache import FORMAT, cache_key
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
+from builder.layers.packages import Fetch
 from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
@@ -36,8 +37,8 @@ class Inputs:
     base: BaseImage
     packages: tuple[LockedPackage, ...]
     """In link order, see :func:`ordered_packages`."""
-    fetched: tuple[Fetched, ...]
-    """The archives of ``packages``, in the same order; some may be fetched later."""
+    fetch: Fetch
+    """Returns archives of ``packages``."""
     context: LinkContext
     """The prefix and Python version that the packages are linked for."""
 
@@ -160,26 +161,27 @@ def download_inputs(request: BuildRequest) -> None:
         FetchError, ImageError, RegistryError, SpaceError: A download failed.
     """
     open_locked_base(request)
-    fetch_locked(request, ordered_packages(request.recipe, request.lock))
+    fetch_archives(request)(ordered_packages(request.recipe, request.lock))
 
 
-def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[Fetched, ...]:
-    """Return the archives of packages, in the same order; missing ones are downloaded.
+def fetch_archives(request: BuildRequest) -> Fetch:
+    """Return the function that fetches archives of the lock: missing ones are downloaded or built.
 
-    Raises:
-        FetchError, SpaceError: A download failed.
+    It raises what :func:`builder.fetch.packages.fetch_packages` raises.
     """
     if problem := without_sha256(request.recipe, request.lock):
         request.work.reporter.warn(f"{problem}; such an image cannot be published")
-    links = find_links(request.recipe)
-    fetched = fetch_packages(
-        packages, request.work, find_links=links, variables=url_variables(request.recipe)
-    )
-    return tuple(fetched)
+
+    def fetch(packages: Sequence[LockedPackage]) -> list[Fetched]:
+        request.build_wheels(packages)
+        links, variables = find_links(request.recipe), url_variables(request.recipe)
+        return fetch_packages(packages, request.work, find_links=links, variables=variables)
+
+    return fetch
 
 
 def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
-    """Open the base and fetch the packages.
+    """Open the base. The archives of packages are fetched when they are needed.
 
     Raises:
         FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not
@@ -189,27 +191,24 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
     packages = ordered_packages(request.recipe, request.lock)
     base = open_locked_base(request)
     clock.mark("base")
-    fetched = fetch_locked(request, packages)
-    clock.mark("fetch")
-    return Inputs(base, tuple(packages), fetched, _context(request, fetched))
+    fetch = fetch_archives(request)
+    return Inputs(base, tuple(packages), fetch, _context(request, packages, fetch))
 
 
-def _context(request: BuildRequest, fetched: tuple[Fetched, ...]) -> LinkContext:
+def _context(request: BuildRequest, packages: list[LockedPackage], fetch: Fetch) -> LinkContext:
     """Return the context for linking; it is recorded, so that Python's archive is read once."""
     recipe, store = request.recipe, request.work.store
     context = LinkContext(recipe.conda.prefix, "", "", recipe.platform, request.requested)
-    is_python = ("conda", "python")
-    python = next((f for f in fetched if (f.package.manager, f.package.name) == is_python), None)
+    python = next((p for p in packages if (p.manager, p.name) == ("conda", "python")), None)
     if python is None:
         return context
-    package = python.package
-    key = cache_key([FORMAT, "python", package.key, package.url, package.version])
+    key = cache_key([FORMAT, "python", python.key, python.url, python.version])
     record = store.folders.index / f"python-{key}.json"
     known = read_record(record)
     if known is None:
         from builder.layers.conda_layout import python_of
 
-        known = python_of(python)
+        known = python_of(fetch([python])[0])
         write_record(record, known)
     version, site_packages = known
     return replace(context, python=version, site_packages=site_packages)

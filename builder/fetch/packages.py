@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import HashMismatch
 from builder.fetch.failure import NotAvailable, first_line, not_found
-from builder.fetch.places import Places, Url
+from builder.fetch.places import LocalFile, Places, Url
 from builder.fetch.verify import Verifier
 from builder.model import Fetched, LockedPackage
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
@@ -45,8 +45,9 @@ def fetch_packages(
 ) -> list[Fetched]:
     """Return the archives of locked packages, in the given order.
 
-    Local files (``file:`` URLs, find-links folders, folders of mirrors, the Debian channel) are
-    verified and used in place. Everything else is downloaded into the store. An interrupted
+    Files of this machine that the lock, the recipe or pip's settings name (``file:`` URLs,
+    find-links folders) are verified and used in place. Files in a folder of BUILDER_MIRRORS are
+    linked or copied into the store, and everything else is downloaded into it. An interrupted
     download is resumed by the next call.
 
     Args:
@@ -98,9 +99,9 @@ class _Fetcher:
         if blob is not None:
             return _fetched(package, blob)
         for place in self._places.of(package, None):
-            if isinstance(place, Path):
-                if self._verifier.matches(place, package):
-                    return _fetched(package, place)
+            if isinstance(place, LocalFile):
+                if self._verifier.matches(place.path, package):
+                    return self._used(package, place)
             elif not self._work.settings.offline:
                 return None
         return None
@@ -136,7 +137,7 @@ class _Fetcher:
             mismatch: HashMismatch | None = None
             for place in self._places.of(package, client):
                 try:
-                    if isinstance(place, Path):
+                    if isinstance(place, LocalFile):
                         return self._from_disk(package, place)
                     return self._from_web(package, place, downloader)
                 except HashMismatch as e:
@@ -147,15 +148,23 @@ class _Fetcher:
                 package, tried, self._variables, offline=self._work.settings.offline
             )
 
-    def _from_disk(self, package: LockedPackage, path: Path) -> Fetched:
-        if self._verifier.matches(path, package):
-            return _fetched(package, path)
-        if not path.is_file():
+    def _from_disk(self, package: LockedPackage, place: LocalFile) -> Fetched:
+        if self._verifier.matches(place.path, package):
+            return self._used(package, place)
+        if not place.path.is_file():
             raise NotAvailable("no such file")
         raise HashMismatch(
-            f"{package.filename}: {path} does not match the hash in the lock ({package.key})",
+            f"{package.filename}: {place} does not match the hash in the lock ({package.key})",
             "restore the locked file, or lock again: builder lock",
         )
+
+    def _used(self, package: LockedPackage, place: LocalFile) -> Fetched:
+        """Return a verified file as an archive; one of a mirror as a blob of the store."""
+        digest = self._verifier.digest(package)
+        if not place.is_mirror or digest is None:
+            return _fetched(package, place.path)
+        log.info("%s: stored from %s", package.filename, place)
+        return _fetched(package, self._work.store.take(place.path, digest))
 
     def _from_web(self, package: LockedPackage, place: Url, downloader: Downloader) -> Fetched:
         """Download a package; content that does not match is deleted and requested once more."""

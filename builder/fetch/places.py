@@ -1,6 +1,7 @@
 """Where a locked package may be, in the order in which the places are tried.
 
-1. the mirrors of its URL (``BUILDER_MIRRORS``),
+1. the mirrors of its URL (``BUILDER_MIRRORS``); a file in one that is a folder is stored in the cache,
+   as a download is, because the variable may not be set at the next build,
 2. its URL; the Python of a base image (``builder://base/...``) is made from its URL,
 3. for wheels: files of the same name where find-links and the indexes of pip's configuration point.
    Wheels that builder built (``builder://wheels/...``) are in the store, or in the project's folder
@@ -51,7 +52,19 @@ class Url:
         return self.url.startswith(("http://", "https://"))
 
 
-Place = Path | Url
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine where a package may be."""
+
+    path: Path
+    is_mirror: bool = False
+    """Whether BUILDER_MIRRORS names it. Other files are used in place."""
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Place = LocalFile | Url
 
 
 class Places:
@@ -81,28 +94,22 @@ class Places:
         """
         url = self._variables.expanded(package.url)
         for mirrored in mirrors_of(self._settings, url):
-            folder = as_path(mirrored)
-            yield folder if folder is not None else Url(mirrored, redact(mirrored))
+            yield _place(mirrored, redact(mirrored), is_mirror=True)
         yield from self._original(package, url)
         if package.manager == "pip":
-            yield from self._links.local(package.filename)
+            yield from map(LocalFile, self._links.local(package.filename))
             if client is not None and not self._settings.offline:
                 for link in self._links.remote(package.filename, client):
                     yield Url(link, redact(link))
 
     def _original(self, package: LockedPackage, url: str) -> Iterator[Place]:
         if url.startswith(BASE_PYTHON):
-            yield self._base_python(url)
-            return
-        if url in self._others:
+            yield LocalFile(self._base_python(url))
+        elif url in self._others:
             for other in self._others[url]:
-                yield as_path(other) or Url(other, redact(other))
-            return
-        path = as_path(url)
-        if path is not None:
-            yield path
+                yield _place(other, redact(other))
         elif not url.startswith((FIND_LINKS, WHEELS)):
-            yield Url(url, redact(package.url))
+            yield _place(url, redact(package.url))
 
     def _base_python(self, url: str) -> Path:
         """Return the package of the base image's Python, made here."""
@@ -112,3 +119,8 @@ class Places:
         if place is None:
             raise FetchError(f"{url} names no Python of a base image", "lock again: builder lock")
         return place
+
+
+def _place(url: str, shown: str, *, is_mirror: bool = False) -> Place:
+    path = as_path(url)
+    return Url(url, shown) if path is None else LocalFile(path, is_mirror)

@@ -13,7 +13,7 @@ from pathlib import Path
 from builder.model import LockedPackage
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-from builder.store.fingerprints import verified
+from builder.store.fingerprints import compare
 from builder.store.records import read_record, write_record
 
 
@@ -53,7 +53,12 @@ class Verifier:
                     return False
                 digest = sha256_file(path)
                 self.record_digest(package, digest)
-            return verified(path, digest, self._store.seen_file(digest))
+            found = compare(path, digest, self._store.seen_file(digest))
+            if found is None or not found.matches:
+                return False
+            if found.was_hashed:
+                self._store.remember(path, digest)
+            return True
         except PermissionError:
             return False
 

@@ -242,7 +242,11 @@ def build_layers(
         return known
     notes = _check_scripts(packages.locked, packages.indexes, post_link or {})
     maker = LayerMaker(options.compression, work, _TASK)
-    layers = maker.make(_plans(packages, options, budget, common))
+
+    def fetch(missing: Sequence[PlannedLayer]) -> None:
+        packages.fetch([package for plan in missing for package in plan.packages])
+
+    layers = maker.make(_plans(packages, options, budget, common), fetch)
     activation = activation_environment(packages)
     result = LayersResult(layers, packages.resolution.conflicts, tuple(notes), activation)
     _write_result(record, result)
@@ -266,7 +270,8 @@ def _plans(
         entries = functools.partial(_entries, packages, others=others)
         return PlannedLayer(plan.content, plan.title, plan.packages, key, unpacked, entries)
 
-    plans = plan_lock(packages.locked, packages.sizes, options, budget=budget, parts=counts)
+    sizes = {key: index.archive for key, index in indexes.items()}
+    plans = plan_lock(packages.locked, sizes, options, budget=budget, parts=counts)
     return [planned(plan) for plan in plans]
 
 

@@ -21,6 +21,8 @@ from builder.store.records import read_record, write_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 5
+#: Part of the names of records. Increase it when other licences are read from the same archive.
+_LICENCES = 1
 
 
 def cache_key(value: Any) -> str:
@@ -52,10 +54,21 @@ def package_key(package: LockedPackage, context: LinkContext) -> str:
 def read_index(path: Path) -> PackageIndex | None:
     """Return a cached index, or None if there is none."""
     data = read_record(path)
-    if data is None:
+    if data is None or len(data) != len(fields(PackageIndex)):
         return None
-    entries, post_link, requires = data
-    return PackageIndex(tuple(IndexEntry(*e) for e in entries), tuple(post_link), tuple(requires))
+    entries, post_link, requires, archive = data
+    found = tuple(IndexEntry(*e) for e in entries)
+    return PackageIndex(found, tuple(post_link), tuple(requires), archive)
+
+
+def write_index(path: Path, index: PackageIndex) -> None:
+    """Write an index into the cache. Raises SpaceError."""
+    write_record(path, [index.entries, index.post_link, index.requires, index.archive])
+
+
+def licences_record(package: LockedPackage, store: Store) -> Path:
+    """Return the record of the licences that a package declares."""
+    return store.folders.index / f"licences-{_LICENCES}-{package.key.replace(':', '-')}.json"
 
 
 def layer_record(layer: Layer) -> dict[str, Any]:

@@ -104,6 +104,8 @@ class PackageIndex:
     """Image paths of the package's post-link and pre-link scripts."""
     requires: tuple[str, ...] = ()
     """The ``Requires-Dist`` texts of a wheel's METADATA."""
+    archive: int = 0
+    """Bytes of the archive."""
 
     @property
     def unpacked(self) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from builder.errors import LayerError
-from builder.layers.cache import package_key, read_index
+from builder.layers.cache import package_key, read_index, write_index
 from builder.layers.conflicts import Resolution, resolve_conflicts
 from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
 from builder.model import Fetched, LockedPackage
@@ -20,39 +22,55 @@ from builder.workspace import Workspace
 log = logging.getLogger(__name__)
 
 _TASK = "reading packages"
+#: Returns the archives of packages, in their order.
+Fetch = Callable[[Sequence[LockedPackage]], Sequence[Fetched]]
 
 
 class Packages:
     """The packages of one build, in link order. Safe in any thread.
 
-    Indexes and conflicts are computed when they are first needed, and once: a build that finds all
-    its layers in the cache reads no package.
+    Indexes and conflicts are computed when they are first needed, and once. An archive is fetched
+    when something reads it: a build that finds all its layers in the cache needs none.
 
     Args:
-        fetched: the packages in link order.
+        locked: the packages in link order.
         context: where and for which Python they are installed.
-        store: caches their indexes.
-        settings: the number of threads, and where conda packages are unpacked while their layer is
-            written.
-        reporter: receives the progress.
+        work: caches indexes; has the number of threads, and the folder where conda packages are
+            unpacked while their layer is written.
+        fetch: returns the archives of packages, in their order; missing ones are downloaded.
 
     Raises:
         LayerError: a package appears twice.
     """
 
-    def __init__(self, fetched: Sequence[Fetched], context: LinkContext, work: Workspace) -> None:
-        self.locked = [f.package for f in fetched]
+    def __init__(
+        self, locked: Sequence[LockedPackage], context: LinkContext, work: Workspace, fetch: Fetch
+    ) -> None:
+        self.locked = list(locked)
         """In link order."""
         self.context = context
-        self._fetched = {f.package.key: f for f in fetched}
         self._work = work
-        if len(self._fetched) != len(self.locked):
+        self._fetch = fetch
+        self._fetched: dict[str, Fetched] = {}
+        self._fetching = threading.Lock()
+        if len({package.key for package in locked}) != len(self.locked):
             raise LayerError("a package appears twice in the lock", "lock again")
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The bytes of the archives by package key."""
-        return {key: f.size for key, f in self._fetched.items()}
+    def fetch(self, packages: Sequence[LockedPackage]) -> None:
+        """Fetch the archives of packages that will be read, all at once.
+
+        Raises:
+            FetchError, SpaceError: a download failed.
+        """
+        with self._fetching:
+            missing = {p.key: p for p in packages if p.key not in self._fetched}
+            if missing:
+                fetched = self._fetch([*missing.values()])
+                self._fetched |= {one.package.key: one for one in fetched}
+
+    def _archive(self, package: LockedPackage) -> Fetched:
+        self.fetch([package])
+        return self._fetched[package.key]
 
     @cached_property
     def indexes(self) -> Mapping[str, PackageIndex]:
@@ -60,32 +78,42 @@ class Packages:
 
         Raises:
             LayerError: a package is unsafe or damaged.
+            FetchError: an archive that has to be read is not available.
         """
+        known = {package.key: read_index(self._index_path(package)) for package in self.locked}
+        missing = [package for package in self.locked if known[package.key] is None]
+        self.fetch(missing)
 
         def read(package: LockedPackage) -> PackageIndex:
-            index = self._index(package)
+            index = self._read_index(package)
             self._work.reporter.advance(_TASK, 1)
             return index
 
-        with working(self._work.reporter, _TASK, len(self.locked), "packages"):
-            found = in_parallel(read, self.locked, self._work.settings.jobs)
-        return {package.key: index for package, index in found}
+        with working(self._work.reporter, _TASK, len(missing), "packages"):
+            found = in_parallel(read, missing, self._work.settings.jobs)
+        indexes = known | {package.key: index for package, index in found}
+        return {key: index for key, index in indexes.items() if index is not None}
 
-    def _index(self, package: LockedPackage) -> PackageIndex:
-        path = self._work.store.folders.index / f"{package_key(package, self.context)}.json"
-        index = read_index(path)
-        if index is None:
-            fetched = self._fetched[package.key]
-            # readers of archives are imported here: a build with nothing changed reads none
-            if package.manager == "conda":
-                from builder.layers.conda import conda_index
+    def _index_path(self, package: LockedPackage) -> Path:
+        return self._work.store.folders.index / f"{package_key(package, self.context)}.json"
 
-                index = conda_index(fetched, self.context)
-            else:
-                from builder.layers.wheel import wheel_index
+    def _read_index(self, package: LockedPackage) -> PackageIndex:
+        """Read the index of a package from its archive, and record it."""
+        fetched = self._archive(package)
+        # readers of archives are imported here: a build with nothing changed reads none
+        from builder.layers.licences import licences_of
 
-                index = wheel_index(fetched, self.context)
-            write_record(path, [index.entries, index.post_link, index.requires])
+        if package.manager == "conda":
+            from builder.layers.conda import conda_index
+
+            index = conda_index(fetched, self.context)
+        else:
+            from builder.layers.wheel import wheel_index
+
+            index = wheel_index(fetched, self.context)
+        licences_of(fetched, self._work.store)  # recorded for the SBOM
+        index = replace(index, archive=fetched.size)
+        write_index(self._index_path(package), index)
         return index
 
     @cached_property
@@ -120,7 +148,7 @@ class Packages:
         Raises:
             LayerError: the archive is unsafe or damaged.
         """
-        fetched = self._fetched[package.key]
+        fetched = self._archive(package)
         if package.manager == "conda":
             from builder.layers.conda import conda_entries
 

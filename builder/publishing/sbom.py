@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
+from builder.layers.cache import licences_record
 from builder.model import (
     Fetched,
     Lock,
@@ -27,7 +28,7 @@ from builder.model import (
 from builder.parallel import in_parallel
 from builder.progress import working
 from builder.redact import redact
-from builder.store.records import read_record, write_record
+from builder.store.records import read_record
 from builder.version import __version__
 from builder.workspace import Workspace
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from builder.bases.dpkg import BaseSystem, DebianPackage
 
 _CYCLONEDX = "1.6"
-#: Part of the names of records. Increase it when the same package has another record.
-_FORMAT = 1
 #: By the key of a package: the licences that it declares.
 Licences = Mapping[str, Sequence[str]]
 
@@ -58,30 +57,26 @@ def image_sbom(result: BuildResult, work: Workspace) -> bytes:
 
 
 def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
-    """Return the licences of the locked packages. They are recorded by the archives' hashes."""
-    folder = work.store.folders.index
-    packages = {p.key: p for p in lock.for_platform(recipe.platform)}
-    records = {k: folder / f"licences-{_FORMAT}-{k.replace(':', '-')}.json" for k in packages}
-    known = {key: read_record(record) for key, record in records.items()}
-    missing = [package for key, package in packages.items() if known[key] is None]
-    if not missing:
-        return known
-    from builder.fetch.packages import fetch_packages
-    from builder.layers.licences import declared_licences
-    from builder.lock.environment import find_links
-    from builder.lock.urls import url_variables
+    """Return the licences of the locked packages. A build records them when it reads an archive."""
+    packages = lock.for_platform(recipe.platform)
+    found = {p.key: read_record(licences_record(p, work.store)) for p in packages}
+    missing = [package for package in packages if found[package.key] is None]
+    if missing:
+        from builder.fetch.packages import fetch_packages
+        from builder.layers.licences import licences_of
+        from builder.lock.environment import find_links
+        from builder.lock.urls import url_variables
 
-    def read(fetched: Fetched) -> list[str]:
-        found = declared_licences(fetched)
-        write_record(records[fetched.package.key], found)
-        return found
+        links, variables = find_links(recipe), url_variables(recipe)
+        archives = fetch_packages(missing, work, find_links=links, variables=variables)
 
-    archives = fetch_packages(
-        missing, work, find_links=find_links(recipe), variables=url_variables(recipe)
-    )
-    with working(work.reporter, "reading licences"):
-        found = in_parallel(read, archives, work.settings.jobs)
-    return known | {fetched.package.key: licences for fetched, licences in found}
+        def read(fetched: Fetched) -> list[str]:
+            return licences_of(fetched, work.store)
+
+        with working(work.reporter, "reading licences"):
+            read_now = in_parallel(read, archives, work.settings.jobs)
+        found |= {fetched.package.key: licences for fetched, licences in read_now}
+    return found
 
 
 def sbom(

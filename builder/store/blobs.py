@@ -173,6 +173,23 @@ class Store:
         write_atomic(seen_of(path), looks.encode())
         return path
 
+    def take(self, source: Path, digest: str) -> Path:
+        """Store a file that is elsewhere, as a link or copy, if needed; returns the blob's path.
+
+        Raises:
+            ImageError: the file is missing, or its content does not match the digest.
+            SpaceError: the disk is full.
+        """
+        if (stored := self.get(digest)) is not None:
+            return stored
+        temporary = self.temporary()
+        try:
+            with space_errors(self.root):
+                self.link_or_copy(source, temporary, digest)
+                return self.adopt(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+
     def drop(self, digest: str) -> None:
         """Remove a blob, if it exists."""
         path = self.path(digest)

@@ -13,7 +13,8 @@ Three things stay:
 - a file with a second name, because its removal frees nothing: ``dist/`` and other layouts hold
 hard links
 - an unpacked image that a process uses, which holds its lock
-- below a size, what was used after the oldest running command began (:mod:`builder.store.running`)
+- below a size, and of archives of packages, what was used after the oldest running command began
+  (:mod:`builder.store.running`)
 """
 
 from __future__ import annotations
@@ -124,8 +125,22 @@ def plan_removal(cache: Path, max_size: int | None, days: float = math.inf) -> R
     return Removal(tuple(removed), before)
 
 
+def plan_packages(cache: Path) -> Removal:
+    """Return the archives of packages: a build that finds its layers in the cache needs none."""
+    began = oldest_running(cache)
+    blobs = (i for i in _items(cache) if i.kind == "blobs" and _is_archive(i.paths[0]))
+    unused = tuple(item for item in blobs if began is None or item.last_used < began)
+    return Removal(unused, cache_size(cache))
+
+
 def prune(
-    cache: Path, tmpdir: Path, days: float | None, limit: int | None, stuck: Stuck = bool
+    cache: Path,
+    tmpdir: Path,
+    days: float | None,
+    limit: int | None,
+    stuck: Stuck = bool,
+    *,
+    packages: bool = False,
 ) -> int:
     """Remove what killed builds left, and what was not used recently; return the bytes freed.
 
@@ -138,10 +153,13 @@ def prune(
         days: remove what was last used more than this many days ago; None removes everything else.
         limit: instead, the bytes that the cache may have.
         stuck: receives each path that cannot be removed.
+        packages: instead, remove the archives of packages.
     """
     freed = Store(cache).sweep(tmpdir, CacheFolders(cache).rootfs, stuck=stuck)
     if not cache.is_dir():
         return freed
+    if packages:
+        return freed + remove_items(cache, plan_packages(cache), stuck)
     if limit is not None:
         return freed + remove_items(cache, plan_removal(cache, limit), stuck)
     if days is None:
@@ -256,6 +274,17 @@ def _last_used(blob: Path) -> float:
 
 #: In canonical JSON. A text of the record cannot match, because its quotes are escaped.
 _BLOB = re.compile(rb'"(?:digest|wheel)":"(sha256:[0-9a-f]{64})"')
+
+
+#: How wheels and ``.conda`` (zip), ``.tar.bz2`` and ``.deb`` begin. No layer and no document does.
+_ARCHIVES = (b"PK\x03\x04", b"BZh", b"!<arch>\n")
+
+
+def _is_archive(blob: Path) -> bool:
+    """Return whether a blob is the archive of a package."""
+    with contextlib.suppress(FileNotFoundError), blob.open("rb") as file:
+        return file.read(8).startswith(_ARCHIVES)
+    return False
 
 
 def _prune_records(folder: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from builder.config.recipe import Recipe
 from builder.errors import FetchError
 from builder.fetch.packages import fetch_packages
 from builder.lock.environment import find_links
-from builder.model import Lock
+from builder.model import Lock, LockedPackage
 from builder.store.blobs import Store
 from builder.trees.inside import own_path
 from builder.workspace import Workspace
@@ -42,16 +43,23 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
     return placed
 
 
-def build_missing_wheels(recipe: Recipe, lock: Lock, work: Workspace) -> None:
-    """Build the wheels of a lock that neither the cache nor the project nor find-links have.
+def build_missing_wheels(
+    recipe: Recipe, lock: Lock, work: Workspace, packages: Sequence[LockedPackage]
+) -> None:
+    """Build the wheels among packages that neither the cache nor the project nor find-links have.
+
+    Args:
+        recipe: the target.
+        lock: its lock.
+        work: settings and cache.
+        packages: those of the lock whose archives are needed.
 
     Raises:
         WheelError: a wheel cannot be built, or another one than the locked came out.
         FetchError: a source is not available.
     """
-    platform = lock.for_platform(recipe.platform)
-    unbuilt = [package for package in platform if package.source is None]
-    for package in platform:
+    unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]
+    for package in packages:
         if package.source is None or work.store.get(package.key) is not None:
             continue
         with contextlib.suppress(FetchError):

@@ -153,7 +153,7 @@ def test_runners(
     inputs = prepare_inputs(
         BuildRequest(recipe, read_lock(recipe.lock_path), b"", Workspace(settings, store)), Clock()
     )
-    packages = Packages(inputs.fetched, inputs.context, Workspace(settings, store))
+    packages = Packages(inputs.packages, inputs.context, Workspace(settings, store), inputs.fetch)
     chosen = tuple(p for p in packages.locked if p.name in ("rich", "pip"))
     compile_request = BytecodeRequest(packages, inputs.base, recipe, Workspace(settings, store), 90, ())
     expected = compile_packages(compile_request, chosen)

@@ -15,4 +15,7 @@ from tests.support.wheels import CONTEXT
 
 def files_of(packages: Sequence[Fetched], settings: Settings, context: LinkContext = CONTEXT) -> Packages:
     """The files of packages in link order; their indexes are cached in the settings' cache."""
-    return Packages(packages, context, Workspace(settings, Store(settings.cache)))
+    archives = {one.package.key: one for one in packages}
+    work = Workspace(settings, Store(settings.cache))
+    locked = [one.package for one in packages]
+    return Packages(locked, context, work, lambda asked: [archives[package.key] for package in asked])

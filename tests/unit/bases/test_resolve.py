@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,18 @@ def test_check_base_accepts(tmp_path: Path) -> None:
         "docker://debian",
     ):
         check_base(Recipe(name="mine", base=base, environment="environment.yml"))
+
+
+def test_mirror_in_a_folder(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """The image of a registry, from a layout that BUILDER_MIRRORS names, is still there without it."""
+    path = tmp_path / write_base("oci", made, tmp_path).removeprefix("oci:")
+    reference = "docker://r.invalid/base:1"
+    mirrors = ((reference, f"oci:{path}"),)
+    mirrored = Workspace(replace(given, mirrors=mirrors), store)
+    locked = resolve_base(reference, "amd64", mirrored)
+    first = open_base(locked, "amd64", mirrored)
+    shutil.rmtree(tmp_path / "layout")
+    again = open_base(locked, "amd64", Workspace(replace(given, offline=True), store))
+    assert (again.digest, again.config) == (first.digest, first.config)
+    assert [x.descriptor for x in again.layers] == [x.descriptor for x in made.layers]
+    assert all(x.path and x.path.is_relative_to(store.root) and x.path.exists() for x in again.layers)

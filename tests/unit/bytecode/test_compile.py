@@ -18,7 +18,6 @@ from builder.bytecode.inputs import BytecodeRequest, modules_of
 from builder.config.recipe import Recipe
 from builder.errors import LayerError
 from builder.layers.entry import LinkContext
-from builder.layers.packages import Packages
 from builder.model import Fetched, LockedPackage
 from builder.oci.image import image_of
 from builder.run.process import Completed
@@ -27,6 +26,7 @@ from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member
+from tests.support.packagefiles import files_of
 from tests.support.thispython import ThisPython
 from tests.support.wheels import CONTEXT, fetched, make_wheel
 
@@ -43,7 +43,7 @@ MODULES = {
 def request(folder: Path, *packages: Fetched, context: LinkContext = CONTEXT) -> BytecodeRequest:
     settings = Settings(folder / "cache", folder / "tmp", 2)
     store = Store(settings.cache)
-    made = Packages(packages, context, Workspace(settings, store))
+    made = files_of(packages, settings, context)
     return BytecodeRequest(made, BASE, RECIPE, Workspace(settings, store), 90, ())
 
 

@@ -16,13 +16,13 @@ from builder.config.recipe import Recipe
 from builder.fetch.venv import BasePython, locked_base_python
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
-from builder.layers.packages import Packages
 from builder.model import Fetched, Layer
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support import condapackage
 from tests.support.condapackage import Member, symlink
+from tests.support.packagefiles import files_of
 from tests.support.wheels import CONTEXT
 
 RECIPE = Recipe(name="demo", base="docker://example.org/base", environment="environment.yml")
@@ -67,7 +67,7 @@ def base(settings: Settings) -> BaseImage:
 
 def source(settings: Settings, base: BaseImage, *packages: Fetched) -> BytecodeRequest:
     store = Store(settings.cache)
-    made = Packages(packages, CONTEXT, Workspace(settings, store))
+    made = files_of(packages, settings, CONTEXT)
     return BytecodeRequest(made, base, RECIPE, Workspace(settings, store), 90, ())
 
 

@@ -102,3 +102,30 @@ def test_max_size(do: Cli, copy: TinyProject) -> None:
     assert result.code == 0 and "linked by dist/" in result.err
     digest = do("build", "tiny", "--json").json["digest"]
     assert read_layout(copy.root / "dist", digest).digest == digest
+
+
+def test_packages(do: Cli, copy: TinyProject) -> None:
+    """Archives of packages go; the same image is built, tested and published without them, offline."""
+    first = do("build", "tiny", "--json").json
+    blobs = copy.cache / "blobs/sha256"
+    archives = [path for path in blobs.iterdir() if path.read_bytes()[:2] in (b"PK", b"BZ")]
+    sizes = [path.stat().st_size for path in archives]
+    assert len(archives) > 5
+    freed = do("cache", "prune", "--packages", "--json").json["freed"]
+    assert freed >= sum(sizes) and not [path for path in archives if path.exists()]
+    assert do("--offline", "build", "tiny", "--json").json["digest"] == first["digest"]
+    assert do("--offline", "publish", "tiny", "--to", f"oci:{copy.root}/out", "--no-tags").code == 0
+    edit(copy.recipe, labels={"a": "b"})
+    again = do("--offline", "build", "tiny", "--json").json
+    layers = [layer["digest"] for layer in first["layers"]]
+    assert [layer["digest"] for layer in again["layers"]][:-1] == layers[:-1]
+    shutil.rmtree(copy.cache / "layers")
+    lost = do("--offline", "build", "tiny")
+    assert lost.code == 6 and "could not be fetched: " in lost.err and ": offline" in lost.err
+    assert do("build", "tiny", "--json").json["digest"] == again["digest"]
+
+
+@pytest.mark.parametrize("options", [("--max-size", "1G"), ("--all",), ("--older-than", "3")])
+def test_contradiction(do: Cli, copy: TinyProject, options: tuple[str, ...]) -> None:
+    result = do("cache", "prune", "--packages", *options)
+    assert result.code == 2 and "contradict each other" in result.err

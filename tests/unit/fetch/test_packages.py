@@ -241,15 +241,19 @@ def test_unreachable_host(server, settings, store, quick):
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_mirror_folder(settings, store, tmp_path, form):
-    """A mirror may be a folder; its files are used in place."""
+    """A mirror may be a folder. Its files are stored: without the variable they are still there."""
     file = tmp_path / "mirror" / "linux-64" / "p 1+2.conda"
     file.parent.mkdir(parents=True)
     file.write_bytes(DATA)
     own = mirrored(settings, ("https://conda.anaconda.org/x", form.format(tmp_path / "mirror")))
     locked = package("https://conda.anaconda.org/x/linux-64/p%201+2.conda")
-    for which in (own, offline(own)):
-        assert fetch_packages([locked], Workspace(which, store))[0].path == file
-    assert not store.path(locked.key).exists()
+    for which in (own, offline(own), offline(settings)):
+        assert fetch_packages([locked], Workspace(which, store))[0].path == store.path(locked.key)
+    assert store.path(locked.key).samefile(file), "a hard link where possible"
+    file.write_bytes(b"!" + DATA[1:])
+    with pytest.raises(FetchError):
+        fetch_packages([locked], Workspace(offline(settings), store))
+    assert file.exists() and not store.path(locked.key).exists(), "a changed file is no blob any more"
 
 
 def test_local_files(settings, store, tmp_path, monkeypatch):

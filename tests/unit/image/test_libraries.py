@@ -11,13 +11,13 @@ import pytest
 
 from builder.image.libraries import missing_libraries
 from builder.layers.build import make_layer
-from builder.layers.packages import Packages
 from builder.layers.wheel import wheel_entries
 from builder.model import Layer, MissingLibrary
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support.elf import elf
 from tests.support.image_kit import base, layer, member, recipe, settings
+from tests.support.packagefiles import files_of
 from tests.support.wheels import CONTEXT, fetched, make_wheel
 
 APT = "usr/lib/x86_64-linux-gnu/libapt-pkg.so.6.0"
@@ -38,9 +38,7 @@ class Searched:
         self.store = Store(self.settings.cache)
         self.base = base(layer(self.store, *(member(path, b"x") for path in self.below)))
         paths = [self._wheel(name, files) for name, files in self.wheels.items()]
-        self.packages = Packages(
-            [fetched(path) for path in paths], CONTEXT, Workspace(self.settings, self.store)
-        )
+        self.packages = files_of([fetched(path) for path in paths], self.settings)
         self.layers = [self._layer(path) for path in paths]
 
     def _wheel(self, name: str, files: Mapping[str, Sequence[str]]) -> Path:

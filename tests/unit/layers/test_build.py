@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +17,9 @@ from builder.errors import LayerError
 from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.entry import Entry, LinkContext
+from builder.layers.packages import Packages
 from builder.layers.wheel import wheel_entries
-from builder.model import Compression, Fetched, Layer, LayerContent
+from builder.model import Compression, Fetched, Layer, LayerContent, LockedPackage
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
@@ -247,3 +248,32 @@ def test_whiteout_in_a_package(tmp_path: Path) -> None:
     evil = fetched(make_wheel(tmp_path, "evil", files={"evil/.wh.victim": ""}))
     with pytest.raises(LayerError, match=r"evil-1.0-py3-none-any.whl: .*/evil/\.wh\.victim would delete"):
         build([evil], tmp_path)
+
+
+def test_archives_that_are_read(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """Only those of layers that the cache does not have, and all at once."""
+    settings, asked = Settings(tmp_path / "cache", tmp_path, 2), list[list[str]]()
+
+    def build(packages: list[Fetched]) -> LayersResult:
+        archives = {one.package.key: one for one in packages}
+
+        def fetch(missing: Sequence[LockedPackage]) -> list[Fetched]:
+            asked.append([package.name for package in missing])
+            return [archives[package.key] for package in missing]
+
+        work = Workspace(settings, Store(settings.cache))
+        files = Packages([one.package for one in packages], CONTEXT, work, fetch)
+        return build_layers(files, Layers(groups=3), work, budget=50)
+
+    first = build(wheels)
+    assert asked == [[one.package.name for one in wheels]]
+    asked.clear()
+    assert build(wheels) == first and asked == []
+    changed = fetched(make_wheel(tmp_path, "p3", files={"p3/__init__.py": "n = 'other'\n"}))
+    build([changed if one.package.name == "p3" else one for one in wheels])
+    [alone, group] = asked
+    assert alone == ["p3"], "the indexes of the others are recorded"
+    assert "p3" not in group and "big" not in group and 0 < len(group) < 14, "those of its layer"
+    asked.clear()
+    build([*wheels[:5], *wheels[6:]])
+    assert "big" not in sum(asked, [])

@@ -15,7 +15,7 @@ from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.wheels import builder
-from builder.wheels.locked import build_missing_wheels, place_wheels
+from builder.wheels.locked import build_missing_wheels, place_wheels, remove_unnamed
 from builder.workspace import Workspace
 
 NAME = "demo-1.0-py3-none-any.whl"
@@ -45,6 +45,31 @@ def test_placed(tmp_path: Path) -> None:
     assert [Path(place).name for place in find_links(recipe)] == ["wheels", str(two.sha256)[:12]]
 
 
+def test_replaced(tmp_path: Path) -> None:
+    """A wheel that no lock of the project names any more is removed; others, and files of the user, stay."""
+    store, folder = Store(tmp_path / "cache"), tmp_path / "wheels"
+    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
+    recipe = Recipe.model_validate(values)
+    (tmp_path / "recipes").mkdir()
+    for name in ("t", "u", "v"):
+        (tmp_path / f"recipes/{name}.yaml").write_text("base: debian:bookworm\nenvironment: e.yml\n")
+    one, two, three = (package(store, data) for data in (b"one", b"two", b"three"))
+    for each in (one, two, three):
+        place_wheels(Lock((each,), ("linux-64",)), tmp_path, store)
+    (tmp_path / "e.u.lock.yml").write_text(f"sha256: {two.sha256}\n")
+    mine = folder / "mine-1.0-py3-none-any.whl"
+    mine.write_bytes(b"four")
+    remove_unnamed([one, two, three], recipe)
+    assert sorted(folder.rglob("*.whl")) == [folder / str(two.sha256)[:12] / NAME, mine]
+    place_wheels(Lock((one,), ("linux-64",)), tmp_path, store)
+    (folder / NAME).write_bytes(b"edited")
+    remove_unnamed([one], recipe)
+    assert (folder / NAME).read_bytes() == b"edited", "not the wheel that builder built"
+    (tmp_path / "recipes/v.yaml").write_text("base: [\n")
+    remove_unnamed([two], recipe)
+    assert (folder / str(two.sha256)[:12] / NAME).exists(), "what target v names is not known"
+
+
 def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "cache")
     built: list[str] = []
@@ -65,7 +90,7 @@ def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def missing(data: bytes, *, stored: bool) -> list[str]:
         lock = Lock((package(store if stored else None, data),), ("linux-64",))
         built.clear()
-        build_missing_wheels(recipe, lock, Workspace(settings, store, QUIET))
+        build_missing_wheels(recipe, lock, Workspace(settings, store, QUIET), lock.packages)
         return built
 
     assert missing(b"one", stored=True) == []
