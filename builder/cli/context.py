@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -51,18 +51,20 @@ class Context:
                 raise
             return None
 
-    def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
+    def recipe_and_command(self, given: Words) -> tuple[Recipe, tuple[str, ...]]:
         """Split ``[TARGET] [COMMAND]...``; the only target of a project needs no name.
+
+        What follows ``--`` is never a target.
 
         Raises:
             ConfigError: the first word is not a target, and the project has several.
-            UsageError: there is no word, and the project has several targets.
+            UsageError: no word can be a target, and the project has several.
         """
-        targets = self.project.targets
+        targets, words = self.project.targets, given.before
         if not words or (len(targets) == 1 and words[0] not in targets):
-            return self.project.one_recipe(None), tuple(words)
+            return self.project.one_recipe(None), (*words, *given.after)
         try:
-            return self.project.recipe(words[0]), tuple(words[1:])
+            return self.project.recipe(words[0]), (*words[1:], *given.after)
         except ConfigError as e:
             if targets and words[0] not in targets:
                 e.hint = f"{e.hint}; the target stands before the command"
@@ -171,6 +173,27 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 #: One target; without it the command takes the only target of the project.
 target_argument = click.argument("target", required=False, shell_complete=complete_target)
+
+
+class Words(NamedTuple):
+    """The arguments of a :class:`WordsCommand`."""
+
+    before: tuple[str, ...]
+    """What precedes ``--``, or everything: the first word may be a target."""
+    after: tuple[str, ...]
+    """What follows ``--``: words of a command."""
+
+
+class WordsCommand(click.Command):
+    """A command with :data:`words_argument`, which is passed as :class:`Words`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:end])
+        ctx.params["words"] = Words(ctx.params["words"], tuple(args[end + 1 :]))
+        return rest
+
+
 #: A target and a command, see :meth:`Context.recipe_and_command`.
 words_argument = click.argument(
     "words",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, pass_context, words_argument
+from builder.cli.context import Context, Words, WordsCommand, pass_context, words_argument
 from builder.cli.options import COUNT, FILE, choice, container_options, flag, refuse, text_option
 from builder.cli.slurmoptions import ACCOUNT_VARIABLES, raw_slurm_option
 from builder.errors import UsageError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
 
 
-@click.command()
+@click.command(cls=WordsCommand)
 @words_argument
 @click.option("--nodes", type=COUNT, default=1, show_default=True, help="Number of nodes.")
 @click.option(
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 def job(
     context: Context,
     /,
-    words: tuple[str, ...],
+    words: Words,
     env: tuple[str, ...],
     interactive: bool,
     file: Path | None,

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, context_exit, with_context, words_argument
+from builder.cli.context import (
+    Context,
+    Words,
+    WordsCommand,
+    context_exit,
+    with_context,
+    words_argument,
+)
 from builder.cli.options import container_options, flag, refuse
 
 if TYPE_CHECKING:
@@ -15,7 +22,7 @@ if TYPE_CHECKING:
     from builder.site.containers import ContainerRequest
 
 
-@click.command()
+@click.command(cls=WordsCommand)
 @words_argument
 @flag("--print", "only_print", help="Print the site's command line instead of running it.")
 @container_options
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
 @with_context
 def run(
     context: Context,
-    words: tuple[str, ...],
+    words: Words,
     only_print: bool,
     image: str,
     digest: str,
@@ -55,10 +62,11 @@ def run(
 ) -> None:
     """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
 
-    It is the image that was pulled or built last. TARGET can be left out in a project of one
-    target. The project folder is mounted, and COMMAND (or the image's own) starts in it: an edited
-    file needs no new image. In place of TARGET an image can be named, without a project:
-    HOST/REPOSITORY:TAG. The current folder is mounted then, unless it is the home folder.
+    It is the image that was pulled or built last; after an edit of the project's own package, one
+    with its new wheel. TARGET can be left out in a project of one target. The project folder is
+    mounted, and COMMAND (or the image's own) starts in it. In place of TARGET an image can be
+    named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then, unless it is
+    the home folder.
 
     \b
         builder run python train.py
@@ -71,10 +79,10 @@ def run(
     from builder.site.containers import ContainerRequest
     from builder.site.shell import from_user
 
-    recipe, command = _recipe_and_command(context, words)
+    reference, recipe, command = _image_and_command(context, words)
     if recipe is None:
         options = {"--image": image, "--digest": digest, "--no-build": no_build}
-        about = f"{{}} needs a target, and {words[0]} is an image"
+        about = f"{{}} needs a target, and {reference} is an image"
         refuse(options | {"--print": only_print}, about, "leave out {}")
     request = ContainerRequest(
         image="",
@@ -89,7 +97,7 @@ def run(
     )
     if recipe is None:
         settings, out, root = context.settings, context.output, context.root
-        context_exit(run_reference(words[0], request, settings, out, bind=not no_bind, root=root))
+        context_exit(run_reference(reference, request, settings, out, bind=not no_bind, root=root))
         return
     name, images = named_image(recipe, image, digest), TargetImages(context.project, recipe)
     if only_print:
@@ -98,15 +106,15 @@ def run(
         context_exit(run_target(images, request, name, bind=not no_bind))
 
 
-def _recipe_and_command(
-    context: Context, words: tuple[str, ...]
-) -> tuple[Recipe | None, tuple[str, ...]]:
-    """Return the target's recipe, or None if the first word is an image's name, and the command."""
+def _image_and_command(
+    context: Context, words: Words
+) -> tuple[str, Recipe | None, tuple[str, ...]]:
+    """Return an image's name or the target's recipe, and the command."""
     from builder.publishing.pull import is_reference
 
-    if words and is_reference(words[0]):
-        return None, words[1:]
-    return context.recipe_and_command(words)
+    if words.before and is_reference(words.before[0]):
+        return words.before[0], None, (*words.before[1:], *words.after)
+    return "", *context.recipe_and_command(words)
 
 
 def _print(context: Context, images: TargetImages, request: ContainerRequest, name: str) -> None:

@@ -37,10 +37,19 @@ def test_only_target(do: Cli, copy: TinyProject) -> None:
         (["tiny", "--", "python", "-c", "1"], ["python", "-c", "1"]),
         (["tiny"], []),
         ([], []),
+        (["--", "tiny", "world"], ["tiny", "world"]),
+        (["--", "tiny"], ["tiny"]),
+        (["tiny", "--", "tiny", "world"], ["tiny", "world"]),
+        (["python", "--", "tiny", "--epochs", "3"], ["python", "tiny", "--epochs", "3"]),
+        (["tiny", "--", "bash", "-c", "x", "--", "tiny"], ["bash", "-c", "x", "--", "tiny"]),
+        (["--", "h.example/me/tiny:1", "x"], ["h.example/me/tiny:1", "x"]),
     ],
 )
 def test_command_of_the_only_target(copy: TinyProject, words: list[str], command: list[str], do: Cli) -> None:
-    """The first word is a target if one has this name; otherwise all words are the command."""
+    """The first word is a target if one has this name; otherwise all words are the command.
+
+    What follows ``--`` is never a target, and no image either.
+    """
     shown = do("run", "--print", "--json", *words).json
     assert shown["target"] == "tiny"
     assert shown["command"] == ["builder", "run", "tiny", *(["--", *command] if command else [])]
@@ -52,3 +61,5 @@ def test_first_word_of_several_targets(do: Cli, three: TinyProject) -> None:
     assert result.code == 3 and "no target named 'python'" in result.err
     assert "; the target stands before the command" in result.err
     assert do("run", "zwei", "--print", "--json", "--", "ls").json["target"] == "zwei"
+    result = do("run", "--", "zwei", "ls")
+    assert result.code == 2 and "no target given, and the project has several" in result.err

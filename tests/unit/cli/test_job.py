@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,14 @@ def test_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cli, [*words, "--", "true"]) == 0
     assert "warning: the image has its own MPI, mpich 4.3.2, but jobs on Here" in capsys.readouterr().err
     assert run(cli, [*words, "--image", "x.sif", "--", "true"]) == 0 and not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--", "t", "world"], ["t", "--", "t", "world"]])
+def test_command_with_the_name_of_the_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """A project, its target and its program often have one name."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/t.yaml").write_text(SITE)
+    assert run(cli, ["--project", str(tmp_path), "job", *words]) == 0
+    assert re.search(r" t world$", capsys.readouterr().out, re.MULTILINE)
