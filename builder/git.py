@@ -91,7 +91,7 @@ class Git:
         if shutil.which("git") is None:
             hint = "install it (apt install git), or name an archive instead"
             raise UsageError("git is not installed", hint)
-        self._folder = folder.absolute()
+        self._folder = folder.resolve()  # git takes a path through a symlink for another folder
         http = ("protocol.http.allow", "always" if url.startswith("http:") else "user")
         remote, secrets = _remote(url) if url else ([], {})
         self._env = {**_environment([*_SETTINGS.items(), http, *remote]), **secrets}

@@ -31,7 +31,7 @@ from builder.model import Lock, LockedBase, OsPackage
 from builder.redact import redact
 from builder.steps.apt_solve import solve_os_packages
 from builder.wheels.builder import ImageWheelBuilder
-from builder.wheels.locked import place_wheels
+from builder.wheels.locked import place_wheels, remove_unnamed
 from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -68,15 +68,19 @@ def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> L
     request = _request(recipe, work, options, path)
     # beside the lock file while the base is made, which may fail
     with found_packages(request, path, options.solver) as found:
-        if found is not request.previous:
-            place_wheels(found, recipe.root, work.store)
         base = request.base or resolve_recipe_base(recipe, work)
         log.info("%s: base %s is pinned to %s", recipe.name, redact(base.reference), base.digest)
         made = replace(found, base=base)
         has_os_update = len(options.update) > len(request.update)
         known = None if options.update_base or has_os_update else request.previous
         made = _with_os_packages(recipe, work, made, known)
-        return replace_lock(made, path)
+        before = earlier_lock(path)
+        made = replace_lock(made, path)
+    if before is not None:
+        kept = {package.key for package in made.packages}
+        remove_unnamed([p for p in before.packages if p.key not in kept], recipe)
+    place_wheels(made, recipe.root, work.store)
+    return made
 
 
 def _check(recipe: Recipe, exclude_newer: str | None) -> None:

@@ -61,6 +61,8 @@ class LockedSource:
     make the version from it. Empty: this one does not."""
     build: str = ""
     """A hash of requirements, settings and environment of the build; empty: not yet built."""
+    requires: tuple[str, ...] = ()
+    """The packages that the build had, ``NAME==VERSION``, so that a later build has the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,20 @@ wheels and no smoke test (docs/performance.md).
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from builder.bases.resolve import check_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
+from builder.image.config import LOCK_ANNOTATION
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
@@ -38,6 +40,7 @@ from builder.site.pulled import forget_pull
 from builder.store.files import write_atomic
 from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
+from builder.wheels.own import changed_folders, changed_wheels, has_own_code, update_wheels
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -68,6 +71,9 @@ class Project:
 
     root: Path
     work: Workspace
+    changed_code: Literal["update", "refuse", "ignore"] = "update"
+    """What happens to a lock when the project's own code has changed: it gets the new wheels, is stale,
+    or is used as it is."""
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
@@ -198,13 +204,22 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
-        return stale_reasons(recipe, read_lock(path))
+        return self._reasons(recipe, read_lock(path))
+
+    def _reasons(self, recipe: Recipe, lock: Lock) -> list[str]:
+        """Return the reasons why a lock is stale, changed code of the project included."""
+        if reasons := stale_reasons(recipe, lock):
+            return reasons
+        changed = [old for old, _ in changed_wheels(recipe, lock, self.work)]
+        folders = {p.name: recipe.root / p.source.url for p in changed if p.source}
+        return [f"{name}: the files of {folder} changed" for name, folder in folders.items()]
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
         """Return the target's lock and its path; lock first when there is no lock file.
 
         Raises:
             LockError: it is stale; the message holds the reasons.
+            WheelError, RunnerError, FetchError: a wheel cannot be built.
         """
         path = recipe.lock_path
         if not path.exists():
@@ -214,10 +229,28 @@ class Project:
             self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
-        if reasons := stale_reasons(recipe, lock):
+        refuses = self.changed_code == "refuse"
+        if reasons := (self._reasons if refuses else stale_reasons)(recipe, lock):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
+        if self.changed_code == "update":
+            lock = update_wheels(recipe, lock, path, self.work)
         log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
+
+    def has_changed_code(self, recipe: Recipe, image: Image | None = None) -> bool:
+        """Return whether files of the project's own packages differ from those of the lock.
+
+        With an image also whether it is of another lock. False for a lock that does not exist, is
+        damaged, or has no package of the project.
+        """
+        lock = earlier_lock(recipe.lock_path)
+        if lock is None or not has_own_code(recipe, lock):
+            return False
+        if image is not None:
+            notes = json.loads(image.manifest).get("annotations") or {}
+            if notes.get(LOCK_ANNOTATION) != lock.digest:
+                return True
+        return bool(changed_folders(recipe, lock, self.work))
 
     def build(
         self,

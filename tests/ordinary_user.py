@@ -22,16 +22,20 @@ from tests.support.freshmachine import USER, FreshMachine, fresh_machine, give, 
 from tests.support.install import base_folder
 from tests.support.parts import CLONE, Registry, part_folder, start_registry
 
-#: Lines that the user types in the clone: the README's first command, and the tests that need no daemon and
-#: no root, with all parts that they need.
+#: A shell as after a new login, without this machine's settings of pip and certificates.
+_LOGIN = 'env -i HOME="$HOME" USER="$USER" bash --login'
+#: Lines that the user types in the clone: the README's first commands, with the one that make image prints,
+#: and the tests that need no daemon and no root, with all parts that they need.
 IN_CLONE = (
-    "make image",
+    "bash -o pipefail -c 'make image 2>&1 | tee ~/image.log'",
+    "! grep '^error:' ~/image.log",
+    f"sed -n 's/^next: *//p' ~/image.log >~/next && cat ~/next && test -s ~/next && {_LOGIN} ~/next",
+    f"{_LOGIN} -c 'source .venv/bin/activate && builder targets'",
     "sudo apt-get install -y -qq gcc jq libc6-dev openssl shellcheck siftool squashfs-tools >/dev/null",
     "CI=true make test-unit PYTEST_ARGS='-m \"not root\"'",
 )
-_WALK = (
-    "cd ~/mine && BUILDER_MIRRORS=$(cat ~/mirrors) XDG_CACHE_HOME=~/mine.cache sh ~/builder-clone/tests/walks"
-)
+_WITH_MIRRORS = "BUILDER_MIRRORS=$(cat ~/mirrors) XDG_CACHE_HOME=~/mine.cache sh ~/builder-clone/tests/walks"
+_WALK = f"cd ~/mine && {_WITH_MIRRORS}"
 #: The README's other commands, with a wheel and empty caches, in a folder with two files of the user.
 WALKS = (
     ".venv/bin/pip wheel --quiet --no-deps --wheel-dir ~/wheels .",
@@ -44,6 +48,9 @@ WALKS = (
     f"{_WALK}/publish.sh >~/published 2>&1; code=$?; cat ~/published; exit $code",
     "grep 'sent 0 blobs' ~/published && grep '\"mine\"' ~/pulled/index.json",
     f"{_WALK}/change.sh",
+    "cp -r tests/walks/package ~/package",
+    f"cd ~/package && {_WITH_MIRRORS}/package.sh",
+    "test $(grep -c trained ~/package/model.txt) = 2",
 )
 #: Names in /tmp that other users may have taken. builder and its tests must not need them.
 LEFTOVERS = ("locks", "data", "builder", "uv", "pip", "mmdebstrap", "cache")

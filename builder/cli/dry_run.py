@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ def print_plan(context: Context, recipe: Recipe, lock_file: Path | None = None) 
     from builder.engines.prepare import ordered_packages
     from builder.steps.recipe import recipe_steps
 
-    lock, _ = context.project.packages_of(recipe, lock_file)
+    project = replace(context.project, changed_code="ignore")  # builds no wheel
+    lock, _ = project.packages_of(recipe, lock_file)
     if lock.record.left_out:
         context.output.note(f"{recipe.name}: {lock.record.left_out}")
     packages = ordered_packages(recipe, lock)

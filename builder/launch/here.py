@@ -88,7 +88,8 @@ def run_target(
         prefix, own = recipe.conda.prefix, command_folder(recipe)
         request = bind_folder(request, project.root, prefix, own)
     site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
-    chosen = RunImage(images.accepted(image)) if image else images.to_run()
+    may_build = request.may_build
+    chosen = RunImage(images.accepted(image)) if image else images.to_run(may_build=may_build)
     request = replace(request, image=chosen.name)
     if runtime.kind == "userns":
         return _run_userns(images, request)

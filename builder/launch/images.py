@@ -78,10 +78,14 @@ class TargetImages:
         pulled = self._recorded_pull() if runtime.is_engine else None
         return pulled.image if pulled else image_reference(self.recipe)
 
-    def to_run(self) -> RunImage:
+    def to_run(self, *, may_build: bool = True) -> RunImage:
         """Return the image that was pulled or built, or else the published one, by its tag.
 
         For docker, podman and podman-hpc an image in ``dist/`` is loaded into the engine.
+
+        Args:
+            may_build: whether an image in ``dist/`` that was built here is built again when the
+                project's own code has changed.
 
         Raises:
             UsageError: there is no image on this machine, and the recipe names no repository.
@@ -95,14 +99,16 @@ class TargetImages:
             # Build and pull put it into dist/ on a machine that is not the site's.
             is_elsewhere = site_sif(recipe, "", os.environ) is None
             name = str(placed) if is_elsewhere and placed.is_file() else image_reference(recipe)
+            self._note_changed_code()
             return RunImage(name, str(name))
         if shutil.which(runtime.command) is None:  # running it is an error that names the program
             return RunImage(self.to_print())
         if pulled := self._recorded_pull():
             origin = f"pulled into {pulled.engine}: {pulled.image}"
             return RunImage(self._migrated(pulled.image_id) or pulled.image, origin)
-        if stored := self.project.stored(recipe):
+        if stored := self._current(may_build=may_build):
             return RunImage(self._loaded(stored.image), self._origin(stored))
+        self._note_changed_code()
         name = image_reference(recipe)
         if has_policy(recipe.root):
             name = pinned_reference(recipe, self.project.work)
@@ -122,7 +128,8 @@ class TargetImages:
         """
         stored = self.project.stored(self.recipe)
         if stored and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
-            return stored.image, self._origin(stored)
+            then = "" if may_build else "; packages of the project are those of that build"
+            return stored.image, self._origin(stored) + then
         if not may_build:
             return self._placed_sif(wanted, stored)
         log.info("%s: building, because its last image was not pulled", self.recipe.name)
@@ -141,6 +148,8 @@ class TargetImages:
         """
         if self.recipe.site.runtime.kind == "userns":
             return self._own_in_job(request, submit=submit)
+        if not request.image:
+            self._note_changed_code()
         if self.recipe.site.runtime.is_engine:
             return self._engine_in_job(request, submit=submit)
         return replace(request, image=self.accepted(request.image))
@@ -169,6 +178,27 @@ class TargetImages:
             hint = "name a file, or an image of a registry: docker:// or oras://"
             raise UsageError(f"{image} cannot be verified", hint)
         return f"{scheme}://{pinned_reference(recipe, work, image=name.removeprefix('//'))}"
+
+    # the project's own code -----------------------------------------------------------------------
+
+    def _current(self, *, may_build: bool) -> StoredImage | None:
+        """Return the image in ``dist/``; one that was built here with the code of today."""
+        stored = self.project.stored(self.recipe)
+        if stored is None or stored.pulled_from:
+            return stored
+        if not may_build or not self.project.has_changed_code(self.recipe, stored.image):
+            return stored
+        self.project.place(self.project.build(self.recipe))
+        return self.project.stored(self.recipe)
+
+    def _note_changed_code(self) -> None:
+        """Note that the image has older code than the project folder, if it has."""
+        if self.project.has_changed_code(self.recipe):
+            name = self.recipe.name
+            self.project.work.reporter.note(
+                f"{name}: your code has changed, and the image has the code of its lock; for a new image: "
+                f"builder build {name}, builder publish {name}"
+            )
 
     # in engines -----------------------------------------------------------------------------------
 
@@ -244,7 +274,7 @@ class TargetImages:
         return SifImage(path, digest, path.stat().st_size, recipe.architecture), str(path)
 
     def _own_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
-        if stored := self.project.stored(self.recipe):
+        if stored := self._current(may_build=True):
             is_open = submit and not request.image
             return replace(request, image=stored.image.digest) if is_open else request
         if not self._sif.is_file():

@@ -186,6 +186,8 @@ def content_hash(values: Mapping[str, str]) -> str:
 def stale_reasons(recipe: Recipe, lock: Lock) -> list[str]:
     """Return the reasons why a lock no longer matches its recipe and environment file.
 
+    The project's own code is not compared, see :mod:`builder.wheels.own`.
+
     A lock of another tool has no record of its inputs. For such a lock only the platform is
     checked, the base if it pins one, and that it contains every package of the environment file.
 
@@ -200,7 +202,7 @@ def stale_reasons(recipe: Recipe, lock: Lock) -> list[str]:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
     if not is_own(lock):
         return reasons + missing(recipe, chosen_groups(recipe, lock))
-    return [*reasons, *_changed_inputs(recipe, lock), *_changed_folders(recipe, lock)]
+    return [*reasons, *_changed_inputs(recipe, lock)]
 
 
 def _changed_inputs(recipe: Recipe, lock: Lock) -> Iterator[str]:
@@ -212,23 +214,6 @@ def _changed_inputs(recipe: Recipe, lock: Lock) -> Iterator[str]:
         old, new = lock.record.inputs.get(key, absent), now.get(key, absent)
         if old != new:
             yield f"{title} changed{'' if key == 'imported' else _difference(old, new)}"
-
-
-def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
-    """Return the local packages whose files differ from those that their wheels were built from."""
-    reasons = []
-    for package in lock.for_platform(recipe.platform):
-        source = package.source
-        if source is None or source.kind != "local":
-            continue
-        from builder.trees.project import project_tree  # pathspec is slow to import
-
-        folder = recipe.root / source.url
-        if not folder.is_dir():
-            reasons.append(f"{package.name}: the folder {folder} does not exist")
-        elif project_tree(folder, recipe.root).digest != source.tree:
-            reasons.append(f"{package.name}: the files of {folder} changed")
-    return reasons
 
 
 def without_sha256(recipe: Recipe, lock: Lock) -> str:

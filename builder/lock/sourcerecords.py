@@ -23,6 +23,8 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 GIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: A text without blanks, control characters and changes of direction.
 TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+#: A package of a build, as uv reads it.
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+")
 _WEB = ("https://", "http://")
 GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
 
@@ -117,6 +119,8 @@ def _problem(source: LockedSource) -> str:
         return "subdirectory leads out of the source"
     if not TEXT.fullmatch(source.build + source.describe or "none"):
         return "build or describe has a blank or a control character"
+    if not all(map(_PINNED.fullmatch, source.requires)):
+        return "requires is not a list of NAME==VERSION"
     return next((text for is_wrong, text in _checks(source) if is_wrong), "")
 
 

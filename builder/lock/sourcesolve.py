@@ -152,7 +152,7 @@ class SourceSolver:
         if name in self._direct:
             return self._direct[name]
         own = [wheel.path for wheel in self.wheels.values() if wheel.locked.kind == "local"]
-        for text in chain.from_iterable(map(_requirements, own)):
+        for text in chain.from_iterable(map(wheel_requirements, own)):
             if "git+" not in text:
                 continue
             requirement, root = Requirement(text), self.request.recipe.root
@@ -377,7 +377,7 @@ class SourceSolver:
             )
 
 
-def _requirements(wheel: Path) -> list[str]:
+def wheel_requirements(wheel: Path) -> list[str]:
     """Return the requirements in the metadata of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         file = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))

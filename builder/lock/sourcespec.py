@@ -23,12 +23,10 @@ from builder.lock.spec import SourceSpec, Spec
 from builder.model import SourceKind
 from builder.redact import redact
 from builder.settings import expand_home
-from builder.trees.inside import is_inside, wider_project
+from builder.trees.inside import PROJECT_FILES, is_inside, wider_project
 
 #: Archives that builder unpacks.
 ARCHIVES = (".tar.gz", ".tgz", ".zip")
-#: A folder with one of these is a Python project.
-PROJECT_FILES = ("pyproject.toml", "setup.py")
 _TRANSPORTS = ("https", "http", "ssh", "git", "file")
 #: The beginning of a requirement that names no package of an index, but a path or a URL.
 _LOCATION = re.compile(r"\.{1,2}([/\[\s;#]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")

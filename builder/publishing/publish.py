@@ -133,7 +133,8 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
         check_smoke_job(recipe, options.job, options.smoke)
     download_base = recipe.engine != "layered" or recipe.format != "oci"
     annotations = dict(options.annotations)
-    return project.build(recipe, annotations=annotations, download_base=download_base)
+    strict = replace(project, changed_code="refuse")
+    return strict.build(recipe, annotations=annotations, download_base=download_base)
 
 
 def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:

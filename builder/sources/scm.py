@@ -22,6 +22,7 @@ from builder.sources.tree import SourceTree, url_of
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
 from builder.store.walk import remove_tree
+from builder.trees.tracked import git_folder
 from builder.workspace import Workspace
 
 _ARCHIVAL = ".git_archival.txt"
@@ -117,7 +118,7 @@ def _linked(folder: Path, top: Path) -> Git:
         top: the checkout, also one that ``git worktree`` made, or a submodule: its ``.git`` is a
             file then.
     """
-    own = top / (_line(top / ".git").removeprefix("gitdir:").strip() or ".git")
+    own = git_folder(top)
     shared = own / (_line(own / "commondir") or ".")
     if (shared / "reftable").is_dir():
         hint = "git refs migrate --ref-format=files"

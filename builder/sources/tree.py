@@ -11,7 +11,7 @@ from pathlib import Path
 
 from builder.errors import ConfigError, FetchError, HashMismatch
 from builder.lock.sourcerecords import locked_url
-from builder.lock.sourcespec import PROJECT_FILES, is_project
+from builder.lock.sourcespec import is_project
 from builder.lock.spec import SourceSpec
 from builder.model import LockedSource
 from builder.net.urlvariables import expanded
@@ -23,6 +23,7 @@ from builder.sources.repository import open_repository
 from builder.sources.target import Target, only_folder
 from builder.store.files import space_errors
 from builder.store.leftovers import temporary_folder
+from builder.trees.inside import PROJECT_FILES
 from builder.trees.project import project_tree
 from builder.workspace import Workspace
 
@@ -72,8 +73,8 @@ def open_source(
     Args:
         spec: the source.
         root: the project folder, to which the paths of local sources are relative.
-        pinned: the source of a lock, which has to be opened exactly; None: what ``spec`` names
-            today.
+        pinned: the source of a lock, which has to be opened exactly, but for a folder, which has
+            its files of today; None: what ``spec`` names today.
 
     Raises:
         FetchError: the source is not available, or is damaged, hostile or too large.
@@ -150,15 +151,11 @@ def _archive(opening: _Opening) -> tuple[Path, LockedSource]:
 
 
 def _local(opening: _Opening) -> tuple[Path, LockedSource]:
-    spec, pinned = opening.spec, opening.pinned
-    folder = opening.root / spec.url
+    spec, folder = opening.spec, opening.root / opening.spec.url
     if not folder.is_dir():
         hint = "restore it, or correct the path"
         raise ConfigError(f"{opening.shown}: {folder} does not exist", hint)
     tree = project_tree(folder, opening.root)
-    if pinned is not None and tree.digest != pinned.tree:
-        problem = f"{opening.shown}: the files of {folder} changed since the lock was made"
-        raise HashMismatch(problem, _LOCK_AGAIN)
     tree.copy_to(opening.target)
     locked = LockedSource("local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory)
     return opening.target, locked

@@ -87,7 +87,7 @@ class GitIgnore:
     def of(cls, folder: Path) -> GitIgnore:
         """Return the patterns for a folder's files; those above it only if they do not name it."""
         found = cls()
-        for parent in reversed(_up_to_checkout(folder)):
+        for parent in reversed(up_to_checkout(folder)):
             if found.leaves_out(parent, is_folder=True):
                 return cls().below(folder)
             found = found.below(parent)
@@ -111,7 +111,7 @@ class GitIgnore:
         return False
 
 
-def _up_to_checkout(folder: Path) -> list[Path]:
+def up_to_checkout(folder: Path) -> list[Path]:
     """Return a folder and those above it up to the top of the checkout; without one, the folder.
 
     The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files

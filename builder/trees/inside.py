@@ -16,6 +16,9 @@ from pathlib import Path
 
 from builder.errors import ConfigError
 
+#: A folder with one of these is a Python project.
+PROJECT_FILES = ("pyproject.toml", "setup.py")
+
 
 def is_inside(path: Path, *folders: Path) -> bool:
     """Return whether a path is below one of the folders, symlinks followed."""

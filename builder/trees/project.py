@@ -1,8 +1,9 @@
 """The files of a Python package in the user's project: their names, their hash, and a copy.
 
-They are all files that no ``.gitignore`` names. git itself is not asked: others may have made the
-checkout. What :mod:`builder.trees.ignore` omits from images is omitted here too, and so is what
-builder writes next to the package: with it each lock would change the files that it was made from.
+They are the files that git tracks, if it tracks the package's ``pyproject.toml`` or ``setup.py``;
+else all files that no ``.gitignore`` names. What :mod:`builder.trees.ignore` omits from images is
+omitted here too, and so is what builder writes next to the package: with it each lock would change
+the files that it was made from.
 
 The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on
 times, on the other permission bits, and on the order in which a folder is listed.
@@ -24,6 +25,8 @@ from builder.model import canonical_json
 from builder.store.files import space_errors
 from builder.text import human_bytes
 from builder.trees.ignore import GitIgnore, Ignore, plain_path
+from builder.trees.inside import PROJECT_FILES
+from builder.trees.tracked import tracked_files
 
 #: Files of one local package.
 MAX_FILES = 100_000
@@ -46,6 +49,8 @@ class ProjectTree:
     """Paths of files and symlinks, relative to the folder and sorted."""
     digest: str
     """A SHA-256 over all of them, 64 hex digits."""
+    untracked: tuple[str, ...] = ()
+    """Modules beside tracked ones that git does not track: they are not in ``files``."""
 
     def copy_to(self, target: Path) -> None:
         """Copy the files into a new folder.
@@ -80,16 +85,20 @@ def project_tree(folder: Path, root: Path) -> ProjectTree:
     """
     folder, root = plain_path(folder), plain_path(root)
     try:
-        files = _checked(folder, sorted(_files(folder, root)))
-        return ProjectTree(folder, files, _digest(folder, files))
+        untracked: list[str] = []
+        files = _checked(folder, sorted(_files(folder, root, untracked)))
+        return ProjectTree(folder, files, _digest(folder, files), tuple(sorted(untracked)))
     except OSError as e:
         hint = "check its permissions, or name it in .builderignore"
         raise ConfigError(f"{e.filename or folder}: cannot be read: {e.strerror}", hint) from None
 
 
-def _files(folder: Path, root: Path) -> Iterator[str]:
-    """Yield the files of a package."""
+def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
+    """Yield the files of a package; ``untracked`` receives modules that git does not track."""
     ignore = Ignore(root)
+    tracked = tracked_files(folder)
+    if not tracked or not any(name.rpartition("/")[2] in PROJECT_FILES for name in tracked):
+        tracked = None
 
     def walk(prefix: str, patterns: GitIgnore) -> Iterator[str]:
         if prefix.count("/") > 100:
@@ -100,7 +109,12 @@ def _files(folder: Path, root: Path) -> Iterator[str]:
             is_folder = entry.is_dir(follow_symlinks=False)
             if _is_builders(path, root, folder) or ignore.leaves_out(path, is_folder=is_folder):
                 continue
-            if patterns.leaves_out(path, is_folder=is_folder):
+            is_ignored = patterns.leaves_out(path, is_folder=is_folder)
+            if tracked is not None and name not in tracked:
+                if not is_ignored and name.endswith(".py") and f"{prefix}__init__.py" in tracked:
+                    untracked.append(name)
+                continue
+            if tracked is None and is_ignored:
                 continue
             if is_folder:
                 yield from walk(f"{name}/", patterns.below(path))

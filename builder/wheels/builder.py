@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from builder.lock.environment import find_links, recipe_environment
 from builder.lock.inputs import cutoff
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcerecords import locked_url
+from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
 from builder.model import Fetched, Lock, LockedBase, LockedPackage, LockedSource, SifImage
@@ -38,7 +39,12 @@ from builder.steps.recipe import check_processor
 from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
-from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
+from builder.wheels.requirements import (
+    fetch_requirements,
+    fetch_uv,
+    resolve_requirements,
+    unfulfilled,
+)
 from builder.wheels.run import NeedsMore, WheelJob, built
 from builder.workspace import Workspace
 
@@ -48,6 +54,8 @@ log = logging.getLogger(__name__)
 FORMAT = 2
 #: How often a backend may ask for further requirements.
 _ROUNDS = 3
+#: What a record has of a wheel.
+_RECORDED = ("filename", "name", "version", "sha256")
 
 
 @dataclass
@@ -96,11 +104,9 @@ class ImageWheelBuilder:
             FetchError: its source is not available.
         """
         assert package.source is not None
-        spec = self._requirement(package.name, package.source)
-        self._check_architecture(spec)
         pinned = package.source
-        with open_source(spec, self.recipe.root, self.work, pinned=pinned) as tree:
-            wheel = self._wheel(spec, package.name, tree, packages, None)
+        spec = self._requirement(package.name, pinned)
+        wheel = self._again(spec, package.name, pinned, packages)
         if wheel.sha256 != package.sha256:
             raise WheelError(
                 f"{package.filename} was built again from its locked source, and is another file now "
@@ -108,6 +114,54 @@ class ImageWheelBuilder:
                 "copy the folder wheels/ from the machine that locked, or lock again: "
                 f"builder lock {self.recipe.name}",
             )
+
+    def current(
+        self, package: LockedPackage, tree: str, packages: Sequence[LockedPackage]
+    ) -> LockedPackage:
+        """Return a package of the project as its files are now; the same one if its wheel is.
+
+        Args:
+            package: the locked one.
+            tree: the hash of its files.
+            packages: those of the image.
+
+        Raises:
+            WheelError: the build failed.
+            FetchError: a build requirement is not available.
+        """
+        pinned = package.source
+        assert pinned is not None
+        now = replace(pinned, tree=tree)
+        path = self._record(now, pinned.build)
+        record = read_record(path)
+        if record is not None:
+            wheel = self._from_record(record, now)
+        else:
+            spec = self._requirement(package.name, pinned)
+            wheel = self._again(spec, package.name, pinned, packages)
+            if wheel.locked.requires == pinned.requires or wheel.sha256 == package.sha256:
+                wheel = replace(wheel, locked=now)
+                write_record(path, {name: getattr(wheel, name) for name in _RECORDED})
+        if wheel.sha256 == package.sha256:
+            return package
+        made = wheel_package(wheel, package.platform)
+        category, optional = package.category, package.optional
+        return replace(
+            made, dependencies=package.dependencies, category=category, optional=optional
+        )
+
+    def _again(
+        self,
+        spec: SourceSpec,
+        name: str,
+        pinned: LockedSource,
+        packages: Sequence[LockedPackage],
+    ) -> BuiltWheel:
+        """Build a locked source again, if possible with the packages that its build had."""
+        self._check_architecture(spec)
+        with open_source(spec, self.recipe.root, self.work, pinned=pinned) as tree:
+            locked = replace(tree.locked, requires=pinned.requires)
+            return self._wheel(spec, name, replace(tree, locked=locked), packages, None)
 
     def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
         """Return the source to open: the user's own line has the variables."""
@@ -153,11 +207,14 @@ class ImageWheelBuilder:
         environment = self._environment(seen, name or "")
         keys: list[str] = []
         for _ in range(_ROUNDS):
-            wheels = resolve_requirements(
-                requires, title, seen, self._request, isolated=not options.no_isolation
+            isolated = not options.no_isolation
+            wheels = self._build_packages(
+                requires, tree.locked.requires, title, seen, isolated=isolated
             )
+            pins = tuple(sorted(f"{wheel.name}=={wheel.version}" for wheel in wheels))
+            locked = replace(tree.locked, requires=pins)
             keys.append(self._key(environment, wheels, options))
-            known = self._known(tree.locked, keys[-1], source.name, previous)
+            known = self._known(locked, keys[-1], source.name, previous)
             if known is not None:
                 log.info("%s: its wheel is %s, built before", title, known.filename)
                 return known
@@ -174,13 +231,44 @@ class ImageWheelBuilder:
                 self._uv(seen),
             )
             try:
-                return self._built(job, source.name, environment, tree.locked, keys)
+                return self._built(job, source.name, environment, locked, keys)
             except NeedsMore as e:
                 requires += e.requirements
         raise WheelError(
             f"{title}: its build backend asks for other requirements each time: {', '.join(requires)}",
             f"list them: pip: {{build: {{{title}: {{needs: [NAME]}}}}}}",
         )
+
+    def _build_packages(
+        self,
+        requires: Sequence[str],
+        pins: Sequence[str],
+        title: str,
+        seen: Sequence[LockedPackage],
+        *,
+        isolated: bool,
+    ) -> list[LockedPackage]:
+        """Return the build requirements as wheels: those of the lock, while they fulfil them.
+
+        Args:
+            requires: the requirements.
+            pins: the packages that an earlier build had.
+            title: the package, for messages.
+            seen: the packages of the image that the build sees.
+            isolated: see :func:`builder.wheels.requirements.resolve_requirements`.
+        """
+        python = next((p.version for p in seen if p.name == "python"), "")
+        versions = {"python": python, **dict(pin.split("==") for pin in pins)}
+        if not pins or unfulfilled(requires, versions, self.recipe.platform):
+            return resolve_requirements(requires, title, seen, self._request, isolated=isolated)
+        key = cache_key([self.recipe.platform, python, isolated, *pins])
+        path = self.work.store.folders.wheels / f"requires-{key}.json"
+        known = read_record(path)
+        if known is None:
+            found = resolve_requirements(pins, title, seen, self._request, isolated=isolated)
+            known = list(map(asdict, found))
+            write_record(path, known)
+        return [LockedPackage(**values) for values in known]
 
     def _built(
         self,
@@ -274,7 +362,9 @@ class ImageWheelBuilder:
             return None
         if record is not None and self.work.store.get(f"sha256:{record['sha256']}") is not None:
             return self._from_record(record, pinned)
-        same = (p for p in (previous, *self.locked) if p and p.source == pinned and p.sha256)
+        pins = pinned.requires  # which an old lock does not have
+        built = (p for p in (previous, *self.locked) if p and p.source and p.sha256)
+        same = (p for p in built if p.source and replace(p.source, requires=pins) == pinned)
         previous = next((p for p in same if name in (None, p.name)), None)
         if previous is None:
             return None

@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from builder.config.recipe import Recipe
-from builder.errors import FetchError
+from builder.config.recipe import Recipe, load_recipe, recipe_files
+from builder.errors import ConfigError, FetchError
 from builder.fetch.packages import fetch_packages
 from builder.lock.environment import find_links
 from builder.model import Lock, LockedPackage
 from builder.store.blobs import Store
+from builder.store.files import sha256_file
 from builder.trees.inside import own_path
 from builder.workspace import Workspace
 
@@ -41,6 +42,28 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
                 placed.append(target)
                 break
     return placed
+
+
+def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
+    """Remove the wheels of replaced packages from the project, unless a lock of it names them."""
+    locks: list[bytes] = []
+    for name in recipe_files(recipe.root):
+        try:
+            locks.append(load_recipe(name, recipe.root).lock_path.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (ConfigError, OSError):
+            return  # what a target names is not known
+    folder = own_path(recipe.root, FOLDER)
+    for package in replaced:
+        digest = str(package.sha256)
+        if package.source is None or any(digest.encode() in lock for lock in locks):
+            continue
+        for path in (folder / package.filename, folder / digest[:12] / package.filename):
+            if path.is_file() and sha256_file(path) == package.key:
+                path.unlink()
+                with contextlib.suppress(OSError):  # other wheels are in it
+                    path.parent.rmdir()
 
 
 def build_missing_wheels(

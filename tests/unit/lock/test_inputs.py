@@ -21,9 +21,8 @@ from builder.lock.inputs import (
     virtual_packages,
     without_sha256,
 )
-from builder.model import WHEELS, Lock, LockedBase, LockedPackage, LockedSource, LockRecord
+from builder.model import Lock, LockedBase, LockedPackage, LockRecord
 from builder.settings import Settings
-from builder.trees.project import project_tree
 
 ENVIRONMENT = """\
 channels:
@@ -244,23 +243,3 @@ def test_sources(tmp_path, locked, settings):
         "source packages changed: without git+https://h.example/t@v1",
         "constraints changed: without scipy<2",
     ]
-
-
-def test_local_source(tmp_path, locked, settings):
-    """A change of a file of a local package is one; a lock, a wheel and a report beside it are none."""
-    (tmp_path / "setup.py").write_text("")
-    (tmp_path / "tool.py").write_text("")
-    asking = with_pip(tmp_path, "-e .")
-    source = LockedSource("local", ".", tree=project_tree(tmp_path, tmp_path).digest)
-    tool = LockedPackage("tool", "1", "pip", "linux-64", f"{WHEELS}tool-1.whl", "a" * 64, source=source)
-    values = inputs(asking, read_environment(asking.environment_path, "linux-64"))
-    lock = replace(locked, record=LockRecord(values), packages=(*locked.packages, tool))
-    for name in ("a.cpu.lock.yml", "wheels/tool-1-py3-none-any.whl", "reports/x.json", "recipes/t.yaml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("1")
-    assert stale_reasons(asking, lock) == []
-    (tmp_path / "tool.py").write_text("1")
-    assert stale_reasons(asking, lock) == [f"tool: the files of {tmp_path} changed"]
-    gone = replace(tool, source=replace(source, url="gone"))
-    reasons = stale_reasons(asking, replace(lock, packages=(*locked.packages, gone)))
-    assert reasons == [f"tool: the folder {tmp_path}/gone does not exist"]

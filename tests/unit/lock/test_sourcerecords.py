@@ -18,7 +18,8 @@ from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource
 
 GIT = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x", build="b")
-LOCAL = LockedSource("local", "libs/one", tree="e" * 64, describe="v1.2-0-gabc")
+REQUIRES = ("Hatch_vcs.x==0.4", "setuptools==1!80.9.0+cu1")
+LOCAL = LockedSource("local", "libs/one", tree="e" * 64, describe="v1.2-0-gabc", requires=REQUIRES)
 SDIST = LockedSource("sdist", "https://h.example/s-1.tar.gz", sha256="f" * 64)
 
 
@@ -61,6 +62,11 @@ def test_locked_url(url: str, public: str) -> None:
         ({"kind": "hg"}, "one.kind: must be 'sdist', 'git', 'archive' or 'local'"),
         ({"url": ""}, "url is missing"),
         ({"describe": "v1\nnode: 2"}, "build or describe has a blank or a control character"),
+        ({"requires": ["x"]}, "requires is not a list of NAME==VERSION"),
+        ({"requires": ["x==1 --index-url=https://h.example"]}, "requires is not a list"),
+        ({"requires": ["x==1\n-r /etc/passwd"]}, "requires is not a list"),
+        ({"requires": ["-r==1"]}, "requires is not a list"),
+        ({"requires": ["x==${HOME}"]}, "requires is not a list"),
         ({"subdirectory": "a/../../b"}, "subdirectory leads out of the source"),
         ({"kind": "git", "url": "ext::sh", "commit": "c" * 40}, "url is not that of a git repository"),
         ({"kind": "git", "url": "https://h.example/t", "commit": "main"}, "not a hash of git"),

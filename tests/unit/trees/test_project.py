@@ -48,11 +48,14 @@ def test_files_without_git(tmp_path: Path) -> None:
 
 
 def test_files_of_a_checkout(tmp_path: Path) -> None:
-    """All but those that a .gitignore names; git is not run, so no setting of the checkout has an effect."""
+    """Where git does not track the package: all but those that a .gitignore names.
+
+    git is not run, so no setting of the checkout has an effect.
+    """
     repo = Repo(tmp_path / "repo")
     repo.write(".gitignore", "*.log\nout/\n")
-    write(repo.folder, "setup.py", "gone.py", "lib/a.py", "lib/data/x.csv")
     repo.commit()
+    write(repo.folder, "setup.py", "gone.py", "lib/a.py", "lib/data/x.csv")
     write(repo.folder, "new.py", "x.log", "out/y", "wheels/a-1.whl", "lib/__pycache__/a.pyc")
     (repo.folder / "gone.py").unlink()
     (repo.folder / ".builderignore").write_text("data/\n")

@@ -38,11 +38,12 @@ def wheel_builder(root: Path, platform: str = "linux-64") -> ImageWheelBuilder:
 def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables of a URL are replaced in the user's own line (which has a place), never in a lock's."""
     opened: list[tuple[SourceSpec, Any]] = []
+    root = tmp_path
 
     @contextmanager
     def open_source(spec: SourceSpec, *_: object, pinned: LockedSource) -> Any:
         opened.append((spec, pinned))
-        yield None
+        yield SourceTree(root, replace(pinned, build=""), root)
 
     monkeypatch.setattr(builder, "open_source", open_source)
     monkeypatch.setattr(ImageWheelBuilder, "_wheel", lambda *_: SimpleNamespace(sha256="1" * 64))
@@ -93,3 +94,32 @@ def test_description(tmp_path: Path) -> None:
     assert wheels._with_description(spec, "tool", tree) == tree
     (tmp_path / "setup.py").write_text("")
     assert wheel_builder(tmp_path)._with_description(spec, "tool", tree) == tree
+
+
+def test_build_requirements_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build takes the packages that the lock records, without an index after the first time."""
+    asked = list[list[str]]()
+    newest = {"setuptools": "81.0", "wheel": "0.46", "cython": "3.1"}
+
+    def resolve(requires: list[str], *_: object, isolated: bool) -> list[LockedPackage]:
+        asked.append(list(requires))
+        pairs = (text.partition("==") for text in requires)
+        return [
+            LockedPackage(name, version or newest[name], "pip", "linux-64", f"https://h/{name}.whl", "1" * 64)
+            for name, _, version in pairs
+        ]
+
+    monkeypatch.setattr(builder, "resolve_requirements", resolve)
+    wheels = wheel_builder(tmp_path)
+
+    def taken(requires: list[str], *pins: str) -> dict[str, str]:
+        found = wheels._build_packages(requires, pins, "demo", [], isolated=True)
+        return {package.name: package.version for package in found}
+
+    assert taken(["setuptools"]) == {"setuptools": "81.0"}
+    pins = ("setuptools==80.9", "wheel==0.45")
+    for _ in range(2):
+        assert taken(["setuptools"], *pins) == {"setuptools": "80.9", "wheel": "0.45"}
+    assert asked == [["setuptools"], [*pins]]
+    assert taken(["setuptools", "cython"], *pins) == {"setuptools": "81.0", "cython": "3.1"}
+    assert taken(["setuptools"], "setuptools==81.0") == {"setuptools": "81.0"} and len(asked) == 4

@@ -1,0 +1,125 @@
+"""The project's own code in an image: its wheel follows the files of its folder.
+
+A lock names the wheel that was built from a folder, and a hash of the folder's files. If the files
+differ, the wheel is built again, with the build requirements of the lock. If it is the same, byte
+for byte, the lock is up to date: only what the build backend takes counts. Else the lock gets the
+new wheel::
+
+    edit of train.log     other files    the same wheel    up to date
+    edit of model.py      other files    another wheel     the lock names it from now on
+
+That happens without a solve. So a wheel whose requirements the locked packages do not fulfil is an
+error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from builder.config.recipe import Recipe
+from builder.errors import LockError
+from builder.lock.file import write_lock
+from builder.lock.names import conda_mapping, pypi_name
+from builder.model import Lock, LockedPackage, LockedSource
+from builder.wheels.locked import place_wheels, remove_unnamed
+from builder.workspace import Workspace
+
+
+def has_own_code(recipe: Recipe, lock: Lock) -> bool:
+    """Return whether a lock has wheels that were built from folders of the project."""
+    return bool(_own(recipe, lock))
+
+
+def _own(recipe: Recipe, lock: Lock) -> list[tuple[LockedPackage, LockedSource]]:
+    built = ((p, p.source) for p in lock.for_platform(recipe.platform))
+    return [(package, source) for package, source in built if source and source.kind == "local"]
+
+
+def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> dict[str, str]:
+    """Return the hashes of folders whose files differ from those of the lock, by package key.
+
+    Modules that git does not track are noted: they are in no wheel.
+
+    Raises:
+        LockError: a folder does not exist.
+        ConfigError: a folder has too many files, or one that cannot be read.
+    """
+    found = {}
+    for package, source in _own(recipe, lock):
+        from builder.trees.project import project_tree  # pathspec is slow to import
+
+        folder = recipe.root / source.url
+        if not folder.is_dir():
+            problem = f"{recipe.lock_path} is stale: {package.name}: {folder} does not exist"
+            raise LockError(problem, f"restore it, or builder lock {recipe.name}")
+        tree = project_tree(folder, recipe.root)
+        if tree.untracked:
+            names = ", ".join(tree.untracked)
+            add = f"git -C {folder} add {' '.join(tree.untracked)}"
+            note = f"{package.name}: git does not track {names}: not in the image; to add: {add}"
+            work.reporter.note(note)
+        if tree.digest != source.tree:
+            found[package.key] = tree.digest
+    return found
+
+
+def changed_wheels(
+    recipe: Recipe, lock: Lock, work: Workspace
+) -> list[tuple[LockedPackage, LockedPackage]]:
+    """Return the locked packages whose wheels are others by now, and the new ones.
+
+    Raises:
+        WheelError, RunnerError, FetchError: a wheel cannot be built.
+        LockError, ConfigError: see :func:`changed_folders`.
+    """
+    trees = changed_folders(recipe, lock, work)
+    if not trees:
+        return []
+    # slow, and nearly always not needed
+    from builder.wheels.builder import ImageWheelBuilder
+
+    builder = ImageWheelBuilder(recipe, work, lock.base)
+    platform = lock.for_platform(recipe.platform)
+    unbuilt = [package for package in platform if package.source is None]
+    changed = [package for package in platform if package.key in trees]
+    pairs = [(old, builder.current(old, trees[old.key], unbuilt)) for old in changed]
+    return [(old, new) for old, new in pairs if new != old]
+
+
+def update_wheels(recipe: Recipe, lock: Lock, path: Path, work: Workspace) -> Lock:
+    """Return the lock with the wheels of the project's own code; write it if one has changed.
+
+    Raises:
+        LockError: a wheel requires what the lock does not have.
+        WheelError, RunnerError, FetchError, ConfigError: see :func:`changed_wheels`.
+    """
+    pairs = changed_wheels(recipe, lock, work)
+    if not pairs:
+        return lock
+    new = {old.key: now for old, now in pairs}
+    packages = tuple(new.get(p.key, p) if p.source else p for p in lock.packages)
+    made = replace(lock, packages=packages)
+    for wheel in new.values():
+        if missing := ", ".join(_unfulfilled(wheel, recipe, made, work)):
+            problem = f"{path} is stale: {wheel.name} requires {missing} now"
+            raise LockError(problem, f"builder lock {recipe.name}")
+    made = write_lock(made, path)
+    remove_unnamed([old for old, _ in pairs], recipe)
+    place_wheels(made, recipe.root, work.store)
+    names = ", ".join(package.filename for package in new.values())
+    work.reporter.note(f"{recipe.name}: your code has changed: {path.name} has the new {names}")
+    return made
+
+
+def _unfulfilled(wheel: LockedPackage, recipe: Recipe, lock: Lock, work: Workspace) -> list[str]:
+    """Return the requirements of a new wheel that the lock does not fulfil."""
+    from builder.lock.sourcesolve import wheel_requirements
+    from builder.wheels.requirements import unfulfilled
+
+    names, platform = conda_mapping(work.settings), lock.for_platform(recipe.platform)
+    versions = {pypi_name(p.name, names): p.version for p in platform if p.manager == "conda"}
+    versions |= {canonicalize_name(p.name): p.version for p in platform if p.manager == "pip"}
+    return unfulfilled(wheel_requirements(work.store.path(wheel.key)), versions, recipe.platform)

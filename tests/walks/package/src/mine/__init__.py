@@ -1,0 +1,6 @@
+"""The package of a project."""
+
+
+def hello():
+    """Print which version of the code runs."""
+    print("one")
