@@ -7,7 +7,6 @@ SHELL := /bin/bash
 VENV := .venv
 STAMP := $(VENV)/.set-up
 BIN := $(VENV)/bin
-TARGET ?= cpu
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # Tests wait for other programs half of the time.
@@ -54,16 +53,14 @@ apt-test: ## install the Debian packages that make test needs: engines, a regist
 parts: setup ## put what tests share into .cache/parts: a Debian base; for heavy tests Apptainer, torch and Ray
 	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts $(HEAVY)
 
-# PyPI has torch for CUDA only, and builder takes no CUDA for target cpu: where nothing else answers (exit code
-# 6), and the user named no target, the image is that of cpu-jax.
+# Unless TARGET names a target, it is cpu, or cpu-jax where nothing has torch for the CPU (tests/support/first_target).
 # Where conda-forge does not answer, a channel of Debian's python takes its place (tests/support/debian_channel).
-image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print the next command
-	@mirrors=$$($(BIN)/python -m tests.support.debian_channel .cache/channel) || exit; export BUILDER_MIRRORS="$$mirrors"; \
-		target=$(TARGET); module=torch; $(BIN)/builder build $$target || { code=$$?; \
-		[ $$code = 6 ] && [ $(origin TARGET) = file ] || exit $$code; \
-		target=cpu-jax; module=jax; echo "trying target $$target: PyPI has all its packages" >&2; \
-		$(BIN)/builder build $$target; } && \
-	$(BIN)/builder smoke $$target && \
+image: apt-image setup ## build an image (of TARGET=NAME if given), smoke-test it, and print the next command
+	@target=$(or $(TARGET),$$($(BIN)/python -m tests.support.first_target)) && \
+	mirrors=$$($(BIN)/python -m tests.support.debian_channel .cache/channel) && \
+	export BUILDER_MIRRORS="$$mirrors" && \
+	$(BIN)/builder build $$target && $(BIN)/builder smoke $$target && \
+	case $$target in cpu) module=torch;; cpu-jax) module=jax;; *) module=numpy;; esac && \
 	echo "image: oci:$(CURDIR)/dist:$$target" && \
 	echo "next:  $(BIN)/builder run $$target -- python -c 'import $$module; print($$module.__version__)'"
 

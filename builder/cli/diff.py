@@ -34,10 +34,7 @@ def diff(context: Context, a: str, b: str, form: str) -> None:
         context.output.text(as_markdown(Path(b).name, changes))
     else:
         for table in tables(changes):
-            if table.rows:
-                context.output.table(table)
-            else:
-                context.output.text("\n".join(filter(None, (table.title, table.caption))))
+            context.output.table(table)
     context.output.result({"a": a, "b": b, "equal": not changes, **changes.to_json()})
     if changes:
         context_exit(1)

@@ -55,13 +55,14 @@ class Output:
             click.echo(visible(text))
 
     def table(self, table: Table) -> None:
-        """Print a table that fits the terminal, unless the result is JSON."""
+        """Print a table that fits the terminal, unless the result is JSON or there is nothing in it."""
         if self.as_json:
             return
         from builder.cli.tables import fitted
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        self.text("\n".join(fitted(table, width)))
+        if lines := fitted(table, width):
+            self.text("\n".join(lines))
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
         if not self.quiet:

@@ -14,6 +14,8 @@ _INDENT = "    "
 def fitted(table: Table, width: int | None) -> list[str]:
     """Return the lines of a table that is not wider than ``width``, unless a single word is.
 
+    Without rows these are its title and caption.
+
     A table that fits has a line for each row. Otherwise the columns that do not fit are below the
     first ones, with their headers::
 
@@ -28,8 +30,10 @@ def fitted(table: Table, width: int | None) -> list[str]:
     """
     columns = list(zip(table.columns, *table.rows, strict=True))
     widths = [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
-    fit = _how_many_fit(widths, width) if table.rows else len(columns)
-    lines = [*_wrapped(table.title, width), *_side_by_side(table.columns[:fit], widths)]
+    fit = _how_many_fit(widths, width)
+    lines = _wrapped(table.title, width)
+    if table.rows:
+        lines += _side_by_side(table.columns[:fit], widths)
     for row in table.rows:
         lines += _side_by_side(row[:fit], widths)
         for name, text in zip(table.columns[fit:], row[fit:], strict=True):

@@ -39,3 +39,13 @@ def test_log() -> None:
     """The log shows them too, as ``less -R`` and terminals obey them."""
     record = logging.LogRecord("builder", logging.INFO, "x", 1, "two\nlines %s", (HOSTILE,), None)
     assert _Redacted("%(message)s").format(record) == f"two\nlines {LOGGED}"
+
+
+def test_table_without_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """It has no head: the title and the caption are all that is printed."""
+    Output().table(Table(("", "name", "result"), title="smoke test: pass", caption="the end"))
+    assert capsys.readouterr().out == "smoke test: pass\nthe end\n"
+    Output().table(Table(("package", "version")))
+    assert capsys.readouterr().out == ""
+    Output().table(Table(("", "name"), [("", "")]))
+    assert capsys.readouterr().out == "  name\n\n"

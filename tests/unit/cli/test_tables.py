@@ -38,4 +38,5 @@ def test_file() -> None:
         "warn  b     " + "long " * 60 + "end",
         "the end",
     ]
-    assert fitted(Table(("name", "text")), 80) == ["name  text"]
+    assert fitted(Table(("name", "text"), title="nothing"), 80) == ["nothing"]
+    assert fitted(Table(("name", "text")), 80) == []
