@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from builder.cli import cli
+from tests.support.ciservice import publishes
 from tests.support.parts import part_missing
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,23 @@ def test_workflow(name: str) -> None:
         if shutil.which("shellcheck"):
             command = ["shellcheck", "--shell=bash", "--exclude=SC2016,SC2086", "-"]
             subprocess.run(command, input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("template", ["github.yml", "gitlab.yml"])
+def test_watched(template: str) -> None:
+    """Locks of builder and conda-lock are found in every folder, wheels that builder built in ``wheels/``."""
+    for path in (
+        "environment.mine.lock.yml",
+        "environments/cpu.cpu.lock.yml",
+        "conda-lock.yml",
+        "locks/gpu.conda-lock.yml",
+        "wheels/mine-1.0-py3-none-any.whl",
+        "wheels/0123456789ab/mine-1.0-py3-none-any.whl",
+    ):
+        assert publishes(template, [path]), path
+    assert not publishes(
+        template, ["uv.lock", "environment.yml", "recipes/mine.yaml", "src/wheels/notes.txt"]
+    )
 
 
 def check_command(words: list[str]) -> None:
