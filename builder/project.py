@@ -10,7 +10,6 @@ wheels and no smoke test (docs/performance.md).
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +21,7 @@ from builder.bases.resolve import check_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
-from builder.errors import ConfigError, LockError, UsageError
-from builder.image.config import LOCK_ANNOTATION
+from builder.errors import BuilderError, ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
@@ -210,7 +208,10 @@ class Project:
         """Return the reasons why a lock is stale, changed code of the project included."""
         if reasons := stale_reasons(recipe, lock):
             return reasons
-        changed = [old for old, _ in changed_wheels(recipe, lock, self.work)]
+        try:
+            changed = [old for old, _ in changed_wheels(recipe, lock, self.work, strict=True)]
+        except BuilderError as e:
+            return [f"your code has changed, and its wheel cannot be compared: {e.message}"]
         folders = {p.name: recipe.root / p.source.url for p in changed if p.source}
         return [f"{name}: the files of {folder} changed" for name, folder in folders.items()]
 
@@ -237,20 +238,12 @@ class Project:
         log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
 
-    def has_changed_code(self, recipe: Recipe, image: Image | None = None) -> bool:
-        """Return whether files of the project's own packages differ from those of the lock.
-
-        With an image also whether it is of another lock. False for a lock that does not exist, is
-        damaged, or has no package of the project.
-        """
+    def own_code(self, recipe: Recipe) -> Literal["none", "locked", "changed"]:
+        """Return whether the lock has packages of the project, and files of theirs have changed."""
         lock = earlier_lock(recipe.lock_path)
         if lock is None or not has_own_code(recipe, lock):
-            return False
-        if image is not None:
-            notes = json.loads(image.manifest).get("annotations") or {}
-            if notes.get(LOCK_ANNOTATION) != lock.digest:
-                return True
-        return bool(changed_folders(recipe, lock, self.work))
+            return "none"
+        return "changed" if changed_folders(recipe, lock, self.work) else "locked"
 
     def build(
         self,

@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 MAX_LAYERS = 127
 #: Annotation and label: how many build steps ran. It is absent where no command ran.
 STEPS = "org.builder.steps"
-#: Annotation and label: the digest of the lock file.
-LOCK_ANNOTATION = "org.builder.lock"
 #: OCI's media types of layers that Docker names differently. The bytes are the same.
 OCI_TYPES = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
@@ -133,7 +131,7 @@ def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> d
     optional = {
         "org.opencontainers.image.description": recipe.description,
         "org.opencontainers.image.base.name": base_name(base.reference),
-        LOCK_ANNOTATION: lock.digest,
+        "org.builder.lock": lock.digest,
         STEPS: str(recipe.step_count or ""),
     }
     notes |= {key: value for key, value in optional.items() if value}

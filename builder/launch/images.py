@@ -182,18 +182,17 @@ class TargetImages:
     # the project's own code -----------------------------------------------------------------------
 
     def _current(self, *, may_build: bool) -> StoredImage | None:
-        """Return the image in ``dist/``; one that was built here with the code of today."""
+        """Return the image in ``dist/``; one that was built here has the code of today."""
         stored = self.project.stored(self.recipe)
-        if stored is None or stored.pulled_from:
-            return stored
-        if not may_build or not self.project.has_changed_code(self.recipe, stored.image):
-            return stored
-        self.project.place(self.project.build(self.recipe))
-        return self.project.stored(self.recipe)
+        is_own = stored is not None and not stored.pulled_from
+        if is_own and may_build and self.project.own_code(self.recipe) != "none":
+            self.project.place(self.project.build(self.recipe))
+            stored = self.project.stored(self.recipe)
+        return stored
 
     def _note_changed_code(self) -> None:
         """Note that the image has older code than the project folder, if it has."""
-        if self.project.has_changed_code(self.recipe):
+        if self.project.own_code(self.recipe) == "changed":
             name = self.recipe.name
             self.project.work.reporter.note(
                 f"{name}: your code has changed, and the image has the code of its lock; for a new image: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +112,8 @@ class Packages:
             from builder.layers.wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
-        licences_of(fetched, self._work.store)  # recorded for the SBOM
+        with contextlib.suppress(LayerError):
+            licences_of(fetched, self._work.store)  # recorded for the SBOM
         index = replace(index, archive=fetched.size)
         write_index(self._index_path(package), index)
         return index

@@ -86,8 +86,8 @@ class GitIgnore:
     @classmethod
     def of(cls, folder: Path) -> GitIgnore:
         """Return the patterns for a folder's files; those above it only if they do not name it."""
-        found = cls()
-        for parent in reversed(up_to_checkout(folder)):
+        found, top = cls(), checkout_of(folder) or folder
+        for parent in reversed([p for p in (folder, *folder.parents) if p.is_relative_to(top)]):
             if found.leaves_out(parent, is_folder=True):
                 return cls().below(folder)
             found = found.below(parent)
@@ -111,18 +111,17 @@ class GitIgnore:
         return False
 
 
-def up_to_checkout(folder: Path) -> list[Path]:
-    """Return a folder and those above it up to the top of the checkout; without one, the folder.
+def checkout_of(folder: Path) -> Path | None:
+    """Return the top of the checkout that a folder is in; None if it is in none.
 
     The ``.git`` of a third person does not count: in a folder like /tmp it would decide about files
     below it.
     """
-    upwards = [folder, *folder.parents]
-    for count, parent in enumerate(upwards, 1):
+    for parent in (folder, *folder.parents):
         git = parent / ".git"
         if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, parent.stat().st_uid):
-            return upwards[:count]
-    return [folder]
+            return parent
+    return None
 
 
 def plain_path(path: Path) -> Path:

@@ -100,6 +100,17 @@ def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
     if not tracked or not any(name.rpartition("/")[2] in PROJECT_FILES for name in tracked):
         tracked = None
 
+    def is_left_out(name: str, path: Path, is_folder: bool, patterns: GitIgnore) -> bool:
+        if _is_builders(path, root, folder) or ignore.leaves_out(path, is_folder=is_folder):
+            return True
+        is_ignored = patterns.leaves_out(path, is_folder=is_folder)
+        if tracked is None:
+            return is_ignored
+        beside = f"{name.removesuffix(path.name)}__init__.py"
+        if name.endswith(".py") and name not in tracked and beside in tracked and not is_ignored:
+            untracked.append(name)
+        return name not in tracked
+
     def walk(prefix: str, patterns: GitIgnore) -> Iterator[str]:
         if prefix.count("/") > 100:
             hint = "name the folder in .builderignore"
@@ -107,14 +118,7 @@ def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
         for entry in os.scandir(folder / prefix):
             name, path = prefix + entry.name, Path(entry.path)
             is_folder = entry.is_dir(follow_symlinks=False)
-            if _is_builders(path, root, folder) or ignore.leaves_out(path, is_folder=is_folder):
-                continue
-            is_ignored = patterns.leaves_out(path, is_folder=is_folder)
-            if tracked is not None and name not in tracked:
-                if not is_ignored and name.endswith(".py") and f"{prefix}__init__.py" in tracked:
-                    untracked.append(name)
-                continue
-            if tracked is None and is_ignored:
+            if is_left_out(name, path, is_folder, patterns):
                 continue
             if is_folder:
                 yield from walk(f"{name}/", patterns.below(path))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from builder.store.files import read_foreign
-from builder.trees.ignore import up_to_checkout
+from builder.trees.ignore import checkout_of
 
 #: Bytes of an index, which has about 100 for each file.
 MAX_INDEX = 256 << 20
@@ -30,24 +30,23 @@ def tracked_files(folder: Path) -> frozenset[str] | None:
     checkout of this user, root or its owner, or git has a form of index that builder does not read:
     split, sparse, or of a repository with SHA-256.
     """
-    top = up_to_checkout(folder)[-1]
+    top = checkout_of(folder)
+    if top is None:
+        return None
     try:
-        data = (git_folder(top) / "index").read_bytes()
-        below = folder.relative_to(top).as_posix().removeprefix(".")
-        entries = [*_entries(data)] if len(data) <= MAX_INDEX else []
+        index = git_folder(top) / "index"
+        data = index.read_bytes() if index.stat().st_size <= MAX_INDEX else b""
+        entries = [*_entries(data)]
     except (OSError, ValueError, struct.error, IndexError):
         return None
-    start = f"{below}/" if below else ""
-    found: set[str] = set()
-    for path, mode in entries:
-        if not path.startswith(start):
+    start = "" if folder == top else f"{folder.relative_to(top).as_posix()}/"
+    inside = {p.removeprefix(start): mode for p, mode in entries if p.startswith(start)}
+    found = set(inside)
+    for module in (name for name, mode in inside.items() if mode == _SUBMODULE):
+        if (folder / module).resolve() != folder.resolve() / module:  # a symlink leads to it
             continue
-        name = path[len(start) :]
-        names = {name}
-        if mode == _SUBMODULE:
-            names |= {f"{name}/{inner}" for inner in tracked_files(folder / name) or ()}
-        found |= names
-    return frozenset(found | {parent for name in found for parent in _parents(name)})
+        found |= {f"{module}/{name}" for name in tracked_files(folder / module) or ()}
+    return frozenset(found.union(*map(_parents, found)))
 
 
 def git_folder(top: Path) -> Path:
@@ -77,6 +76,8 @@ def _entries(data: bytes) -> Iterator[tuple[str, int]]:
         name = name[:kept] + data[start:end]
         if mode & _SUBMODULE == _FOLDER:
             raise ValueError("a sparse index")
+        if not {b"", b".", b".."}.isdisjoint(name.split(b"/")):
+            raise ValueError("a path that git does not have")
         yield os.fsdecode(name), mode
         place = end + 1 if version == 4 else place + (end - place + 8) // 8 * 8
     while place + 28 <= len(data):  # extensions, before the hash of the index

@@ -46,18 +46,18 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
 
 def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
     """Remove the wheels of replaced packages from the project, unless a lock of it names them."""
-    locks: list[bytes] = []
-    for name in recipe_files(recipe.root):
-        try:
-            locks.append(load_recipe(name, recipe.root).lock_path.read_bytes())
-        except FileNotFoundError:
-            continue
-        except (ConfigError, OSError):
-            return  # what a target names is not known
+    built = [package for package in replaced if package.source is not None]
+    if not built:
+        return
+    try:
+        paths = [load_recipe(name, recipe.root).lock_path for name in recipe_files(recipe.root)]
+        locks = [path.read_bytes() for path in paths if path.exists()]
+    except (ConfigError, OSError):
+        return  # what a target names is not known
     folder = own_path(recipe.root, FOLDER)
-    for package in replaced:
+    for package in built:
         digest = str(package.sha256)
-        if package.source is None or any(digest.encode() in lock for lock in locks):
+        if any(digest.encode() in lock for lock in locks):
             continue
         for path in (folder / package.filename, folder / digest[:12] / package.filename):
             if path.is_file() and sha256_file(path) == package.key:

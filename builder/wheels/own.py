@@ -14,13 +14,14 @@ error.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
-from builder.errors import LockError
+from builder.errors import ConfigError, LockError
 from builder.lock.file import write_lock
 from builder.lock.names import conda_mapping, pypi_name
 from builder.model import Lock, LockedPackage, LockedSource
@@ -38,10 +39,13 @@ def _own(recipe: Recipe, lock: Lock) -> list[tuple[LockedPackage, LockedSource]]
     return [(package, source) for package, source in built if source and source.kind == "local"]
 
 
-def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> dict[str, str]:
+def changed_folders(
+    recipe: Recipe, lock: Lock, work: Workspace, *, strict: bool = False
+) -> dict[str, str]:
     """Return the hashes of folders whose files differ from those of the lock, by package key.
 
-    Modules that git does not track are noted: they are in no wheel.
+    Modules that git does not track are noted: they are in no wheel. Without ``strict`` a folder
+    that a run has filled with too many files is a warning, and counts as not changed.
 
     Raises:
         LockError: a folder does not exist.
@@ -53,13 +57,18 @@ def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> dict[str, st
 
         folder = recipe.root / source.url
         if not folder.is_dir():
-            problem = f"{recipe.lock_path} is stale: {package.name}: {folder} does not exist"
+            problem = f"{package.name}: the folder {folder} does not exist"
             raise LockError(problem, f"restore it, or builder lock {recipe.name}")
-        tree = project_tree(folder, recipe.root)
+        try:
+            tree = project_tree(folder, recipe.root)
+        except ConfigError as e:
+            if strict:
+                raise
+            work.reporter.warn(f"{e.message}; {e.hint}; the image has the code of the lock")
+            continue
         if tree.untracked:
-            names = ", ".join(tree.untracked)
-            add = f"git -C {folder} add {' '.join(tree.untracked)}"
-            note = f"{package.name}: git does not track {names}: not in the image; to add: {add}"
+            add = f"git -C {shlex.quote(str(folder))} add {shlex.join(tree.untracked)}"
+            note = f"{package.name}: not in the image, because git does not track it: {add}"
             work.reporter.note(note)
         if tree.digest != source.tree:
             found[package.key] = tree.digest
@@ -67,7 +76,7 @@ def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> dict[str, st
 
 
 def changed_wheels(
-    recipe: Recipe, lock: Lock, work: Workspace
+    recipe: Recipe, lock: Lock, work: Workspace, *, strict: bool = False
 ) -> list[tuple[LockedPackage, LockedPackage]]:
     """Return the locked packages whose wheels are others by now, and the new ones.
 
@@ -75,7 +84,7 @@ def changed_wheels(
         WheelError, RunnerError, FetchError: a wheel cannot be built.
         LockError, ConfigError: see :func:`changed_folders`.
     """
-    trees = changed_folders(recipe, lock, work)
+    trees = changed_folders(recipe, lock, work, strict=strict)
     if not trees:
         return []
     # slow, and nearly always not needed

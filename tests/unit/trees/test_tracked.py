@@ -118,3 +118,26 @@ def test_symlink(tmp_path: Path) -> None:
     (repo.folder / "data").rename(tmp_path / "elsewhere")
     (repo.folder / "data").symlink_to(tmp_path / "elsewhere")
     assert project_tree(repo.folder, repo.folder).files == ("data", "setup.py")
+
+
+def test_hostile(tmp_path: Path) -> None:
+    """Neither a path that leads back nor a symlink in the place of a submodule is followed."""
+    repo = Repo(tmp_path)
+    commit = repo.commit(setup_py="", one__py_py="")
+    for name in ("aa", "bb", "cc"):
+        repo.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{name}")
+        (tmp_path / name).symlink_to(".")
+    found = tracked_files(tmp_path)
+    assert found is not None and "aa" in found and not [name for name in found if name.startswith("aa/")]
+    index = tmp_path / ".git/index"
+    whole = index.read_bytes()
+    for name in (b"..", b"./", b"/a"):
+        index.write_bytes(whole.replace(b"aa\0", name + b"\0", 1))
+        assert tracked_files(tmp_path) is None
+
+
+def test_hidden_folder(tmp_path: Path) -> None:
+    repo = Repo(tmp_path)
+    repo.write(".lib/setup.py", "")
+    repo.commit(lib__other_py="")
+    assert tracked_files(tmp_path / ".lib") == {"setup.py"}
