@@ -211,8 +211,7 @@ class ImageWheelBuilder:
             wheels = self._build_packages(
                 requires, tree.locked.requires, title, seen, isolated=isolated
             )
-            pins = tuple(sorted(f"{wheel.name}=={wheel.version}" for wheel in wheels))
-            locked = replace(tree.locked, requires=pins)
+            locked = replace(tree.locked, requires=_exact(wheels))
             keys.append(self._key(environment, wheels, options))
             known = self._known(locked, keys[-1], source.name, previous)
             if known is not None:
@@ -259,15 +258,18 @@ class ImageWheelBuilder:
         """
         python = next((p.version for p in seen if p.name == "python"), "")
         versions = {"python": python, **dict(pin.split("==") for pin in pins)}
-        if not pins or unfulfilled(requires, versions, self.recipe.platform):
-            return resolve_requirements(requires, title, seen, self._request, isolated=isolated)
-        key = cache_key([self.recipe.platform, python, isolated, *pins])
-        path = self.work.store.folders.wheels / f"requires-{key}.json"
-        known = read_record(path)
+
+        def record(exact: Sequence[str]) -> Path:
+            key = cache_key([self.recipe.platform, python, isolated, *exact])
+            return self.work.store.folders.wheels / f"requires-{key}.json"
+
+        is_pinned = bool(pins) and not unfulfilled(requires, versions, self.recipe.platform)
+        known = read_record(record(pins)) if is_pinned else None
         if known is None:
-            found = resolve_requirements(pins, title, seen, self._request, isolated=isolated)
+            asked = pins if is_pinned else requires
+            found = resolve_requirements(asked, title, seen, self._request, isolated=isolated)
             known = list(map(asdict, found))
-            write_record(path, known)
+            write_record(record(_exact(found)), known)
         return [LockedPackage(**values) for values in known]
 
     def _built(
@@ -409,6 +411,11 @@ class ImageWheelBuilder:
         """Raise RunnerError if programs of the image cannot run here, not even with qemu."""
         where = f"{source.where}: {source.shown}: its wheel cannot be built"
         check_processor(self.recipe, where, "; its lock and its folder wheels/ work here too")
+
+
+def _exact(packages: Sequence[LockedPackage]) -> tuple[str, ...]:
+    """Return packages as ``NAME==VERSION``."""
+    return tuple(sorted(f"{package.name}=={package.version}" for package in packages))
 
 
 def _described(locked: LockedSource) -> str:
