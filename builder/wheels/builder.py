@@ -133,10 +133,8 @@ class ImageWheelBuilder:
         assert pinned is not None
         now = replace(pinned, tree=tree)
         path = self._record(now, pinned.build)
-        record = read_record(path)
-        if record is not None:
-            wheel = self._from_record(record, now)
-        else:
+        wheel = self._recorded(path, now, package)
+        if wheel is None:
             spec = self._requirement(package.name, pinned)
             wheel = self._again(spec, package.name, pinned, packages)
             if wheel.locked.requires == pinned.requires or wheel.sha256 == package.sha256:
@@ -149,6 +147,17 @@ class ImageWheelBuilder:
         return replace(
             made, dependencies=package.dependencies, category=category, optional=optional
         )
+
+    def _recorded(
+        self, path: Path, source: LockedSource, package: LockedPackage
+    ) -> BuiltWheel | None:
+        """Return the wheel of a record, if it is the package's own, or in the store."""
+        record = read_record(path)
+        if record is None:
+            return None
+        is_own = record["sha256"] == package.sha256
+        has_wheel = is_own or self.work.store.get(f"sha256:{record['sha256']}") is not None
+        return self._from_record(record, source) if has_wheel else None
 
     def _again(
         self,
