@@ -202,14 +202,13 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             return [f"{path} does not exist"]
-        return self._reasons(recipe, read_lock(path))
+        lock = read_lock(path)
+        return stale_reasons(recipe, lock) or self._code_reasons(recipe, lock)
 
-    def _reasons(self, recipe: Recipe, lock: Lock) -> list[str]:
-        """Return the reasons why a lock is stale, changed code of the project included."""
-        if reasons := stale_reasons(recipe, lock):
-            return reasons
+    def _code_reasons(self, recipe: Recipe, lock: Lock) -> list[str]:
+        """Return the packages of the project whose wheels are others by now."""
         try:
-            changed = [old for old, _ in changed_wheels(recipe, lock, self.work, strict=True)]
+            changed = [old for old, _ in changed_wheels(recipe, lock, self.work)]
         except BuilderError as e:
             return [f"your code has changed, and its wheel cannot be compared: {e.message}"]
         folders = {p.name: recipe.root / p.source.url for p in changed if p.source}
@@ -230,9 +229,12 @@ class Project:
             self.work.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
-        refuses = self.changed_code == "refuse"
-        if reasons := (self._reasons if refuses else stale_reasons)(recipe, lock):
+        if reasons := stale_reasons(recipe, lock):
             raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
+        if self.changed_code == "refuse" and (reasons := self._code_reasons(recipe, lock)):
+            raise LockError(
+                f"{path} is stale: {'; '.join(reasons)}", f"builder build {recipe.name}"
+            )
         if self.changed_code == "update":
             lock = update_wheels(recipe, lock, path, self.work)
         log.info("%s: the lock %s is up to date", recipe.name, path)

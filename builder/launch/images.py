@@ -128,8 +128,9 @@ class TargetImages:
         """
         stored = self.project.stored(self.recipe)
         if stored and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
-            then = "" if may_build else "; packages of the project are those of that build"
-            return stored.image, self._origin(stored) + then
+            of_then = f"built here ({stored.image.digest[:19]}), with the code of that build"
+            is_own = not stored.pulled_from
+            return stored.image, of_then if is_own else self._origin(stored)
         if not may_build:
             return self._placed_sif(wanted, stored)
         log.info("%s: building, because its last image was not pulled", self.recipe.name)
@@ -196,7 +197,7 @@ class TargetImages:
             name = self.recipe.name
             self.project.work.reporter.note(
                 f"{name}: your code has changed, and the image has the code of its lock; for a new image: "
-                f"builder build {name}, builder publish {name}"
+                f"builder build {name} && builder publish {name}"
             )
 
     # in engines -----------------------------------------------------------------------------------

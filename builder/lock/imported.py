@@ -29,8 +29,9 @@ from builder.lock.groups import left_out_line
 from builder.lock.inputs import channels, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
+from builder.lock.othertools import relock_command
 from builder.lock.pipsection import PipSection
-from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
+from builder.lock.request import BuiltWheel, LockRequest, SolveRequest, WheelBuilder
 from builder.lock.solve import (
     Cutoffs,
     finish_lock,
@@ -39,7 +40,7 @@ from builder.lock.solve import (
     solve_pip_packages,
 )
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
-from builder.lock.sourcesolve import wheel_package
+from builder.lock.sourcesolve import missing_requirements, wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import url_variables
 from builder.model import Lock, LockedPackage, LockRecord
@@ -227,19 +228,33 @@ def _build_sources(
     """Return the packages that the lock pins as source, with wheels built in the image.
 
     Raises:
-        LockError: a package is locked as source, and nothing can be built.
+        LockError: a package is locked as source, and nothing can be built; or the project's code
+            requires what the lock does not have.
         WheelError: a wheel cannot be built.
     """
-    found = []
+    found, built, platform = [], list[BuiltWheel](), task.request.recipe.platform
     for source in foreign.sources:
         if task.builder is None:
             raise LockError(
                 f"{source.where}: {source.name or source.url} is locked as source ({source.kind})",
-                f"lock a version of it that has a wheel for {task.request.recipe.platform}",
+                f"lock a version of it that has a wheel for {platform}",
             )
         wheel = task.builder.build(_in_project(task, source), packages)
-        found.append(wheel_package(wheel, task.request.recipe.platform))
+        built.append(wheel)
+        found.append(wheel_package(wheel, platform))
+    for wheel in built:
+        if wheel.locked.kind == "local":
+            _check_requirements(task, wheel, [*packages, *found])
     return found
+
+
+def _check_requirements(task: _Task, wheel: BuiltWheel, packages: Sequence[LockedPackage]) -> None:
+    """Raise LockError if the project's code requires what the lock does not have."""
+    recipe, settings = task.request.recipe, task.request.settings
+    missing = missing_requirements(wheel.path, packages, recipe.platform, settings)
+    if missing:
+        problem = f"{task.path}: {wheel.name} requires {', '.join(missing)}, which is not in it"
+        raise LockError(problem, f"{relock_command(task.path)}, then: builder lock {recipe.name}")
 
 
 def _in_project(task: _Task, source: SourceSpec) -> SourceSpec:

@@ -1,10 +1,15 @@
-"""The values of environment markers (PEP 508) for a target: ``sys_platform == "linux"``."""
+"""The values of environment markers (PEP 508) for a target, and what fulfils its requirements."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterable, Mapping
 
 from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 #: conda's platforms, and the names of their processors in markers and in the tags of wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
@@ -33,3 +38,23 @@ def marker_environment(platform: str, python: str) -> dict[str, str]:
 def applies(marker: Marker | str | None, platform: str, python: str) -> bool:
     """Return whether a requirement with this marker is for the target's Python."""
     return not marker or Marker(str(marker)).evaluate(marker_environment(platform, python))
+
+
+def unfulfilled(requires: Iterable[str], versions: Mapping[str, str], platform: str) -> list[str]:
+    """Return the requirements that packages do not fulfil.
+
+    Args:
+        requires: those without a marker, or whose marker is true, count.
+        versions: of the packages, by normalised name; one that only conda knows fulfils all.
+        platform: of the packages.
+    """
+
+    def is_fulfilled(required: Requirement) -> bool:
+        if not applies(required.marker, platform, versions.get("python", "3")):
+            return True
+        version = versions.get(canonicalize_name(required.name))
+        with contextlib.suppress(InvalidVersion):
+            return version is not None and required.specifier.contains(version, prereleases=True)
+        return True
+
+    return [text for text in requires if not is_fulfilled(Requirement(text))]

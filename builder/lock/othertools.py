@@ -84,6 +84,12 @@ def other_file(path: Path, text: str) -> OtherFile | None:
     return None
 
 
+def relock_command(path: Path) -> str:
+    """Return what to do after a change of the requirements that a lock was made from."""
+    commands = {"uv.lock": "uv lock", "pixi.lock": "pixi lock"}
+    return commands.get(path.name, f"update {path.name} with the tool that wrote it")
+
+
 def export_command(path: Path) -> str:
     """Return the command that exports a lock of poetry, pdm or pipenv; empty for other files."""
     return _EXPORTS[path.name][1] if path.name in _EXPORTS else ""

@@ -38,7 +38,8 @@ from packaging.version import Version
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import BuilderError, ConfigError, SolveError, WheelError
 from builder.lock.indexes import Indexes
-from builder.lock.markers import applies
+from builder.lock.markers import applies, unfulfilled
+from builder.lock.names import conda_mapping, pypi_name
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists, find_wheels
 from builder.lock.sourcespec import SpecContext, read_named
@@ -47,6 +48,7 @@ from builder.lock.uv import NoWheels
 from builder.lock.wheels import PUBLISHED_AGAIN
 from builder.model import WHEELS, LockedPackage
 from builder.redact import redact
+from builder.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -383,6 +385,16 @@ def wheel_requirements(wheel: Path) -> list[str]:
         file = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         folder = zipfile.Path(archive, file.removesuffix("METADATA"))
         return PathDistribution(folder).requires or []
+
+
+def missing_requirements(
+    wheel: Path, packages: Sequence[LockedPackage], platform: str, settings: Settings
+) -> list[str]:
+    """Return the requirements of a wheel that locked packages do not fulfil."""
+    names = conda_mapping(settings)
+    versions = {pypi_name(p.name, names): p.version for p in packages if p.manager == "conda"}
+    versions |= {canonicalize_name(p.name): p.version for p in packages if p.manager == "pip"}
+    return unfulfilled(wheel_requirements(wheel), versions, platform)
 
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:

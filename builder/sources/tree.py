@@ -156,6 +156,8 @@ def _local(opening: _Opening) -> tuple[Path, LockedSource]:
         hint = "restore it, or correct the path"
         raise ConfigError(f"{opening.shown}: {folder} does not exist", hint)
     tree = project_tree(folder, opening.root)
+    if opening.pinned is None and tree.untracked_note:
+        opening.work.reporter.note(f"{opening.shown}: {tree.untracked_note}")
     tree.copy_to(opening.target)
     locked = LockedSource("local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory)
     return opening.target, locked

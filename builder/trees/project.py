@@ -1,9 +1,9 @@
 """The files of a Python package in the user's project: their names, their hash, and a copy.
 
-They are the files that git tracks, if it tracks the package's ``pyproject.toml`` or ``setup.py``;
-else all files that no ``.gitignore`` names. What :mod:`builder.trees.ignore` omits from images is
-omitted here too, and so is what builder writes next to the package: with it each lock would change
-the files that it was made from.
+They are the files that git tracks, if it tracks the package's modules and its ``pyproject.toml`` or
+``setup.py``; else those that a build may read and no ``.gitignore`` names. What
+:mod:`builder.trees.ignore` omits from images is omitted here too, and so is what builder writes
+next to the package: with it each lock would change the files that it was made from.
 
 The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on
 times, on the other permission bits, and on the order in which a folder is listed.
@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,14 @@ from builder.trees.tracked import tracked_files
 MAX_FILES = 100_000
 #: Bytes of all files of one local package, which are read whenever a lock is checked.
 MAX_BYTES = 4 << 30
+#: Files that tell a build what it reads.
+_BUILD_FILES = (*PROJECT_FILES, "setup.cfg", "MANIFEST.in", "CMakeLists.txt", "meson.build")
+#: Files that a build may read although no other file names them.
+_SOURCE = re.compile(
+    r"(?i).+\.(py|pyi|pyx|pxd|pxi|c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|f|f\d\d|rs|go|toml|cfg|in|cmake|build)"
+    r"|cmakelists\.txt|makefile|(readme|licen[cs]e|copying|notice|authors|version)\b.*"
+)
+_WORD = r"(?<![\w-])%s(?![\w-])"
 #: Paths that builder or its user writes for builder, relative to the folder of the project or of the package,
 #: which may have been a project once.
 _BUILDERS = re.compile(
@@ -50,7 +59,15 @@ class ProjectTree:
     digest: str
     """A SHA-256 over all of them, 64 hex digits."""
     untracked: tuple[str, ...] = ()
-    """Modules beside tracked ones that git does not track: they are not in ``files``."""
+    """Files and folders of its packages that git does not track: they are not in ``files``."""
+
+    @property
+    def untracked_note(self) -> str:
+        """A note with the line that adds :attr:`untracked`; empty if there are none."""
+        if not self.untracked:
+            return ""
+        add = f"git -C {shlex.quote(str(self.folder))} add {shlex.join(self.untracked)}"
+        return f"not in the image, because git does not track it; to add it: {add}"
 
     def copy_to(self, target: Path) -> None:
         """Copy the files into a new folder.
@@ -94,22 +111,21 @@ def project_tree(folder: Path, root: Path) -> ProjectTree:
 
 
 def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
-    """Yield the files of a package; ``untracked`` receives modules that git does not track."""
+    """Yield the files of a package; ``untracked`` receives what git does not track beside them."""
     ignore = Ignore(root)
-    tracked = tracked_files(folder)
-    if not tracked or not any(name.rpartition("/")[2] in PROJECT_FILES for name in tracked):
-        tracked = None
+    tracked = _tracked(folder)
+    packages = {name.rpartition("/")[0] for name in tracked if name.endswith("/__init__.py")}
+    packages |= {name.rpartition("/")[0] for name in packages} - {""}
+    takes = (lambda path: True) if tracked else _for_build(folder)
 
     def is_left_out(name: str, path: Path, is_folder: bool, patterns: GitIgnore) -> bool:
         if _is_builders(path, root, folder) or ignore.leaves_out(path, is_folder=is_folder):
             return True
-        is_ignored = patterns.leaves_out(path, is_folder=is_folder)
-        if tracked is None:
-            return is_ignored
-        beside = f"{name.removesuffix(path.name)}__init__.py"
-        if name.endswith(".py") and name not in tracked and beside in tracked and not is_ignored:
+        if name in tracked or patterns.leaves_out(path, is_folder=is_folder):
+            return name not in tracked
+        if tracked and (name.rpartition("/")[0] in packages or (path / "__init__.py").exists()):
             untracked.append(name)
-        return name not in tracked
+        return bool(tracked) or ("/" not in name and not takes(path))
 
     def walk(prefix: str, patterns: GitIgnore) -> Iterator[str]:
         if prefix.count("/") > 100:
@@ -126,6 +142,33 @@ def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
                 yield name
 
     return walk("", GitIgnore.of(folder))
+
+
+def _tracked(folder: Path) -> frozenset[str]:
+    """Return what git tracks of a package; nothing if that is not yet a package with modules."""
+    tracked = tracked_files(folder) or frozenset()
+    names = {name.rpartition("/")[2] for name in tracked}
+    has_modules = any(name.endswith(".py") for name in names - {"setup.py"})
+    return tracked if has_modules and not names.isdisjoint(PROJECT_FILES) else frozenset()
+
+
+def _for_build(folder: Path) -> Callable[[Path], bool]:
+    """Return the rule for entries at the top of a package without git: those that a build may read.
+
+    These are sources, folders that hold one, and what a file of the build names. So what a run
+    writes (``model.txt``, ``outputs/``) is no part of the package.
+    """
+    files = [folder / name for name in _BUILD_FILES if (folder / name).is_file()]
+    text = "\n".join(file.read_text(errors="replace") for file in files)
+
+    def takes(path: Path) -> bool:
+        if _SOURCE.fullmatch(path.name) or re.search(_WORD % re.escape(path.name), text):
+            return True
+        depths = ("*", "*/*", "*/*/*", "*/*/*/*")
+        found = (inner for depth in depths for inner in path.glob(depth))
+        return path.is_dir() and any(_SOURCE.fullmatch(inner.name) for inner in found)
+
+    return takes
 
 
 def _is_builders(path: Path, *tops: Path) -> bool:

@@ -23,6 +23,7 @@ from builder.fetch.packages import fetch_packages
 from builder.layers.cache import cache_key
 from builder.lock.environment import find_links, recipe_environment
 from builder.lock.inputs import cutoff
+from builder.lock.markers import unfulfilled
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcesolve import wheel_package
@@ -39,12 +40,7 @@ from builder.steps.recipe import check_processor
 from builder.store.records import read_record, write_record
 from builder.wheels.backend import project_name, read_backend, read_scm
 from builder.wheels.check import check_wheel
-from builder.wheels.requirements import (
-    fetch_requirements,
-    fetch_uv,
-    resolve_requirements,
-    unfulfilled,
-)
+from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import NeedsMore, WheelJob, built
 from builder.workspace import Workspace
 
@@ -54,8 +50,6 @@ log = logging.getLogger(__name__)
 FORMAT = 2
 #: How often a backend may ask for further requirements.
 _ROUNDS = 3
-#: What a record has of a wheel.
-_RECORDED = ("filename", "name", "version", "sha256")
 
 
 @dataclass
@@ -72,6 +66,8 @@ class ImageWheelBuilder:
     """Those of the lock that is replaced: a wheel of the same build is taken from the project's
     folder.
     """
+    reports: bool = True
+    """Whether the user reads which wheels are built."""
 
     def name_of(self, source: SourceSpec) -> str | None:
         """See :class:`builder.lock.request.WheelBuilder`."""
@@ -103,10 +99,7 @@ class ImageWheelBuilder:
             WheelError: the build failed, or another wheel than the locked one came out.
             FetchError: its source is not available.
         """
-        assert package.source is not None
-        pinned = package.source
-        spec = self._requirement(package.name, pinned)
-        wheel = self._again(spec, package.name, pinned, packages)
+        wheel = self._again(package, packages)
         if wheel.sha256 != package.sha256:
             raise WheelError(
                 f"{package.filename} was built again from its locked source, and is another file now "
@@ -115,62 +108,28 @@ class ImageWheelBuilder:
                 f"builder lock {self.recipe.name}",
             )
 
-    def current(
-        self, package: LockedPackage, tree: str, packages: Sequence[LockedPackage]
-    ) -> LockedPackage:
+    def current(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> LockedPackage:
         """Return a package of the project as its files are now; the same one if its wheel is.
-
-        Args:
-            package: the locked one.
-            tree: the hash of its files.
-            packages: those of the image.
 
         Raises:
             WheelError: the build failed.
             FetchError: a build requirement is not available.
         """
-        pinned = package.source
-        assert pinned is not None
-        now = replace(pinned, tree=tree)
-        path = self._record(now, pinned.build)
-        wheel = self._recorded(path, now, package)
-        if wheel is None:
-            spec = self._requirement(package.name, pinned)
-            wheel = self._again(spec, package.name, pinned, packages)
-            if wheel.locked.requires == pinned.requires or wheel.sha256 == package.sha256:
-                wheel = replace(wheel, locked=now)
-                write_record(path, {name: getattr(wheel, name) for name in _RECORDED})
+        wheel = self._again(package, packages)
         if wheel.sha256 == package.sha256:
             return package
         made = wheel_package(wheel, package.platform)
-        category, optional = package.category, package.optional
-        return replace(
-            made, dependencies=package.dependencies, category=category, optional=optional
-        )
+        return replace(made, dependencies=package.dependencies, category=package.category)
 
-    def _recorded(
-        self, path: Path, source: LockedSource, package: LockedPackage
-    ) -> BuiltWheel | None:
-        """Return the wheel of a record, if it is the package's own, or in the store."""
-        record = read_record(path)
-        if record is None:
-            return None
-        is_own = record["sha256"] == package.sha256
-        has_wheel = is_own or self.work.store.get(f"sha256:{record['sha256']}") is not None
-        return self._from_record(record, source) if has_wheel else None
-
-    def _again(
-        self,
-        spec: SourceSpec,
-        name: str,
-        pinned: LockedSource,
-        packages: Sequence[LockedPackage],
-    ) -> BuiltWheel:
-        """Build a locked source again, if possible with the packages that its build had."""
+    def _again(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> BuiltWheel:
+        """Build the source of a package again, if possible with the packages that its build had."""
+        pinned = package.source
+        assert pinned is not None
+        spec = self._requirement(package.name, pinned)
         self._check_architecture(spec)
         with open_source(spec, self.recipe.root, self.work, pinned=pinned) as tree:
             locked = replace(tree.locked, requires=pinned.requires)
-            return self._wheel(spec, name, replace(tree, locked=locked), packages, None)
+            return self._wheel(spec, package.name, replace(tree, locked=locked), packages, None)
 
     def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
         """Return the source to open: the user's own line has the variables."""
@@ -301,7 +260,8 @@ class ImageWheelBuilder:
         ):
             wheel = check_wheel(folder, job.name, name, self.recipe, version)
             record = self._stored(wheel)
-        self.work.reporter.note(f"{wheel.package.filename}: built from {_described(locked)}")
+        report = self.work.reporter.note if self.reports else log.info
+        report(f"{wheel.package.filename}: built from {_described(locked)}")
         for key in keys:
             write_record(self._record(locked, key), record)
         return self._from_record(record, replace(locked, build=keys[0]))

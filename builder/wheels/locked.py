@@ -36,11 +36,12 @@ def place_wheels(lock: Lock, root: Path, store: Store) -> list[Path]:
         if source is None:  # it came from the project
             continue
         name = package.filename
-        for target in (folder / name, folder / str(package.sha256)[:12] / name):
-            if not target.exists() or store.verify(target, package.key):
-                store.place(source, target, package.key)
-                placed.append(target)
-                break
+        targets = (folder / name, folder / str(package.sha256)[:12] / name)
+        is_there = (target for target in targets if store.verify(target, package.key))
+        is_free = (target for target in targets if not target.exists())
+        if target := next(is_there, None) or next(is_free, None):
+            store.place(source, target, package.key)
+            placed.append(target)
     return placed
 
 

@@ -14,16 +14,13 @@ error.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, LockError
-from builder.lock.file import write_lock
-from builder.lock.names import conda_mapping, pypi_name
+from builder.errors import LockError
+from builder.lock.file import replace_lock
+from builder.lock.othertools import relock_command
 from builder.model import Lock, LockedPackage, LockedSource
 from builder.wheels.locked import place_wheels, remove_unnamed
 from builder.workspace import Workspace
@@ -39,19 +36,16 @@ def _own(recipe: Recipe, lock: Lock) -> list[tuple[LockedPackage, LockedSource]]
     return [(package, source) for package, source in built if source and source.kind == "local"]
 
 
-def changed_folders(
-    recipe: Recipe, lock: Lock, work: Workspace, *, strict: bool = False
-) -> dict[str, str]:
-    """Return the hashes of folders whose files differ from those of the lock, by package key.
+def changed_folders(recipe: Recipe, lock: Lock, work: Workspace) -> list[LockedPackage]:
+    """Return the packages whose files differ from those that their wheels were built from.
 
-    Modules that git does not track are noted: they are in no wheel. Without ``strict`` a folder
-    that a run has filled with too many files is a warning, and counts as not changed.
+    Modules that git does not track are noted: they are in no wheel.
 
     Raises:
         LockError: a folder does not exist.
         ConfigError: a folder has too many files, or one that cannot be read.
     """
-    found = {}
+    found = []
     for package, source in _own(recipe, lock):
         from builder.trees.project import project_tree  # pathspec is slow to import
 
@@ -59,24 +53,16 @@ def changed_folders(
         if not folder.is_dir():
             problem = f"{package.name}: the folder {folder} does not exist"
             raise LockError(problem, f"restore it, or builder lock {recipe.name}")
-        try:
-            tree = project_tree(folder, recipe.root)
-        except ConfigError as e:
-            if strict:
-                raise
-            work.reporter.warn(f"{e.message}; {e.hint}; the image has the code of the lock")
-            continue
-        if tree.untracked:
-            add = f"git -C {shlex.quote(str(folder))} add {shlex.join(tree.untracked)}"
-            note = f"{package.name}: not in the image, because git does not track it: {add}"
-            work.reporter.note(note)
+        tree = project_tree(folder, recipe.root)
+        if note := tree.untracked_note:
+            work.reporter.note(f"{package.name}: {note}")
         if tree.digest != source.tree:
-            found[package.key] = tree.digest
+            found.append(package)
     return found
 
 
 def changed_wheels(
-    recipe: Recipe, lock: Lock, work: Workspace, *, strict: bool = False
+    recipe: Recipe, lock: Lock, work: Workspace
 ) -> list[tuple[LockedPackage, LockedPackage]]:
     """Return the locked packages whose wheels are others by now, and the new ones.
 
@@ -84,17 +70,15 @@ def changed_wheels(
         WheelError, RunnerError, FetchError: a wheel cannot be built.
         LockError, ConfigError: see :func:`changed_folders`.
     """
-    trees = changed_folders(recipe, lock, work, strict=strict)
-    if not trees:
+    changed = changed_folders(recipe, lock, work)
+    if not changed:
         return []
     # slow, and nearly always not needed
     from builder.wheels.builder import ImageWheelBuilder
 
-    builder = ImageWheelBuilder(recipe, work, lock.base)
-    platform = lock.for_platform(recipe.platform)
-    unbuilt = [package for package in platform if package.source is None]
-    changed = [package for package in platform if package.key in trees]
-    pairs = [(old, builder.current(old, trees[old.key], unbuilt)) for old in changed]
+    builder = ImageWheelBuilder(recipe, work, lock.base, reports=False)
+    unbuilt = [p for p in lock.for_platform(recipe.platform) if p.source is None]
+    pairs = [(old, builder.current(old, unbuilt)) for old in changed]
     return [(old, new) for old, new in pairs if new != old]
 
 
@@ -112,23 +96,16 @@ def update_wheels(recipe: Recipe, lock: Lock, path: Path, work: Workspace) -> Lo
     packages = tuple(new.get(p.key, p) if p.source else p for p in lock.packages)
     made = replace(lock, packages=packages)
     for wheel in new.values():
-        if missing := ", ".join(_unfulfilled(wheel, recipe, made, work)):
-            problem = f"{path} is stale: {wheel.name} requires {missing} now"
-            raise LockError(problem, f"builder lock {recipe.name}")
-    made = write_lock(made, path)
+        from builder.lock.sourcesolve import missing_requirements  # slow, and seldom needed
+
+        file, platform = work.store.path(wheel.key), made.for_platform(recipe.platform)
+        if missing := missing_requirements(file, platform, recipe.platform, work.settings):
+            problem = f"{path} is stale: {wheel.name} requires {', '.join(missing)} now"
+            steps = [relock_command(recipe.imported_lock)] if recipe.imported_lock else []
+            raise LockError(problem, ", then ".join([*steps, f"builder lock {recipe.name}"]))
+    made = replace_lock(made, path)
     remove_unnamed([old for old, _ in pairs], recipe)
     place_wheels(made, recipe.root, work.store)
     names = ", ".join(package.filename for package in new.values())
     work.reporter.note(f"{recipe.name}: your code has changed: {path.name} has the new {names}")
     return made
-
-
-def _unfulfilled(wheel: LockedPackage, recipe: Recipe, lock: Lock, work: Workspace) -> list[str]:
-    """Return the requirements of a new wheel that the lock does not fulfil."""
-    from builder.lock.sourcesolve import wheel_requirements
-    from builder.wheels.requirements import unfulfilled
-
-    names, platform = conda_mapping(work.settings), lock.for_platform(recipe.platform)
-    versions = {pypi_name(p.name, names): p.version for p in platform if p.manager == "conda"}
-    versions |= {canonicalize_name(p.name): p.version for p in platform if p.manager == "pip"}
-    return unfulfilled(wheel_requirements(work.store.path(wheel.key)), versions, recipe.platform)

@@ -4,20 +4,17 @@ Python.
 
 from __future__ import annotations
 
-import contextlib
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion
 
 from builder.errors import SolveError, WheelError
 from builder.fetch.packages import fetch_packages
 from builder.lock.environment import find_links
-from builder.lock.markers import applies
 from builder.lock.pip import solve_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
@@ -70,26 +67,6 @@ def resolve_requirements(
             f"pip: {{build: {{{name}: {{needs: [NAME==VERSION]}}}}}}, or build its wheel into a find-links "
             "folder",
         ) from None
-
-
-def unfulfilled(requires: Iterable[str], versions: Mapping[str, str], platform: str) -> list[str]:
-    """Return the requirements that packages do not fulfil.
-
-    Args:
-        requires: those without a marker, or whose marker is true, count.
-        versions: of the packages, by normalised name; one that only conda knows fulfils all.
-        platform: of the packages.
-    """
-
-    def is_fulfilled(required: Requirement) -> bool:
-        if not applies(required.marker, platform, versions.get("python", "3")):
-            return True
-        version = versions.get(canonicalize_name(required.name))
-        with contextlib.suppress(InvalidVersion):
-            return version is not None and required.specifier.contains(version, prereleases=True)
-        return True
-
-    return [text for text in requires if not is_fulfilled(Requirement(text))]
 
 
 def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: Store) -> Path:

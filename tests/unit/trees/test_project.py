@@ -20,7 +20,7 @@ def write(folder: Path, *names: str) -> None:
 
 
 def test_files_without_git(tmp_path: Path) -> None:
-    """What builder and tools write is left out, and what .builderignore names."""
+    """What builder and tools write is left out, what .builderignore names, and what no build reads."""
     write(
         tmp_path,
         "setup.py",
@@ -40,10 +40,10 @@ def test_files_without_git(tmp_path: Path) -> None:
         "reports/a.json",
         "recipes/a.yaml",
     )
-    write(tmp_path, "tool.egg-info/PKG-INFO", "recipes/deep/a.yaml", "wheels/__init__.py")
+    write(tmp_path, "tool.egg-info/PKG-INFO", "wheels/__init__.py", "data/x.py")
     (tmp_path / ".builderignore").write_text("/data/\n")
     found = project_tree(tmp_path, tmp_path)
-    assert found.files == ("a/b.py", "recipes/deep/a.yaml", "setup.py", "wheels/__init__.py")
+    assert found.files == ("a/b.py", "setup.py", "wheels/__init__.py")
     assert project_tree(tmp_path / "a", tmp_path).files == ("b.py",)
 
 
@@ -59,35 +59,61 @@ def test_files_of_a_checkout(tmp_path: Path) -> None:
     write(repo.folder, "new.py", "x.log", "out/y", "wheels/a-1.whl", "lib/__pycache__/a.pyc")
     (repo.folder / "gone.py").unlink()
     (repo.folder / ".builderignore").write_text("data/\n")
-    assert project_tree(repo.folder, repo.folder).files == (".gitignore", "lib/a.py", "new.py", "setup.py")
+    assert project_tree(repo.folder, repo.folder).files == ("lib/a.py", "new.py", "setup.py")
     assert project_tree(repo.folder / "lib", repo.folder).files == ("a.py",)
-    write(repo.folder, "lib/.gitignore", "lib/a.log", "lib/b.tmp")
-    (repo.folder / "lib/.gitignore").write_text("!a.log\n*.tmp\n")
-    assert project_tree(repo.folder / "lib", repo.folder).files == (".gitignore", "a.log", "a.py")
-    write(repo.folder, "out/setup.py")
-    assert project_tree(repo.folder / "out", repo.folder).files == ("setup.py", "y")  # ignored as a whole
+    (repo.folder / "lib/.gitignore").write_text("*.tmp\n")
+    write(repo.folder, "lib/in/.gitignore", "lib/in/a.log", "lib/in/b.tmp", "lib/in/c.py", "lib/in/d.log")
+    (repo.folder / "lib/in/.gitignore").write_text("!a.log\n")
+    names = ("a.py", "in/.gitignore", "in/a.log", "in/c.py")
+    assert project_tree(repo.folder / "lib", repo.folder).files == names
+    write(repo.folder, "out/setup.py", "out/z/x.c", "out/z/data")
+    found = project_tree(repo.folder / "out", repo.folder)  # which is ignored as a whole
+    assert found.files == ("setup.py", "z/data", "z/x.c")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("model.txt", "", False),
+        ("outputs/run/log.txt", "", False),
+        ("outputs/a/b/c/x.py", "", True),
+        ("csrc/x.cu", "", True),
+        ("README.md", "", True),
+        ("LICENSE", "", True),
+        ("version.txt", "", True),
+        ("data/x.csv", "data_files = ['data/x.csv']", True),
+        ("data/x.csv", "package_data = {}; my-data; datasets", False),
+        ("requirements.txt", "dependencies = {file = 'requirements.txt'}", True),
+        (".gitlab-ci.yml", "", False),
+    ],
+)
+def test_what_a_build_reads(tmp_path: Path, name: str, text: str, expected: bool) -> None:
+    """Without git: sources, what holds one, and what a file of the build names."""
+    write(tmp_path, name)
+    (tmp_path / "setup.py").write_text(text)
+    assert (name in project_tree(tmp_path, tmp_path).files) is expected
 
 
 def test_hash(tmp_path: Path) -> None:
     """Neither times nor a umask change it; a content, a name, a link and the exec bit do."""
     one = tmp_path / "one"
-    write(one, "setup.py", "run", "a/b.py")
-    (one / "link").symlink_to("run")
+    write(one, "setup.py", "a/run", "a/b.py")
+    (one / "a/link").symlink_to("run")
     digest = project_tree(one, one).digest
     other = tmp_path / "other"
     shutil.copytree(one, other, symlinks=True)
-    for name in ("setup.py", "run"):
+    for name in ("setup.py", "a/run"):
         os.utime(other / name, (1, 1))
         (other / name).chmod(0o600)
     assert project_tree(other, other).digest == digest
     digests = {digest}
     for number, change in enumerate(
         (
-            lambda: (other / "run").chmod(0o755),
+            lambda: (other / "a/run").chmod(0o755),
             lambda: (other / "setup.py").write_text("x"),
             lambda: (other / "a/b.py").rename(other / "a/c.py"),
-            lambda: ((other / "link").unlink(), (other / "link").symlink_to("a")),
-            lambda: ((other / "link").unlink(), (other / "link").write_text("a")),
+            lambda: ((other / "a/link").unlink(), (other / "a/link").symlink_to("a")),
+            lambda: ((other / "a/link").unlink(), (other / "a/link").write_text("a")),
         ),
         2,
     ):
@@ -99,12 +125,12 @@ def test_hash(tmp_path: Path) -> None:
 def test_copy(tmp_path: Path) -> None:
     write(tmp_path / "p", "setup.py", "a/b.py")
     (tmp_path / "p/a/b.py").chmod(0o700)
-    (tmp_path / "p/link").symlink_to("/nowhere")
+    (tmp_path / "p/a/link").symlink_to("/nowhere")
     tree = project_tree(tmp_path / "p", tmp_path)
     tree.copy_to(tmp_path / "copy")
     assert (tmp_path / "copy/a/b.py").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "copy/setup.py").stat().st_mode & 0o777 == 0o644
-    assert (tmp_path / "copy/link").readlink() == Path("/nowhere")
+    assert (tmp_path / "copy/a/link").readlink() == Path("/nowhere")
     (tmp_path / "p/setup.py").write_text("changed")
     with pytest.raises(ConfigError, match="files were changed while they were copied"):
         tree.copy_to(tmp_path / "again")
