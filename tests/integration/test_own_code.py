@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -102,26 +102,29 @@ class Walk:
         return done.stderr
 
 
-@pytest.mark.parametrize("in_git", [True, False], ids=["git", "plain"])
 @pytest.mark.parametrize("name", KINDS)
-def test_walk(name: str, in_git: bool, tmp_path: Path, cache: Path) -> None:
-    """A project from its first image to a publish after an edit; in git without network, then with a new
-    requirement elsewhere.
+def test_walk(name: str, tmp_path: Path, cache: Path) -> None:
+    """A project from its first image to a publish after an edit, without git and then with it; after that
+    without network, and with a new requirement.
     """
     folder = tmp_path / "mine"
-    walk = Walk(KINDS[name], User(folder, cache), in_git)
-    walk.kind.write(folder)
-    if walk.kind.before_lock:
-        walk.user.type(walk.kind.before_lock)
-    if in_git:
-        Repo(folder).commit(_gitignore="*.pyc\n")
-    first = train(walk)
-    leave_files(walk, first)
-    second = edit_code(walk, first)
-    if in_git:
-        work_offline(walk, second)
-    else:
-        require_more(walk)
+    plain = Walk(KINDS[name], User(folder, cache), in_git=False)
+    plain.kind.write(folder)
+    if plain.kind.before_lock:
+        plain.user.type(plain.kind.before_lock)
+    first = train(plain)
+    leave_files(plain, first)
+    second = edit_code(plain, first, "first", "second")
+
+    repo, before = Repo(folder), plain.locked()
+    repo.git("add", "--all")
+    repo.git("commit", "--quiet", "--message", "image")
+    walk = replace(plain, in_git=True)
+    leave_files(walk, second)
+    assert plain.locked() == before, "a commit and its .gitignore change no lock"
+    third = edit_code(walk, second, "second", "third")
+    work_offline(walk, third)
+    require_more(walk)
 
 
 def train(walk: Walk) -> str:
@@ -143,17 +146,17 @@ def leave_files(walk: Walk, first: str) -> None:
 
     In a checkout a module that git does not track is one of them, which a note says.
     """
-    before = walk.locked()
+    before, text = walk.locked(), "second" if walk.in_git else "first"
     names = ["train.log", "outputs/result.txt", ".ipynb_checkpoints/train.ipynb"]
     write_files(walk.folder, dict.fromkeys(names, "x\n"))
     with (walk.folder / ".gitignore").open("a") as file:
         file.write("*.ckpt\n")
     if walk.in_git:
-        write_files(walk.folder, {walk.module: 'TEXT = "second"\n'})
+        write_files(walk.folder, {walk.module: 'TEXT = "third"\n'})
     checked = walk.user.type("builder lock --check")
     assert checked.stdout == "mine: fresh\n"
     expected = [walk.add] if walk.in_git else []
-    assert to_add(checked.stderr) == to_add(walk.says("first")) == expected
+    assert to_add(checked.stderr) == to_add(walk.says(text)) == expected
     assert walk.build() == first
     assert walk.locked() == before
 
@@ -164,41 +167,47 @@ def to_add(notes: str) -> list[str]:
     return [line[line.index("git -C ") :] for line in found]
 
 
-def edit_code(walk: Walk, first: str) -> str:
-    """Edit the code: what others get is refused, and run writes the new wheel into the lock."""
+def edit_code(walk: Walk, before: str, old: str, new: str) -> str:
+    """Edit the code: what others get is refused, and run writes the new wheel into the lock.
+
+    Args:
+        walk: the project.
+        before: the digest of its image.
+        old, new: the text of the code.
+    """
     user, wheels = walk.user, walk.wheels
     if walk.in_git:
         user.type(walk.add)
-    text = "from walk.extra import TEXT" if walk.in_git else 'TEXT = "second"'
-    replace_text(walk.folder / walk.kind.package / "__init__.py", 'TEXT = "first"', text)
+    text = "from walk.extra import TEXT" if walk.in_git else f'TEXT = "{new}"'
+    replace_text(walk.folder / walk.kind.package / "__init__.py", f'TEXT = "{old}"', text)
     stale = f"walk: the files of {walk.folder} changed"
     assert user.type("builder lock --check", code=4).stdout == f"mine: stale: {stale}\n"
     refused = user.type(f"builder publish --to oci:{walk.folder.parent}/published", code=4)
     assert stale in refused.stderr and "hint: builder build mine\n" in refused.stderr
-    notes = walk.says("first", "--no-build")
+    notes = walk.says(old, "--no-build")
     assert re.fullmatch(r"running mine .*: built here .*, with the code of that build\n", notes), notes
-    notes = walk.says("second")
+    notes = walk.says(new)
     (wheel,) = (Path(path).name for path in wheels)
     assert f"mine: your code has changed: {walk.lock.name} has the new {wheel}\n" in notes
     assert not to_add(notes)
     assert walk.wheels.keys() == wheels.keys() and walk.wheels != wheels
     assert user.type("builder lock --check").stdout == "mine: fresh\n"
-    second = walk.build()
-    assert f"built here ({second[:19]})" in notes and second != first
-    assert walk.publish("published") == second
-    return second
+    after = walk.build()
+    assert f"built here ({after[:19]})" in notes and after != before
+    assert walk.publish(f"published-{new}") == after
+    return after
 
 
-def work_offline(walk: Walk, second: str) -> None:
+def work_offline(walk: Walk, digest: str) -> None:
     """Build, run and publish the unchanged target without archives and network."""
     assert only_in_cache(walk.user.cache), "the replaced wheel"
     walk.user.type("builder cache prune --packages")
     assert not only_in_cache(walk.user.cache)
     for path in archives(walk.user.cache):  # links to files of the channel and the project
         path.unlink()
-    assert walk.build(offline=True) == second
-    walk.says("second", offline=True)
-    assert walk.publish("elsewhere", offline=True) == second
+    assert walk.build(offline=True) == digest
+    walk.says("third", offline=True)
+    assert walk.publish("elsewhere", offline=True) == digest
     assert not archives(walk.user.cache)
 
 
