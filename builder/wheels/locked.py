@@ -61,9 +61,10 @@ def remove_unnamed(replaced: Sequence[LockedPackage], recipe: Recipe) -> None:
         if any(digest.encode() in lock for lock in locks):
             continue
         for path in (folder / package.filename, folder / digest[:12] / package.filename):
-            if path.is_file() and sha256_file(path) == package.key:
-                path.unlink()
-                with contextlib.suppress(OSError):  # other wheels are in it
+            # another run may have removed it; other wheels may be in its folder
+            with contextlib.suppress(OSError):
+                if sha256_file(path) == package.key:
+                    path.unlink()
                     path.parent.rmdir()
 
 
