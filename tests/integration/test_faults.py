@@ -247,7 +247,8 @@ def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess
 def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
     """The disk has the space required in advance (half the unpacked size), but less than is needed."""
     (tmp_path / "disk").mkdir()
-    mirror = f"{faulty.server.url}={faulty.channel}"  # used in place, so that the disk holds layers only
+    mirror = f"{faulty.server.url}={faulty.channel}"
+    archives = sum(path.stat().st_size for path in faulty.channel.rglob("*.conda"))  # are copied first
     build = shlex.join(
         faulty.command(
             "--cache", tmp_path / "disk" / "cache", "build", "tiny", "--to", f"oci:{tmp_path}/dist"
@@ -255,7 +256,7 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing:
     )
     done = subprocess_env(
         f"""
-        mount -t tmpfs -o size=18m tmpfs {tmp_path}/disk
+        mount -t tmpfs -o size={(18 << 20) + archives} tmpfs {tmp_path}/disk
         export BUILDER_MIRRORS={mirror} BUILDER_TMPDIR={tmp_path}/tmp
         {build} && exit 99 || echo "code $?"
         find {tmp_path}/disk/cache/tmp {tmp_path}/tmp -type f
