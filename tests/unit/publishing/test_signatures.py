@@ -102,6 +102,18 @@ def test_layout(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) ->
     assert read_signatures(to, DIGEST, [key.public]) == [SignedPayload(key.public, {"recipe": "t"})]
 
 
+def test_registry_that_is_disturbed(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) -> None:
+    """docker-registry 2.8 refuses a manifest while another client writes its tag: it is sent again."""
+    error = b'{"errors":[{"code":"DIGEST_INVALID","message":"no"},{"code":"MANIFEST_BLOB_UNKNOWN"}]}'
+    fake.fail_once("PUT", "/manifests/", Reply(400, body=error))
+    add_signature(to, DIGEST, key, {})
+    assert fake.count("PUT", "manifests") == 2
+    assert [signed.key for signed in read_signatures(to, DIGEST, [key.public])] == [key.public]
+    fake.fail_once("PUT", "/manifests/", Reply(400, body=b'{"errors":[{"code":"MANIFEST_INVALID"}]}'))
+    with pytest.raises(RegistryError, match="MANIFEST_INVALID"):
+        add_signature(to, OTHER, key, {})
+
+
 def test_twice(fake: FakeRegistry, to: RegistryDestination, key: SigningKey) -> None:
     for _ in range(2):
         add_signature(to, DIGEST, key, {"recipe": "t"})
