@@ -38,7 +38,7 @@ from builder.site.pulled import forget_pull
 from builder.store.files import write_atomic
 from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
-from builder.wheels.own import changed_folders, changed_wheels, has_own_code, update_wheels
+from builder.wheels.own import changed_wheels, has_own_code, update_wheels
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -240,12 +240,10 @@ class Project:
         log.info("%s: the lock %s is up to date", recipe.name, path)
         return lock, path
 
-    def own_code(self, recipe: Recipe) -> Literal["none", "locked", "changed"]:
-        """Return whether the lock has packages of the project, and files of theirs have changed."""
+    def lock_of_own_code(self, recipe: Recipe) -> Lock | None:
+        """Return the lock as it is, if it has packages of the project."""
         lock = earlier_lock(recipe.lock_path)
-        if lock is None or not has_own_code(recipe, lock):
-            return "none"
-        return "changed" if changed_folders(recipe, lock, self.work) else "locked"
+        return lock if lock is not None and has_own_code(recipe, lock) else None
 
     def build(
         self,

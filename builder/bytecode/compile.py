@@ -88,6 +88,7 @@ def compile_packages(
 
 def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     """Compile packages in one container, and record the results."""
+    request.packages.fetch(missing)
     settings, reporter = request.work.settings, request.work.reporter
     with temporary_folder(settings.tmpdir, 0o755) as folder, working(reporter, "compiling modules"):
         job = CompileJob(folder)

@@ -171,7 +171,6 @@ def _make(
         from builder.bytecode.compile import compile_packages  # with runners of containers
 
         needed = [package for plan in missing for package in plan.packages]
-        packages.fetch(needed)
         compiled.update(compile_packages(request, needed))
 
     maker = LayerMaker(options.compression, request.work, _TASK)

@@ -21,6 +21,7 @@ from builder.site.pulled import EnginePull, recorded_pull
 from builder.site.request import JobRequest
 from builder.site.shell import from_user
 from builder.store.files import sha256_file
+from builder.wheels.own import changed_folders
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +129,8 @@ class TargetImages:
         """
         stored = self.project.stored(self.recipe)
         if stored and wanted in ("", stored.image.digest) and (stored.pulled_from or not may_build):
-            of_then = f"built here ({stored.image.digest[:19]}), with the code of that build"
-            is_own = not stored.pulled_from
-            return stored.image, of_then if is_own else self._origin(stored)
+            then = f"built here ({stored.image.digest[:19]}), with the code of that build"
+            return stored.image, self._origin(stored) if stored.pulled_from else then
         if not may_build:
             return self._placed_sif(wanted, stored)
         log.info("%s: building, because its last image was not pulled", self.recipe.name)
@@ -186,14 +186,15 @@ class TargetImages:
         """Return the image in ``dist/``; one that was built here has the code of today."""
         stored = self.project.stored(self.recipe)
         is_own = stored is not None and not stored.pulled_from
-        if is_own and may_build and self.project.own_code(self.recipe) != "none":
+        if is_own and may_build and self.project.lock_of_own_code(self.recipe):
             self.project.place(self.project.build(self.recipe))
             stored = self.project.stored(self.recipe)
         return stored
 
     def _note_changed_code(self) -> None:
         """Note that the image has older code than the project folder, if it has."""
-        if self.project.own_code(self.recipe) == "changed":
+        lock = self.project.lock_of_own_code(self.recipe)
+        if lock and changed_folders(self.recipe, lock, self.project.work):
             name = self.recipe.name
             self.project.work.reporter.note(
                 f"{name}: your code has changed, and the image has the code of its lock; for a new image: "

@@ -116,7 +116,7 @@ def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
     tracked = _tracked(folder)
     packages = {name.rpartition("/")[0] for name in tracked if name.endswith("/__init__.py")}
     packages |= {name.rpartition("/")[0] for name in packages} - {""}
-    takes = (lambda path: True) if tracked else _for_build(folder)
+    takes = _for_build(folder)
 
     def is_left_out(name: str, path: Path, is_folder: bool, patterns: GitIgnore) -> bool:
         if _is_builders(path, root, folder) or ignore.leaves_out(path, is_folder=is_folder):

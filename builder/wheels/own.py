@@ -95,10 +95,11 @@ def update_wheels(recipe: Recipe, lock: Lock, path: Path, work: Workspace) -> Lo
     new = {old.key: now for old, now in pairs}
     packages = tuple(new.get(p.key, p) if p.source else p for p in lock.packages)
     made = replace(lock, packages=packages)
-    for wheel in new.values():
-        from builder.lock.sourcesolve import missing_requirements  # slow, and seldom needed
+    from builder.lock.sourcesolve import missing_requirements  # slow, and seldom needed
 
-        file, platform = work.store.path(wheel.key), made.for_platform(recipe.platform)
+    platform = made.for_platform(recipe.platform)
+    for wheel in new.values():
+        file = work.store.path(wheel.key)
         if missing := missing_requirements(file, platform, recipe.platform, work.settings):
             problem = f"{path} is stale: {wheel.name} requires {', '.join(missing)} now"
             steps = [relock_command(recipe.imported_lock)] if recipe.imported_lock else []

@@ -62,7 +62,9 @@ def test_cached(tmp_path: Path, compiler: ThisPython) -> None:
     """A package is compiled once; a new one is compiled alone. A damaged cache is made again."""
     one, two = (fetched(make_wheel(tmp_path, name, files={f"{name}.py": "x = 1\n"})) for name in ("a", "b"))
     first = compile_packages(request(tmp_path, one))
-    again = compile_packages(request(tmp_path, one, two))
+    both = request(tmp_path, one, two)
+    again = compile_packages(both)
+    assert both.packages._fetched.keys() == {two.package.key}, "no other archive is needed"
     assert (compiler.runs, compiler.modules) == (2, 2)
     assert again[one.package.key] == first[one.package.key]
     assert compile_packages(request(tmp_path, one, two)) == again and compiler.runs == 2
