@@ -72,6 +72,8 @@ class Project:
     changed_code: Literal["update", "refuse", "ignore"] = "update"
     """What happens to a lock when the project's own code has changed: it gets the new wheels, is stale,
     or is used as it is."""
+    build_work: Workspace | None = None
+    """The workspace of builds, which may reuse a published image; None: ``work``."""
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
@@ -277,6 +279,7 @@ class Project:
             accept_licenses=accept_licenses,
             rebuild=rebuild,
             check_steps=check_steps,
+            work=self.build_work or self.work,
         )
         if secrets:
             from builder.image.ignore import secret_note

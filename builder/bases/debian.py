@@ -15,12 +15,12 @@ cache.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from builder.bases.image import stored_base
 from builder.errors import ConfigError, ImageError
 from builder.model import canonical_json
 from builder.store.blobs import Store
@@ -148,10 +148,12 @@ def _offline(reference: str, known: str, pinned: str | None) -> str:
 
 
 def _is_stored(digest: str, store: Store) -> bool:
-    """Return whether the store has the manifest of an image, its config and its layers."""
-    path = store.get(digest)
-    if path is None:
+    """Return whether an image is in the store, or its layers are in one that is reused."""
+    # an image that is reused brings the documents of its base
+    if store.get(digest) is None and (store.reuse is None or store.get(digest) is None):
         return False
-    manifest = json.loads(path.read_bytes())
-    descriptors = (manifest["config"], *manifest["layers"])
-    return all(store.get(d["digest"], d["size"]) is not None for d in descriptors)
+    try:
+        layers = stored_base("", digest, store).layers
+    except ImageError:
+        return False
+    return all(layer.path or layer.origin for layer in layers)

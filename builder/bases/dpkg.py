@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import open_recipe_base
@@ -18,7 +19,7 @@ from builder.config.recipe import Recipe
 from builder.errors import ImageError
 from builder.model import Layer, LockedBase
 from builder.progress import working
-from builder.store.records import read_record, write_record
+from builder.store.blobs import Store
 from builder.trees.member import DO_NOT_USE, Kind
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source
@@ -69,16 +70,21 @@ def base_system(locked: LockedBase, recipe: Recipe, work: Workspace) -> BaseSyst
         ImageError: the base is damaged.
         RegistryError, SpaceError: the base is not available.
     """
-    name = f"base-system-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
-    record = work.store.folders.index / name
-    known = read_record(record)
+    record = system_record(locked, work.store)
+    known = work.store.read_record(record)
     if known is None:
         base = open_recipe_base(locked, recipe, work, download=False)
         with working(work.reporter, "looking for the packages of the base"):
             known = astuple(find_system(base, work))
-        write_record(record, known)
+        work.store.write_record(record, known)
     name, version, packages = known
     return BaseSystem(name, version, tuple(DebianPackage(*one) for one in packages))
+
+
+def system_record(locked: LockedBase, store: Store) -> Path:
+    """Return the record of a base's system."""
+    name = f"base-system-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
+    return store.folders.index / name
 
 
 def find_system(base: BaseImage, work: Workspace) -> BaseSystem:

@@ -40,7 +40,9 @@ class BaseImage:
 
 
 def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
-    """Return a base image whose manifest, config and layers are in the store.
+    """Return a base image whose manifest and config are in the store.
+
+    A layer that neither the store nor a reused image has is without path and origin.
 
     Raises:
         ImageError: the manifest or config is missing or damaged.
@@ -48,9 +50,12 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
     manifest = _stored(digest, store)
     descriptor = Descriptor("", digest, len(manifest))
     image = read_image(manifest, descriptor, lambda d: _stored(d.digest, store), reference)
-    layers = image.layers
-    in_store = tuple(replace(layer, path=store.path(layer.descriptor.digest)) for layer in layers)
-    return BaseImage(reference, digest, parse_config(image.config, reference), in_store)
+    layers = []
+    for layer in image.layers:
+        path = store.get(layer.descriptor.digest, layer.descriptor.size)
+        origin = "" if path else store.remote(layer.descriptor.digest, layer.diff_id)
+        layers.append(replace(layer, path=path, origin=origin))
+    return BaseImage(reference, digest, parse_config(image.config, reference), tuple(layers))
 
 
 def _stored(digest: str, store: Store) -> bytes:

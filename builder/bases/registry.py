@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -72,19 +73,24 @@ def open_registry_base(
     return BaseImage(locked.reference, locked.digest, config, found)
 
 
-def fetch_layer(layer: Layer, work: Workspace) -> Layer:
-    """Return a layer of a base with its blob on this machine, downloaded if necessary.
+def present_layers(layers: Sequence[Layer], work: Workspace) -> tuple[Layer, ...]:
+    """Return layers with their blobs on this machine, downloaded if necessary.
 
     Raises:
         RegistryError: the registry refuses or cannot be reached.
         SpaceError: the disk is full.
     """
-    if layer.path is not None:
-        return layer
+    if all(layer.path is not None for layer in layers):
+        return tuple(layers)
     from builder.registry.pull import fetch_layers
 
-    image = plain_image([layer], {})
-    return fetch_layers(image, work.store, work.settings, work.reporter).layers[0]
+    image = plain_image(layers, {})
+    return fetch_layers(image, work.store, work.settings, work.reporter).layers
+
+
+def fetch_layer(layer: Layer, work: Workspace) -> Layer:
+    """Return a layer with its blob on this machine, see :func:`present_layers`."""
+    return present_layers([layer], work)[0]
 
 
 class _Source:

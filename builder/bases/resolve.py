@@ -156,6 +156,10 @@ def open_base(
             locked.reference, architecture, work, packages=packages, pinned=locked.digest
         )
         base = stored_base(locked.reference, digest, work.store)
+        if download:
+            from builder.bases.registry import present_layers
+
+            base = replace(base, layers=present_layers(base.layers, work))
     elif kind == "docker":
         from builder.bases.registry import open_registry_base
 

@@ -36,7 +36,6 @@ from builder.run.select import find_runner
 from builder.run.task import Task, run_task
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
-from builder.store.records import read_record, write_record
 from builder.text import visible
 
 log = logging.getLogger(__name__)
@@ -147,12 +146,12 @@ def _record(
                 files.append([path, len(pyc), hashlib.sha256(pyc).hexdigest()])
         digest, size = blob.commit()
     record = {"tag": tag, "digest": digest, "size": size, "files": files}
-    write_record(_record_path(request, package), record)
+    request.work.store.write_record(_record_path(request, package), record)
 
 
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     """Return the compiled modules in the cache; None if they are not there."""
-    data = read_record(_record_path(request, package))
+    data = request.work.store.read_record(_record_path(request, package))
     blob = None if data is None else request.work.store.get(data["digest"], data["size"])
     if blob is None:
         return None

@@ -24,6 +24,7 @@ import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.bytecode.inputs import BytecodeRequest, can_compile, compiler_key, modules_of
@@ -34,7 +35,6 @@ from builder.layers.entry import Entry, LinkContext
 from builder.layers.grouping import BYTECODE_TITLE, LayerPlan, plan_lock
 from builder.layers.packages import Packages
 from builder.model import Layer, LockedPackage, Manager
-from builder.store.records import read_record, write_record
 
 if TYPE_CHECKING:
     from builder.bytecode.compile import Bytecode
@@ -92,31 +92,58 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
         ImageError, RegistryError: the base is damaged or not available.
         SpaceError: the disk is full.
     """
-    bytecode, python = request.recipe.bytecode, request.packages.context.python
-    if bytecode == "none" or not can_compile(request.packages):
-        log.info("no modules are compiled: bytecode: %s, Python: %s", bytecode, python or "none")
+    if not _compiles(request):
         return ()
-    common = {
+    inputs = {**packages_key(request.packages), **_common(request), **_limits(request)}
+    record = request.work.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
+    known = request.work.store.read_record(record)
+    layers = None if known is None else recorded_layers(known["layers"], request.work.store)
+    if layers is not None:
+        log.info("all %d layers of compiled modules are in the cache", len(layers))
+    else:
+        layers = _make(request)
+        made = {"layers": [layer_record(layer) for layer in layers]}
+        request.work.store.write_record(record, made)
+    return layers
+
+
+def bytecode_records(request: BytecodeRequest) -> list[Path]:
+    """Return the records of the layers of compiled modules, and of the image that compiles."""
+    if not _compiles(request):
+        return []
+    from builder.bytecode.runtime import runtime_parts
+
+    image = [part.record for part in runtime_parts(request)]
+    return [*image, *(plan.record(request.work.store) for plan in _plans(request, {}))]
+
+
+def _compiles(request: BytecodeRequest) -> bool:
+    bytecode, python = request.recipe.bytecode, request.packages.context.python
+    compiles = bytecode != "none" and can_compile(request.packages)
+    if not compiles:
+        log.info("no modules are compiled: bytecode: %s, Python: %s", bytecode, python or "none")
+    return compiles
+
+
+def _common(request: BytecodeRequest) -> dict[str, Any]:
+    """Return the part of a key for what the bytes of every layer depend on."""
+    return {
         "bytecode": _FORMAT,
         "compiler": compiler_key(request.packages, request.base),
         "codec": codec_name(request.recipe.layers.compression),
         "epoch": request.work.settings.epoch,
     }
-    # two layers at least: a group for each manager
-    budget, groups = max(2, request.total - len(request.below)), _groups(request)
+
+
+def _limits(request: BytecodeRequest) -> dict[str, Any]:
+    """Return the number of layers and of groups, and the packages with a layer of their own."""
     contents = [layer.content for layer in request.below if layer.content is not None]
-    alone = sorted({content.name for content in contents if content.package})
-    limits = {"budget": budget, "groups": groups, "alone": alone}
-    inputs = {**packages_key(request.packages), **common, **limits}
-    record = request.work.store.folders.layers / f"bytecode-set-{cache_key(inputs)}.json"
-    known = read_record(record)
-    layers = None if known is None else recorded_layers(known["layers"], request.work.store)
-    if layers is not None:
-        log.info("all %d layers of compiled modules are in the cache", len(layers))
-    else:
-        layers = _make(request, common, budget, groups, frozenset(alone))
-        write_record(record, {"layers": [layer_record(layer) for layer in layers]})
-    return layers
+    return {
+        # two layers at least: a group for each manager
+        "budget": max(2, request.total - len(request.below)),
+        "groups": _groups(request),
+        "alone": sorted({content.name for content in contents if content.package}),
+    }
 
 
 def _groups(request: BytecodeRequest) -> int:
@@ -128,35 +155,41 @@ def _groups(request: BytecodeRequest) -> int:
     return min(_GROUPS, request.recipe.layers.groups, max(1, _share(request.total) // 3))
 
 
-def _make(
-    request: BytecodeRequest,
-    common: Mapping[str, Any],
-    budget: int,
-    groups: int,
-    alone: frozenset[str],
-) -> tuple[Layer, ...]:
-    """Plan the layers, take them from the cache, and compile and write the missing ones.
+def _make(request: BytecodeRequest) -> tuple[Layer, ...]:
+    """Plan the layers, take them from the cache, and compile and write the missing ones."""
+    compiled: dict[str, Bytecode] = {}
+
+    def compile_missing(missing: Sequence[PlannedLayer]) -> None:
+        from builder.bytecode.compile import compile_packages  # with runners of containers
+
+        needed = [package for plan in missing for package in plan.packages]
+        compiled.update(compile_packages(request, needed))
+
+    maker = LayerMaker(request.recipe.layers.compression, request.work, _TASK)
+    return maker.make(_plans(request, compiled), compile_missing)
+
+
+def _plans(request: BytecodeRequest, compiled: Mapping[str, Bytecode]) -> list[PlannedLayer]:
+    """Plan the layers.
 
     A package whose files are in a group has its compiled modules in a group, too: that is above all
     groups of packages, see :func:`in_order`.
 
     Args:
         request: what is compiled.
-        common: what the bytes of every layer depend on.
-        budget: the largest number of layers.
-        groups: for each package manager.
-        alone: managers and names of packages that have a layer of their own.
+        compiled: has the modules of a package, by its key, when its layer is written.
     """
     packages, options = request.packages, request.recipe.layers
+    common, limits = _common(request), _limits(request)
     modules = {package.key: modules_of(packages, package) for package in packages.locked}
     chosen = [package for package in packages.locked if modules[package.key]]
     sizes: dict[str, int] = {}
     for package in chosen:
         size = sum(modules[package.key].values())
-        is_alone = f"{package.manager} {package.name}" in alone
+        is_alone = f"{package.manager} {package.name}" in limits["alone"]
         sizes[package.key] = size if is_alone else min(size, _OWN_LAYER_FROM - 1)
-    own = options.model_copy(update={"groups": groups, "own_layer_from": _OWN_LAYER_FROM})
-    compiled: dict[str, Bytecode] = {}
+    update = {"groups": limits["groups"], "own_layer_from": _OWN_LAYER_FROM}
+    own = options.model_copy(update=update)
 
     def entries(package: LockedPackage) -> Iterator[Entry]:
         return _entries(packages, package, compiled[package.key])
@@ -167,15 +200,8 @@ def _make(
         content, title = replace(plan.content, kind="bytecode"), f"{BYTECODE_TITLE}{plan.title}"
         return PlannedLayer(content, title, plan.packages, f"bytecode-{key}", size, entries)
 
-    def compile_missing(missing: Sequence[PlannedLayer]) -> None:
-        from builder.bytecode.compile import compile_packages  # with runners of containers
-
-        needed = [package for plan in missing for package in plan.packages]
-        compiled.update(compile_packages(request, needed))
-
-    maker = LayerMaker(options.compression, request.work, _TASK)
-    plans = plan_lock(chosen, sizes, own, budget=budget)
-    return maker.make([planned(plan) for plan in plans], compile_missing)
+    plans = plan_lock(chosen, sizes, own, budget=limits["budget"])
+    return [planned(plan) for plan in plans]
 
 
 def _entries(packages: Packages, package: LockedPackage, bytecode: Bytecode) -> Iterator[Entry]:

@@ -9,8 +9,9 @@ layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from builder.bases.registry import fetch_layer
 from builder.bytecode.inputs import BytecodeRequest, base_key, python_package, python_packages
@@ -25,6 +26,7 @@ from builder.sif.read import read_sif
 from builder.trees.member import Kind
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, layer_source
+from builder.workspace import Workspace
 
 #: Where the job's folder is in a container of the image.
 JOB_FOLDER = "/run/builder-compile"
@@ -53,22 +55,54 @@ def make_runtime(source: BytecodeRequest) -> tuple[Image, str]:
         LayerError: the environment or its base has no Python.
         ImageError, RegistryError, SpaceError: the base is damaged or not available.
     """
-    package = python_package(source.packages)
-    if package is None:
-        hint = "add python to the environment, or write in the recipe: bytecode: none"
-        raise LayerError("no Python in the environment: its modules cannot be compiled", hint)
+    package = _python(source)
     base_python = base_python_of(package.url)
-    if base_python is not None:
-        layers: tuple[Layer, ...] = (_base_python(source, base_python),)
-        python = base_python.interpreter
-    else:
-        layers = (_base_libraries(source), _conda_python(source, package))
-        python = source.packages.context.interpreter
+    python = base_python.interpreter if base_python else source.packages.context.interpreter
+    layers = [part.layer(source.work) for part in runtime_parts(source)]
     target = f"python-{package.version}"
     return image_of(layers, {}, architecture=source.recipe.architecture, target=target), python
 
 
-def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
+@dataclass(frozen=True, slots=True)
+class RuntimePart:
+    """A layer of the image that modules are compiled in."""
+
+    record: Path
+    """Of the layer, in the cache."""
+    title: str
+    entries: Callable[[], Iterator[Entry]]
+
+    def layer(self, work: Workspace) -> Layer:
+        """Return the layer, made once, with its blob on this machine."""
+
+        def make() -> Layer:
+            return make_layer(self.entries(), self.title, work)
+
+        return fetch_layer(cached_layer(self.record, work.store, make), work)
+
+
+def runtime_parts(source: BytecodeRequest) -> list[RuntimePart]:
+    """Return the layers of the image, from below.
+
+    Raises:
+        LayerError: the environment has no Python.
+    """
+    package = _python(source)
+    base_python = base_python_of(package.url)
+    if base_python is not None:
+        return [_base_python(source, base_python)]
+    return [_base_libraries(source), _conda_python(source, package)]
+
+
+def _python(source: BytecodeRequest) -> LockedPackage:
+    package = python_package(source.packages)
+    if package is None:
+        hint = "add python to the environment, or write in the recipe: bytecode: none"
+        raise LayerError("no Python in the environment: its modules cannot be compiled", hint)
+    return package
+
+
+def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart:
     """Return the layer of a conda package's Python, with the libraries that it needs."""
     needed = python_packages(source.packages)
     context = source.packages.context
@@ -93,10 +127,10 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> Layer:
                     seen.add(entry.path)
                     yield entry
 
-    return _recorded(source, key, entries(), f"python {python.version}")
+    return _part(source, key, entries, f"python {python.version}")
 
 
-def _base_libraries(source: BytecodeRequest) -> Layer:
+def _base_libraries(source: BytecodeRequest) -> RuntimePart:
     """Return the layer of the base's C library."""
 
     def entries() -> Iterator[Entry]:
@@ -111,10 +145,10 @@ def _base_libraries(source: BytecodeRequest) -> Layer:
         )
 
     key = cache_key([_FORMAT, "libraries", base_key(source.base)])
-    return _recorded(source, key, entries(), "C library")
+    return _part(source, key, entries, "C library")
 
 
-def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
+def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
     """Return the layer of a base's own Python."""
     root = re.escape(str(PurePosixPath(python.interpreter).parent.parent).strip("/"))
     wanted = re.compile(
@@ -127,7 +161,7 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> Layer:
         yield from _files(whole, wanted)
 
     key = cache_key([_FORMAT, "python", base_key(source.base), python.interpreter])
-    return _recorded(source, key, entries(), f"python {python.version}")
+    return _part(source, key, entries, f"python {python.version}")
 
 
 def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
@@ -162,7 +196,8 @@ def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry
     yield from (link for link in links if link.target in files)
 
 
-def _recorded(source: BytecodeRequest, key: str, entries: Iterable[Entry], title: str) -> Layer:
-    """Return a layer of the cache, or make it."""
+def _part(
+    source: BytecodeRequest, key: str, entries: Callable[[], Iterator[Entry]], title: str
+) -> RuntimePart:
     record = source.work.store.folders.bytecode / f"python-{key}.json"
-    return cached_layer(record, source.work.store, lambda: make_layer(entries, title, source.work))
+    return RuntimePart(record, title, entries)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli.context import Context, complete_target, with_context
-from builder.cli.options import FILE, choice, flag, origin_annotations, origin_options
+from builder.cli.options import (
+    FILE,
+    choice,
+    flag,
+    origin_annotations,
+    origin_options,
+    reuse_option,
+)
 from builder.cli.slurmoptions import slurm_options, take_job_options
+from builder.config.policy import has_policy
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
 from builder.progress import working
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.model import Image, Lock
+    from builder.project import Project
     from builder.site.build_jobs import BuildTask
     from builder.smoke.options import SlurmOptions
 
@@ -66,6 +75,7 @@ class BuildOptions:
     check_reproducible: bool
     source: str | None
     revision: str | None
+    reuse: str = ""
 
     @property
     def layout(self) -> Path | None:
@@ -131,6 +141,7 @@ class BuildOptions:
     "--accept-licenses",
     help="Accept the licences that the engine asks about (cotainr: Miniforge's).",
 )
+@reuse_option
 @flag("--rebuild", help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).")
 @flag(
     "--check-reproducible",
@@ -185,7 +196,7 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 
 def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
     """Build a target, writes all its forms, and returns the build as JSON."""
-    project = context.project
+    project = _reusing(context, recipe, options.reuse)
     result = project.build(
         recipe,
         lock_file=options.lock_file,
@@ -203,6 +214,20 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
     if options.check_reproducible:
         _print_differences(context, result)
     return answer
+
+
+def _reusing(context: Context, recipe: Recipe, image: str) -> Project:
+    """Return the project, whose builds may reuse the target's published image."""
+    project = context.project
+    if not (image or recipe.registry.reuse or has_policy(recipe.root)):
+        return project
+    from builder.publishing.destination import destination_text
+    from builder.publishing.reuse import reusing
+    from builder.publishing.verify import Trust
+
+    where = destination_text(recipe) if recipe.registry.host else ""
+    work = reusing(project.work, recipe, where, Trust.find(recipe.root), image)
+    return replace(project, build_work=work)
 
 
 def _note_left_out(context: Context, recipe: Recipe, lock: Lock) -> None:

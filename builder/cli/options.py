@@ -56,6 +56,14 @@ def _annotation(name: str) -> Decorator:
     return click.option(f"--{name}", envvar=variable, help=f"Annotation {key}.")
 
 
+#: Adds ``--reuse``, see :mod:`builder.publishing.reuse`.
+reuse_option = click.option(
+    "--reuse",
+    default="",
+    metavar="REFERENCE",
+    help="Take layers that the cache lacks from this published image, whose publisher you trust.",
+)
+
 #: Adds ``--source`` and ``--revision``, see :func:`origin_annotations`.
 origin_options = decorated(_annotation("source"), _annotation("revision"))
 

@@ -11,7 +11,13 @@ import click
 
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, complete_target, with_context
-from builder.cli.options import choice, flag, origin_annotations, origin_options
+from builder.cli.options import (
+    choice,
+    flag,
+    origin_annotations,
+    origin_options,
+    reuse_option,
+)
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
@@ -65,6 +71,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @job_options
 @flag("--all-gpus", help="Smoke-test all GPUs at once, and communication between them.")
 @sign_option
+@reuse_option
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
 @with_context
@@ -159,7 +166,7 @@ def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
 
 def _lines(done: Published) -> list[str]:
     """Return the report of one target, for people."""
-    from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
+    from builder.publishing.release import COMPILER, LAYERS, LOCK, PROVENANCE, SBOM, SMOKE_REPORT
 
     verb = "would be" if done.dry_run else "is"
     lines = [f"{done.target} {verb} {done.reference}@{done.digest}"]
@@ -178,7 +185,8 @@ def _lines(done: Published) -> list[str]:
         v = done.verified
         lines.append(f"  read back {v.blobs} blobs, {human_bytes(v.bytes)}; {v.seconds:.1f} s")
     if done.attached:
-        names = {SBOM: "SBOM", PROVENANCE: "provenance", LOCK: "lock"}
+        names = {SBOM: "SBOM", PROVENANCE: "provenance", LOCK: "lock", LAYERS: "layer record"}
+        names[COMPILER] = "compiler"
         names[SMOKE_REPORT] = "smoke report"
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
     if done.signed:

@@ -132,6 +132,10 @@ class Registry(Model):
     """Path of the repository on the host."""
     tags: tuple[Line, ...] = ("latest", "%y.%m")
     """Tags, also strftime patterns: ``%y.%m`` makes a dated tag."""
+    reuse: bool = False
+    """Take layers that the cache lacks from the published image. Whoever may push there decides
+    what they contain. A project with a policy reuses signed images without this key.
+    """
 
 
 class Layers(Model):

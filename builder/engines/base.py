@@ -41,8 +41,8 @@ class BuildRequest:
     requested: frozenset[str] = frozenset()
     """Names of the packages that the environment file lists; conda records them as requested."""
     download_base: bool = True
-    """False does not download the layers of a base image in a registry. Enough where they can be
-    mounted.
+    """False does not download layers of a base image, or of an image that is reused. Enough where
+    they can be mounted.
     """
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the manifest, in addition to the recipe's."""
@@ -107,6 +107,10 @@ class BuildResult:
     """The same file, which has no credentials; empty: unknown."""
     requested: frozenset[str] = frozenset()
     """See :class:`BuildRequest`."""
+    work: Workspace | None = None
+    """That of the build: its store has the records of an image that was reused."""
+    records: Callable[[], list[Path]] = list
+    """Returns the cache's records of the layers and of what a build reads to plan them."""
 
     @property
     def image(self) -> Image | None:

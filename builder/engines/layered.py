@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.bytecode.inputs import BytecodeRequest
-from builder.bytecode.layers import bytecode_layers, in_order, layers_for_packages
+from builder.bases.registry import present_layers
+from builder.bytecode.inputs import BytecodeRequest, python_package
+from builder.bytecode.layers import (
+    bytecode_layers,
+    bytecode_records,
+    in_order,
+    layers_for_packages,
+)
 from builder.engines.base import BuildRequest, BuildResult, Clock
-from builder.engines.prepare import Inputs, image_of_build, prepare_inputs, write_target_sif
+from builder.engines.prepare import (
+    Inputs,
+    image_of_build,
+    prepare_inputs,
+    python_record,
+    write_target_sif,
+)
 from builder.image.config import environment
 from builder.image.files import system_entries, whiteout_entries
 from builder.image.libraries import missing_libraries
-from builder.layers.build import LayersResult, build_layers, make_layer
+from builder.layers.build import LayersResult, build_layers, make_layer, package_records
 from builder.layers.conda_meta import history_entry
 from builder.layers.entry import Entry
+from builder.layers.libraries import library_record
 from builder.layers.packages import Packages
 from builder.model import Image, Layer, LockedBase, SifImage
 from builder.steps.recipe import check_step_architecture, recipe_steps
@@ -72,29 +86,29 @@ class Stack:
     Args:
         request: the build.
         inputs: its base and packages.
-        files: the files of the packages.
         packages: the layers of the packages.
-        bytecode: the layers of their compiled modules.
+        modules: which modules of the packages are compiled.
     """
 
     def __init__(
         self,
         request: BuildRequest,
         inputs: Inputs,
-        files: Packages,
         packages: LayersResult,
-        bytecode: Sequence[Layer],
+        modules: BytecodeRequest,
     ) -> None:
         self.inputs = inputs
         self.packages = packages
         prefix = whiteout_entries(inputs.context.prefix)
         self.prefix = _layer(request, [*prefix, history(inputs)], "environment prefix")
         """The lowest layer: the whiteout of the prefix."""
-        self.layers: list[Layer] = [*in_order(packages.layers, bytecode)]
+        self.layers: list[Layer] = [*in_order(packages.layers, bytecode_layers(modules))]
         """The layers above it."""
+        if request.download_base or request.recipe.step_count:
+            self.layers = [*present_layers(self.layers, request.work)]
         self.differences: list[StepDifference] = []
         """Files that differed when the steps ran twice (only with ``check_steps``)."""
-        self._files = files
+        self._modules = modules
         self._request = request
         self._base: tuple[Layer, ...] | None = None
 
@@ -109,7 +123,8 @@ class Stack:
     ) -> BuildResult:
         """Return the result of the build that made ``artifact`` of these layers."""
         request, recipe, base = self._request, self._request.recipe, self.inputs.base
-        missing = missing_libraries(recipe, base, self.layers, self._files, request.work)
+        files = self._modules.packages
+        missing = missing_libraries(recipe, base, self.layers, files, request.work)
         return BuildResult(
             recipe,
             request.lock,
@@ -121,7 +136,23 @@ class Stack:
             notes=self.packages.notes,
             missing_libraries=missing,
             timings=clock.timings,
+            work=request.work,
+            records=self.records,
         )
+
+    def records(self) -> list[Path]:
+        """Return the cache's records of the layers, and of what a build reads to plan them."""
+        from builder.bases.dpkg import system_record
+
+        modules, inputs, layers = self._modules, self.inputs, self._request.recipe.layers
+        store, budget = self._request.work.store, layers_for_packages(modules.total)
+        planned = package_records(modules.packages, layers, self._request.work, budget=budget)
+        base = system_record(LockedBase(inputs.base.reference, inputs.base.digest), store)
+        python = python_package(modules.packages)
+        context = [python_record(python, store)] if python else []
+        with_files = [layer for layer in self.layers if layer.packages]
+        libraries = (library_record(layer.descriptor.digest, store) for layer in with_files)
+        return [*planned, *bytecode_records(modules), *libraries, *context, base]
 
     def run(self, step: StepRun) -> None:
         """Run a step over the layers so far, unless the cache has its layer; add the layer.
@@ -204,13 +235,12 @@ def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack
         post_link=recipe.conda.post_link,
     )
     clock.mark("layers")
-    bytecode = bytecode_layers(
-        BytecodeRequest(files, inputs.base, recipe, request.work, total, packages.layers)
-    )
+    modules = BytecodeRequest(files, inputs.base, recipe, request.work, total, packages.layers)
+    stack = Stack(request, inputs, packages, modules)
     clock.mark("bytecode")
     count = len(packages.layers)
-    log.info("%d layers of packages, %d of their compiled modules", count, len(bytecode))
-    return Stack(request, inputs, files, packages, bytecode)
+    log.info("%d layers of packages, %d of their modules", count, len(stack.layers) - count)
+    return stack
 
 
 def history(inputs: Inputs) -> Entry:

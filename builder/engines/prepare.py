@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from builder.bases.image import BaseImage
 from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
@@ -25,7 +26,7 @@ from builder.lock.record import lock_date
 from builder.lock.urls import url_variables
 from builder.model import Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.redact import redact
-from builder.store.records import read_record, write_record
+from builder.store.blobs import Store
 
 log = logging.getLogger(__name__)
 
@@ -202,16 +203,21 @@ def _context(request: BuildRequest, packages: list[LockedPackage], fetch: Fetch)
     python = next((p for p in packages if (p.manager, p.name) == ("conda", "python")), None)
     if python is None:
         return context
-    key = cache_key([FORMAT, "python", python.key, python.url, python.version])
-    record = store.folders.index / f"python-{key}.json"
-    known = read_record(record)
+    record = python_record(python, store)
+    known = store.read_record(record)
     if known is None:
         from builder.layers.conda_layout import python_of
 
         known = python_of(fetch([python])[0])
-        write_record(record, known)
+        store.write_record(record, known)
     version, site_packages = known
     return replace(context, python=version, site_packages=site_packages)
+
+
+def python_record(python: LockedPackage, store: Store) -> Path:
+    """Return the cache's record of the version and site-packages of a conda package's Python."""
+    key = cache_key([FORMAT, "python", python.key, python.url, python.version])
+    return store.folders.index / f"python-{key}.json"
 
 
 def image_of_build(

@@ -82,7 +82,7 @@ def missing_libraries(
             files, owners = _files(layers, packages, work.store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
         known = [asdict(one) for one in _missing(files, owners, below, brought)]
-        write_record(record, known)
+        work.store.write_record(record, known)
     log.info("libraries that the image does not have: %d", len(known))
     return tuple(MissingLibrary(**{**one, "packages": tuple(one["packages"])}) for one in known)
 

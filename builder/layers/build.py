@@ -21,6 +21,7 @@ from builder.layers.cache import (
     cached_layer,
     context_key,
     layer_record,
+    licences_record,
     read_layer,
     recorded_layers,
 )
@@ -36,7 +37,6 @@ from builder.parallel import Stopped, in_parallel
 from builder.progress import working
 from builder.store.blobs import Store
 from builder.store.files import require_space
-from builder.store.records import read_record, write_record
 from builder.text import human_bytes
 from builder.workspace import Workspace
 
@@ -76,7 +76,7 @@ def make_layer(
         writer = LayerWriter(out, compression, work.settings.epoch, advance)
         writer.write(entries)
         digest, size = out.commit()
-    write_record(
+    work.store.write_record(
         library_record(digest, work.store), {"digest": digest, "files": writer.libraries.found}
     )
     descriptor, tar = Descriptor(MEDIA_TYPES[compression], digest, size), writer.blob
@@ -227,10 +227,9 @@ def build_layers(
             list.
         SpaceError: the disk is full.
     """
-    common = {"codec": codec_name(options.compression), "epoch": work.settings.epoch}
     inputs = {
         **packages_key(packages),
-        **common,
+        **_common(options, work),
         "options": options.model_dump(),
         "budget": budget,
         "post_link": dict(post_link or {}),
@@ -246,18 +245,35 @@ def build_layers(
     def fetch(missing: Sequence[PlannedLayer]) -> None:
         packages.fetch([package for plan in missing for package in plan.packages])
 
-    layers = maker.make(_plans(packages, options, budget, common), fetch)
+    layers = maker.make(_plans(packages, options, budget, work), fetch)
     activation = activation_environment(packages)
     result = LayersResult(layers, packages.resolution.conflicts, tuple(notes), activation)
-    _write_result(record, result)
+    _write_result(record, result, work.store)
     return result
 
 
-def _plans(
-    packages: Packages, options: Layers, budget: int, common: Mapping[str, Any]
-) -> list[PlannedLayer]:
-    """Return the layers of packages; ``common`` is what the bytes of every layer depend on."""
-    indexes = packages.indexes
+def package_records(
+    packages: Packages, options: Layers, work: Workspace, *, budget: int
+) -> list[Path]:
+    """Return the records of the packages' layers, and of what planning them reads.
+
+    Args:
+        packages, options, work, budget: see :func:`build_layers`.
+    """
+    layers = [plan.record(work.store) for plan in _plans(packages, options, budget, work)]
+    indexes = map(packages.index_path, packages.locked)
+    licences = (licences_record(package, work.store) for package in packages.locked)
+    return [*layers, *indexes, *licences]
+
+
+def _common(options: Layers, work: Workspace) -> dict[str, Any]:
+    """Return the part of a key for what the bytes of every layer depend on."""
+    return {"codec": codec_name(options.compression), "epoch": work.settings.epoch}
+
+
+def _plans(packages: Packages, options: Layers, budget: int, work: Workspace) -> list[PlannedLayer]:
+    """Return the layers of packages."""
+    indexes, common = packages.indexes, _common(options, work)
     splits = {key: split_index(index) for key, index in indexes.items()}
     counts = {key: len(parts) for key, parts in splits.items() if len(parts) > 1}
 
@@ -342,19 +358,19 @@ def _check_scripts(
     return notes
 
 
-def _write_result(path: Path, result: LayersResult) -> None:
+def _write_result(path: Path, result: LayersResult, store: Store) -> None:
     data = {
         "layers": [layer_record(x) for x in result.layers],
         "conflicts": [asdict(c) for c in result.conflicts],
         "notes": result.notes,
         "activation": [dict(result.activation.env), result.activation.scripts],
     }
-    write_record(path, data)
+    store.write_record(path, data)
 
 
 def _read_result(path: Path, store: Store) -> LayersResult | None:
     """Return the result of an earlier build; None if the cache does not have all of it."""
-    data = read_record(path)
+    data = store.read_record(path)
     layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
         return None

@@ -17,7 +17,6 @@ from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
 from builder.layers.libraries import library_record
 from builder.model import Descriptor, Layer, LayerContent, LockedPackage, canonical_json
 from builder.store.blobs import Store
-from builder.store.records import read_record, write_record
 
 #: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 5
@@ -51,9 +50,9 @@ def package_key(package: LockedPackage, context: LinkContext) -> str:
     return cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
 
 
-def read_index(path: Path) -> PackageIndex | None:
+def read_index(path: Path, store: Store) -> PackageIndex | None:
     """Return a cached index, or None if there is none."""
-    data = read_record(path)
+    data = store.read_record(path)
     if data is None or len(data) != len(fields(PackageIndex)):
         return None
     entries, post_link, requires, archive = data
@@ -61,9 +60,9 @@ def read_index(path: Path) -> PackageIndex | None:
     return PackageIndex(found, tuple(post_link), tuple(requires), archive)
 
 
-def write_index(path: Path, index: PackageIndex) -> None:
+def write_index(path: Path, index: PackageIndex, store: Store) -> None:
     """Write an index into the cache. Raises SpaceError."""
-    write_record(path, [index.entries, index.post_link, index.requires, index.archive])
+    store.write_record(path, [index.entries, index.post_link, index.requires, index.archive])
 
 
 def licences_record(package: LockedPackage, store: Store) -> Path:
@@ -81,15 +80,20 @@ def layer_record(layer: Layer) -> dict[str, Any]:
 
 
 def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
-    """Return the layer that :func:`layer_record` described; None if its blob is not stored.
+    """Return the layer that :func:`layer_record` described; None if its blob is not available.
 
-    None also for a layer of packages whose libraries are not recorded.
+    It is in the store, or in the registry of an image that is reused. None also for a layer of
+    packages whose libraries are not recorded.
     """
     descriptor = Descriptor.from_json(data["descriptor"])
     path = store.get(descriptor.digest, descriptor.size)
-    if path is None or (data["packages"] and not library_record(descriptor.digest, store).exists()):
+    origin = "" if path else store.remote(descriptor.digest, data["diff_id"])
+    libraries = library_record(descriptor.digest, store)
+    has_libraries = libraries.exists() or store.read_record(libraries) is not None
+    if not (path or origin) or (data["packages"] and not has_libraries):
         return None
-    values = {**data, "descriptor": descriptor, "path": path, "packages": tuple(data["packages"])}
+    values = {**data, "descriptor": descriptor, "path": path, "origin": origin}
+    values["packages"] = tuple(data["packages"])
     if "content" in data:
         values["content"] = LayerContent(**data["content"])
     return Layer(**values)
@@ -104,8 +108,8 @@ def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[La
 
 def read_layer(path: Path, store: Store) -> Layer | None:
     """Return the layer of a record; None if there is no record, or no blob."""
-    data = read_record(path)
-    return None if data is None else recorded_layer(data, store)
+    layers = (recorded_layer(data, store) for data in store.records(path))
+    return next((layer for layer in layers if layer is not None), None)
 
 
 def cached_layer(path: Path, store: Store, make: Callable[[], Layer]) -> Layer:
@@ -117,5 +121,5 @@ def cached_layer(path: Path, store: Store, make: Callable[[], Layer]) -> Layer:
         layer = read_layer(path, store)
         if layer is None:
             layer = make()
-            write_record(path, layer_record(layer))
+            store.write_record(path, layer_record(layer))
     return layer

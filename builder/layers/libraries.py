@@ -16,7 +16,6 @@ from builder.layers.content import read_steps
 from builder.layers.elf import ElfReader, Needed
 from builder.layers.entry import Entry
 from builder.store.blobs import Store
-from builder.store.records import read_record
 
 #: Part of the names of records. Increase it when the same layer has another record.
 _FORMAT = 1
@@ -68,7 +67,7 @@ class LayerLibraries:
 
 def recorded_libraries(digest: str, store: Store) -> Libraries:
     """Return the libraries of a layer that builder wrote, by the digest of its blob."""
-    data = read_record(library_record(digest, store)) or {"files": {}}
+    data = store.read_record(library_record(digest, store)) or {"files": {}}
     return {path: tuple(needed) for path, needed in data["files"].items()}
 
 

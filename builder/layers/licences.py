@@ -12,7 +12,6 @@ from builder.layers.wheel_archive import WheelArchive
 from builder.model import Fetched
 from builder.redact import redact
 from builder.store.blobs import Store
-from builder.store.records import write_record
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
 _MAX_TEXT = 500
@@ -25,7 +24,7 @@ def licences_of(fetched: Fetched, store: Store) -> list[str]:
         LayerError: the archive is unsafe or damaged.
     """
     found = declared_licences(fetched)
-    write_record(licences_record(fetched.package, store), found)
+    store.write_record(licences_record(fetched.package, store), found)
     return found
 
 

@@ -17,7 +17,6 @@ from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
 from builder.model import Fetched, LockedPackage
 from builder.parallel import in_parallel
 from builder.progress import working
-from builder.store.records import read_record, write_record
 from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,8 @@ class Packages:
             LayerError: a package is unsafe or damaged.
             FetchError: an archive that has to be read is not available.
         """
-        known = {package.key: read_index(self._index_path(package)) for package in self.locked}
+        store = self._work.store
+        known = {p.key: read_index(self.index_path(p), store) for p in self.locked}
         missing = [package for package in self.locked if known[package.key] is None]
         self.fetch(missing)
 
@@ -95,7 +95,8 @@ class Packages:
         indexes = known | {package.key: index for package, index in found}
         return {key: index for key, index in indexes.items() if index is not None}
 
-    def _index_path(self, package: LockedPackage) -> Path:
+    def index_path(self, package: LockedPackage) -> Path:
+        """Return the cache's record of a package's index."""
         return self._work.store.folders.index / f"{package_key(package, self.context)}.json"
 
     def _read_index(self, package: LockedPackage) -> PackageIndex:
@@ -115,7 +116,7 @@ class Packages:
         with contextlib.suppress(LayerError):
             licences_of(fetched, self._work.store)  # recorded for the SBOM
         index = replace(index, archive=fetched.size)
-        write_index(self._index_path(package), index)
+        write_index(self.index_path(package), index, self._work.store)
         return index
 
     @cached_property
@@ -159,12 +160,13 @@ class Packages:
             from builder.layers.wheel import wheel_entries
 
             entries = wheel_entries(fetched, self.context, leave_out)
-        record = self.indexes[package.key].entries[-1].path
+        record, store = self.indexes[package.key].entries[-1].path, self._work.store
         for entry in entries:
             if entry.path == record:
                 assert isinstance(entry.content, Inline)
                 content = entry.content.data.decode()
-                write_record(self._record_path(package), {"path": record, "content": content})
+                data = {"path": record, "content": content}
+                store.write_record(self._record_path(package), data)
             yield entry
 
     def record(self, package: LockedPackage) -> tuple[str, bytes]:
@@ -177,11 +179,11 @@ class Packages:
             LayerError: the archive is unsafe or damaged.
         """
         path = self._record_path(package)
-        data = read_record(path)
+        data = self._work.store.read_record(path)
         if data is None:
             for _ in self.entries(package):
                 pass
-            data = read_record(path)
+            data = self._work.store.read_record(path)
         if data is None:
             hint = "check the disk of the cache (BUILDER_CACHE)"
             raise LayerError(f"{path} cannot be read", hint)

@@ -14,6 +14,7 @@ from builder.model import canonical_json
 from builder.project import Project
 from builder.publishing.destination import PublishedContent
 from builder.publishing.release import LOCK, PROVENANCE, SBOM, SMOKE_REPORT
+from builder.publishing.reuse import layer_artifacts
 from builder.publishing.sbom import image_sbom
 from builder.publishing.testers import Release
 from builder.redact import redact
@@ -25,14 +26,21 @@ _BUILD_TYPE = "urn:builder:build:v1"
 _BUILDER_ID = "urn:builder:local"
 
 
-def attach_all(destination: PublishedContent, release: Release, project: Project) -> dict[str, str]:
+def attach_all(
+    destination: PublishedContent,
+    release: Release,
+    project: Project,
+    *,
+    reuses: bool = False,
+) -> dict[str, str]:
     """Attach SBOM, provenance, lock and report to a pushed image; return their digests by type.
 
-    If the registry accepts container images only, this reports a warning and does not fail.
+    With ``reuses`` also what other builds need to reuse its layers. If the registry accepts
+    container images only, this reports a warning and does not fail.
     """
     result, image, report = release.result, release.image, release.report
     statement = provenance(result, image.digest, project.work.settings.epoch)
-    sbom_file = AttachedFile("sbom.cdx.json", SBOM, image_sbom(result, project.work))
+    sbom_file = AttachedFile("sbom.cdx.json", SBOM, image_sbom(result, result.work or project.work))
     artifacts = [
         Artifact(SBOM, [sbom_file]),
         Artifact(PROVENANCE, [AttachedFile("provenance.json", PROVENANCE, statement)]),
@@ -43,6 +51,8 @@ def attach_all(destination: PublishedContent, release: Release, project: Project
         file = AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(report) + b"\n")
         started = {CREATED: str(report["started"])} if report.get("started") else {}
         artifacts.append(Artifact(SMOKE_REPORT, [file], started))
+    if reuses:
+        artifacts += layer_artifacts(result)
     done: dict[str, str] = {}
     try:
         for artifact in artifacts:

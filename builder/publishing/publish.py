@@ -23,15 +23,18 @@ from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import UsageError
 from builder.lock.inputs import require_sha256
+from builder.model import Image
 from builder.project import Project
 from builder.publishing import testers
 from builder.publishing.attest import attach_all
 from builder.publishing.destination import PublishDestination, destination_text, open_destination
 from builder.publishing.keys import SigningKey
 from builder.publishing.read_back import Verified, push_and_read_back
+from builder.publishing.reuse import is_reused, reusing
 from builder.publishing.seal import Seal, Signer
 from builder.publishing.smoke_record import known_verdict
 from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
+from builder.publishing.verify import Trust
 from builder.registry.known import KnownBlobs
 from builder.registry.push import PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
@@ -66,6 +69,8 @@ class PublishOptions:
     """Of the manifest."""
     sign: SigningKey | None = None
     """The key that signs the release. None: it is not signed."""
+    reuse: str = ""
+    """The published image whose layers are reused; empty: that of the target's tags."""
     known: KnownBlobs = field(default_factory=KnownBlobs)
     """Blobs that this command has pushed, and where: they are not sent again."""
 
@@ -120,7 +125,7 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
         UsageError: no destination is configured, no job can run the test, or the policy of the
             project cannot be fulfilled.
     """
-    where = options.destination_of(recipe)
+    where, trust = options.destination_of(recipe), Trust.find(recipe.root)
     if options.tags_of(recipe).tags:
         trust = Signer.of(where, recipe.root, options.sign).trust
         if recipe.smoke.none and trust is not None and "smoke" in trust.policy.require:
@@ -133,7 +138,8 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
         check_smoke_job(recipe, options.job, options.smoke)
     download_base = recipe.engine != "layered" or recipe.format != "oci"
     annotations = dict(options.annotations)
-    strict = replace(project, changed_code="refuse")
+    work = reusing(project.work, recipe, where, trust, options.reuse)
+    strict = replace(project, changed_code="refuse", build_work=work)
     return strict.build(recipe, annotations=annotations, download_base=download_base)
 
 
@@ -188,7 +194,8 @@ def _publish_to(
     release = tester.before_push(release)
     pushed, verified = push_and_read_back(destination, release.image, project.work.settings.cache)
     release = tester.after_push(release)
-    attached = attach_all(destination, release, project)
+    reuses = isinstance(result.artifact, Image) and is_reused(recipe, signer.trust)
+    attached = attach_all(destination, release, project, reuses=reuses)
     if plan.tags:
         release.require_verdict()
     seal = Seal(destination, release.image, recipe.name, plan, "publish", signer, attached)

@@ -29,6 +29,8 @@ SMOKE_REPORT = "application/vnd.builder.smoke-report.v1+json"
 SBOM = "application/vnd.cyclonedx+json"
 PROVENANCE = "application/vnd.in-toto+json"
 LOCK = "application/vnd.builder.lock.v1+yaml"
+LAYERS = "application/vnd.builder.layers.v1+json+zstd"
+COMPILER = "application/vnd.builder.compiler.v1"
 RELEASE = "application/vnd.builder.release.v1+json"
 #: In the signed payload: the digest of the record's artifact.
 SIGNED_RELEASE = "org.builder.release"

@@ -28,7 +28,6 @@ from builder.model import (
 from builder.parallel import in_parallel
 from builder.progress import working
 from builder.redact import redact
-from builder.store.records import read_record
 from builder.version import __version__
 from builder.workspace import Workspace
 
@@ -59,7 +58,7 @@ def image_sbom(result: BuildResult, work: Workspace) -> bytes:
 def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
     """Return the licences of the locked packages. A build records them when it reads an archive."""
     packages = lock.for_platform(recipe.platform)
-    found = {p.key: read_record(licences_record(p, work.store)) for p in packages}
+    found = {p.key: work.store.read_record(licences_record(p, work.store)) for p in packages}
     missing = [package for package in packages if found[package.key] is None]
     if missing:
         from builder.fetch.packages import fetch_packages

@@ -31,6 +31,7 @@ def _examples(draft: Draft) -> Iterator[str]:
     """Yield keys that many recipes get later."""
     registry = f"# registry: {{host: ghcr.io, repository: OWNER/{draft.name}}}"
     yield f"{registry}  # where builder publish sends it"
+    yield "# with registry: {reuse: true} new machines take its layers: trust all who may push there"
     if not draft.site:
         yield "# gpu: {vendor: nvidia, architectures: [sm_80]}  # or amd; the smoke test uses it"
         yield '# virtual_packages: {__cuda: "12.4"}  # what the driver of the machine supports'

@@ -16,10 +16,10 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from builder.errors import BuilderError, ImageError
 from builder.store.durable import durable_file, start_writing, sync_files
@@ -35,6 +35,8 @@ from builder.store.fingerprints import compare, verified
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
 from builder.store.locks import file_lock
+from builder.store.records import read_record, write_record
+from builder.store.reuse import Reuse
 from builder.store.temporary import temporary_name
 from builder.store.walk import Stuck
 
@@ -92,14 +94,53 @@ class BlobWriter:
 class Store:
     """The store of one cache folder. Several processes may use it at the same time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, find_reuse: Callable[[], Reuse | None] = lambda: None) -> None:
         self.root = root
         """The cache folder."""
+        self._find_reuse = find_reuse
+        self._reuse: Reuse | None = None
+        self._has_looked = False
         self.folders = CacheFolders(root)
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
         self._hashed: dict[_Identity, str] = {}
         """Digests of files that this object has written or hashed: none is hashed twice."""
+
+    # records
+
+    @property
+    def reuse(self) -> Reuse | None:
+        """The image that is reused. It is looked for once, when the cache lacks something."""
+        if not self._has_looked:
+            self._reuse, self._has_looked = self._find_reuse(), True
+        return self._reuse
+
+    def records(self, path: Path) -> Iterator[Any]:
+        """Yield the cache's record of a path, and then those of the image that is reused."""
+        if (own := read_record(path)) is not None:
+            yield own
+        if (reuse := self.reuse) is not None:
+            name = path.relative_to(self.root).as_posix()
+            found = (read_record(reuse.folder / name), reuse.records.get(name))
+            yield from (record for record in found if record is not None)
+
+    def read_record(self, path: Path) -> Any:
+        """Return the first of :meth:`records`; None if there is none."""
+        return next(self.records(path), None)
+
+    def write_record(self, path: Path, value: Any) -> None:
+        """Write a record. That of a build which reuses an image is for such builds only.
+
+        Raises:
+            SpaceError: the disk is full.
+        """
+        folder = self.root if self._reuse is None else self._reuse.folder
+        write_record(folder / path.relative_to(self.root), value)
+
+    def remote(self, digest: str, diff_id: str) -> str:
+        """Return the repository from which a layer is reused; empty if it is not."""
+        reuse = self.reuse
+        return reuse.origin if reuse is not None and reuse.layers.get(digest) == diff_id else ""
 
     # blobs
 

@@ -44,6 +44,7 @@ FOLDERS = tuple(
         ("partial", "incomplete downloads, to be resumed", PruneRule.ENTRIES),
         ("names", "records: which PyPI project each conda package is", PruneRule.FILES),
         ("smoke", "records of passed smoke tests", PruneRule.FILES),
+        ("reuse", "records of builds that reused layers of a registry", PruneRule.ENTRIES),
         ("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
         (
             "verified",
@@ -79,6 +80,7 @@ class CacheFolders:
         self.names = root / "names"
         self.smoke = root / "smoke"
         self.unverified = root / "unverified"
+        self.reuse = root / "reuse"
         self.verified = root / "verified"
         self.repodata = root / "repodata"
         self.rootfs = root / "rootfs"

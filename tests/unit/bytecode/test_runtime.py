@@ -130,6 +130,8 @@ def test_downloads(
     remote = [replace(layer, path=None) for layer in base.layers]
 
     def fetch(layer: Layer, *args: object) -> Layer:
+        if layer.path is not None:
+            return layer
         downloaded.append(remote.index(layer))
         return base.layers[remote.index(layer)]
 
