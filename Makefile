@@ -28,7 +28,7 @@ APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-regi
 	libseccomp2 libslurm-dev libsqlite3-0 munge openssl podman \
 	qemu-user-static runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
 APT_HEAVY := chromium docker-compose iproute2 libmpich12
-APT_BENCH := $(APT_TEST) buildah
+APT_BENCH := $(APT_TEST) debian-archive-keyring
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup $(wildcard findings/*.sh)
 
 .PHONY: help setup apt-image apt-test parts image test test-unit test-user test-all soak lint format bench \

@@ -60,7 +60,7 @@ def main() -> int:
 
     try:
         parts.need_root()
-        parts.need("docker", "dockerd", "buildah", "podman", "docker-registry", "mmdebstrap", "skopeo")
+        parts.need("docker-registry", "mmdebstrap", "nsenter", "skopeo", "unshare")
         results = bench(Options(_FOLDER, given.quick, given.only, save))
     except (CommandFailed, subprocess.CalledProcessError, pytest.skip.Exception, pytest.fail.Exception) as e:
         print(f"bench: {e}", file=sys.stderr)

@@ -43,10 +43,10 @@ class Cgroup:
     """A new cgroup (requires root). Engines use ``name`` as the parent of the cgroups of their containers."""
 
     def __init__(self, name: str) -> None:
-        top = Path("/sys/fs/cgroup")
+        self._top = Path("/sys/fs/cgroup")
         self.name = f"/{name}"
-        self._v1 = (top / "cpuacct").is_dir()
-        self.path = (top / "cpuacct" if self._v1 else top) / name
+        self._v1 = (self._top / "cpuacct").is_dir()
+        self.path = (self._top / "cpuacct" if self._v1 else self._top) / name
         self._own = self.path / "own"  # version 2 allows processes in leaves only
         self._own.mkdir(parents=True)
 
@@ -79,11 +79,14 @@ class Cgroup:
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 (self.path.parent / "cgroup.procs").write_text(str(pid))
-        for folder in sorted((p for p in self.path.rglob("*") if p.is_dir()), reverse=True):
+        name = self.path.name
+        # version 1: engines make cgroups of this name in the hierarchies of all controllers
+        for path in self._top.glob(f"*/{name}") if self._v1 else [self.path]:
+            for folder in sorted((p for p in path.rglob("*") if p.is_dir()), reverse=True):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
             with contextlib.suppress(OSError):
-                folder.rmdir()
-        with contextlib.suppress(OSError):
-            self.path.rmdir()
+                path.rmdir()
 
 
 def _resident(pid: int) -> int:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter
+from benchmarks.wheels import FileServer
 from builder.bases.resolve import open_base, resolve_base
 from builder.model import OCI_INDEX, canonical_json
 from builder.settings import Settings
@@ -22,9 +25,10 @@ from builder.store.blobs import Store
 from builder.store.records import read_record
 from builder.workspace import Workspace
 from tests.support import parts
-from tests.support.debian_channel import make_debian_channel
 
 CLONE = Path(__file__).resolve().parents[1]
+#: The size of an answer's content in the access log of docker-registry.
+_ANSWERED = re.compile(rb'^\S+ - - \[.*?\] "GET [^"]*" \d+ (\d+) ', re.MULTILINE)
 
 _PYTHON_RECIPE = """\
 description: Debian and conda's python, the base image for docker and buildah
@@ -40,12 +44,16 @@ environment: environments/bench.yml
 virtual_packages: {__glibc: "2.36"}
 registry: {repository: bench/builder}
 """
+#: The target that takes unchanged layers from the image in the registry.
+REUSE = "reuse"
 #: The targets of a workload, and what each adds to the first one's recipe.
 TARGETS = {
     "bench": "",
     "none": "extends: bench\nbytecode: none\n",
     "flat": "extends: bench\nformat: sif\nsif: {layout: flat}\n",
     "layered": "extends: bench\nformat: sif\nsif: {layout: layered}\n",
+    # SWITCH ON, when builder knows the key: "extends: bench\nregistry: {reuse: true}\n"
+    REUSE: "extends: bench\n",
 }
 
 
@@ -69,13 +77,14 @@ class Project:
     #: What the base of docker and buildah contains besides python.
     base_packages = ("pip", "setuptools", "wheel", "uv")
 
-    def __init__(self, folder: Path, tools: Path, registry: parts.Registry) -> None:
+    def __init__(self, folder: Path, tools: Path, registry: parts.Registry, channel: str) -> None:
         """Makes the project.
 
         Args:
-            folder: an empty folder for it.
+            folder: a folder for it.
             tools: the folder with the wheel of uv, for the base of docker and buildah.
             registry: where images go.
+            channel: the URL of the conda channel.
         """
         self.root = folder / "project"
         self.cache = folder / "cache"
@@ -88,10 +97,9 @@ class Project:
             "PIP_CONFIG_FILE": os.devnull,
             "BUILDER_CACHE": str(self.cache),
         }
-        self.channel = folder / "channel"
+        self.channel = channel
         for name in ("recipes", "environments"):
             (self.root / name).mkdir(parents=True)
-        make_debian_channel(self.channel)
         (self.root / "recipes/python.yaml").write_text(_PYTHON_RECIPE)
         self._write_environment("python", ["pip"], [f"uv=={importlib.metadata.version('uv')}"])
         for target, text in TARGETS.items():
@@ -102,7 +110,7 @@ class Project:
         dependencies: list[Any] = ["python=3.11", *conda]
         if pip:
             dependencies.append({"pip": list(pip)})
-        channels = [self.channel.as_uri(), "nodefaults"]
+        channels = [self.channel, "nodefaults"]
         data = {"name": name, "channels": channels, "dependencies": dependencies}
         (self.root / f"environments/{name}.yml").write_text(json.dumps(data))
 
@@ -122,15 +130,15 @@ class Project:
         output = _first(output_of(self.publish_command(target), self.env, self.root))
         return f"{output['reference']}@{output['digest']}"
 
-    def lock(self, wheels: Path, conda: Sequence[str], wanted: Sequence[str]) -> Path:
+    def lock(self, links: str, conda: Sequence[str], wanted: Sequence[str]) -> Path:
         """Locks all targets; returns a copy of the environment and its locks.
 
         Args:
-            wheels: the folder of the wheels.
+            links: the URL of the wheels.
             conda: conda packages besides python.
             wanted: the wheels, as pip requirements.
         """
-        self.env["PIP_FIND_LINKS"] = str(wheels)
+        self.env["PIP_FIND_LINKS"] = links
         name = hashlib.sha256(" ".join([*conda, *wanted]).encode()).hexdigest()[:8]
         copy = self.root.parent / f"locked-{name}"
         shutil.rmtree(copy, ignore_errors=True)
@@ -218,19 +226,54 @@ class RegistryState:
         return sum(self.registry.blobs().values())
 
 
-def measured(figures: Figures, sent: int = 0) -> dict[str, Any]:
-    """A repetition as it is stored: time, CPU, memory, and the bytes that the registry received."""
-    return {**asdict(figures), "sent": sent}
+@dataclass(frozen=True)
+class Counts:
+    """Bytes that went over the network so far, as clients see them."""
+
+    sent: int
+    """Bytes that the registry has stored."""
+    received: int
+    """Bytes that the registry and the servers of packages have sent."""
 
 
-def builder_run(project: Project, target: str, group: Cgroup, state: RegistryState) -> dict[str, Any]:
+class Traffic:
+    """Counts what clients send and receive."""
+
+    def __init__(self, state: RegistryState, servers: Sequence[FileServer]) -> None:
+        self.state, self._servers = state, list(servers)
+
+    @contextlib.contextmanager
+    def including(self, server: FileServer) -> Iterator[None]:
+        """Count one more server of packages."""
+        self._servers.append(server)
+        yield
+        self._servers.remove(server)
+
+    def count(self) -> Counts:
+        """Return the bytes of this moment; subtract two of them."""
+        registry = self.state.registry
+        with registry.log.open("rb") as log:
+            lines = log.read(registry.log_size())
+        received = sum(int(size) for size in _ANSWERED.findall(lines))
+        return Counts(self.state.size(), received + sum(server.sent() for server in self._servers))
+
+
+def measured(figures: Figures, before: Counts | None = None, after: Counts | None = None) -> dict[str, Any]:
+    """A repetition as it is stored: time, CPU, memory, and what was sent and received."""
+    traffic = {}
+    if before and after:
+        traffic = {"sent": after.sent - before.sent, "received": after.received - before.received}
+    return {**asdict(figures), **traffic}
+
+
+def builder_run(project: Project, target: str, group: Cgroup, traffic: Traffic) -> dict[str, Any]:
     """Runs and measures ``builder publish``: build and push in one process."""
-    before = state.size()
     meter = Meter(group)
+    before = traffic.count()
     with meter.measure():
         text = meter.run(project.publish_command(target), project.env, project.root)
     assert meter.figures
     output = _first(text)
     stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}
-    found = measured(meter.figures, state.size() - before)
+    found = measured(meter.figures, before, traffic.count())
     return {**found, "stages": stages, "digest": output["digest"], "reference": output["reference"]}

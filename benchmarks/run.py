@@ -22,6 +22,7 @@ from benchmarks.engines import (
     Buildah,
     Docker,
     buildah_rival,
+    check_counted,
     docker_rival,
     missing,
     same_packages,
@@ -29,12 +30,14 @@ from benchmarks.engines import (
 )
 from benchmarks.floor import floor
 from benchmarks.measure import Cgroup, CommandFailed
-from benchmarks.project import Project, RegistryState, builder_run, publish_debian
+from benchmarks.project import REUSE, Project, RegistryState, Traffic, builder_run, publish_debian
 from benchmarks.sif import apptainer_sifs, builder_sifs
 from benchmarks.start import StartContext, measure_start
+from benchmarks.suite import Suite, open_suite
 from benchmarks.wheels import fetch_wheels, requirement_of, served
-from benchmarks.workloads import BUILDAH, BUILDER, MICROMAMBA, NO_BYTECODE, PIP, Workload, sized, workloads
+from benchmarks.workloads import BUILDAH, BUILDER, MICROMAMBA, NO_BYTECODE, UV, Workload, sized, workloads
 from tests.support import parts
+from tests.support.debian_channel import make_debian_channel
 
 #: builder's targets by the names of their rows. The last one's layers are in the cache for the SIFs.
 _TARGETS = {NO_BYTECODE: "none", BUILDER: "bench"}
@@ -74,6 +77,9 @@ class _Bench:
     work: Path
     project: Project
     state: RegistryState
+    traffic: Traffic
+    suite: Suite
+    """Where docker, buildah and podman are."""
     base: str
     """The reference of the base image of docker and buildah."""
     stack: contextlib.ExitStack
@@ -93,9 +99,10 @@ class _Bench:
         if tool not in self._rivals:
             made = buildah_rival if way == BUILDAH else docker_rival
             opened: contextlib.AbstractContextManager[Docker | Buildah] = made(
-                self.group(tool), self.state, self.base
+                self.suite, self.group(tool), self.traffic, self.base
             )
             self._rivals[tool] = self.stack.enter_context(opened)
+            check_counted(self._rivals[tool], self.work / f"counted-{tool}", self.base)
         return self._rivals[tool]
 
 
@@ -105,16 +112,17 @@ def bench(options: Options) -> Results:
     Raises:
         CommandFailed: a measured command failed.
     """
-    started = time.monotonic()
+    started, load = time.monotonic(), os.getloadavg()[0]
     results: Results = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "quick": options.quick,
-        "machine": machine(),
+        "machine": {},
         "workloads": {},
         "skipped": {},
         "seconds": {},
     }
     with _opened(options) as run:
+        results["machine"] = machine(load, run.suite)
         for workload in workloads(options.folder, quick=options.quick):
             if options.wants(workload.name) or (workload.starts and options.wants(START)):
                 with _timed(results, workload.name):
@@ -147,13 +155,15 @@ def _opened(options: Options) -> Iterator[_Bench]:
     fetch_wheels(tools, [f"uv=={importlib.metadata.version('uv')}"])
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, work, ignore_errors=True)
+        suite = stack.enter_context(open_suite(work))
         registry = stack.enter_context(parts.registries())()
-        project = Project(work, tools, registry)
+        channel = stack.enter_context(served(make_debian_channel(work / "channel")))
+        project = Project(work, tools, registry, channel.url)
         say("bases")
         publish_debian(project)
         base = project.publish("python")
         state = RegistryState(registry, work)
-        yield _Bench(options, work, project, state, base, stack)
+        yield _Bench(options, work, project, state, Traffic(state, [channel]), suite, base, stack)
 
 
 def _workload(run: _Bench, workload: Workload, results: Results) -> None:
@@ -167,12 +177,19 @@ def _workload(run: _Bench, workload: Workload, results: Results) -> None:
     except CommandFailed as e:
         results["skipped"][workload.name] = str(e).splitlines()[0]
         return
+    workload.wheels.mkdir(parents=True, exist_ok=True)
+    with served(workload.wheels) as server, run.traffic.including(server):
+        _measured_workload(run, workload, server.url, results)
+
+
+def _measured_workload(run: _Bench, workload: Workload, links: str, results: Results) -> None:
+    """Measures a workload whose wheels are served at ``links``."""
     say(f"{workload.name}: locks")
     project = run.project
     updated = None
     if workload.updated:
-        updated = project.lock(workload.wheels, workload.conda, workload.updated)
-    lock = project.lock(workload.wheels, workload.conda, workload.wanted)
+        updated = project.lock(links, workload.conda, workload.updated)
+    lock = project.lock(links, workload.conda, workload.wanted)
     found: Results = {"title": workload.title, "packages": len(workload.wanted) or 1 + len(workload.conda)}
     results["workloads"][workload.name] = found
     found["ways"] = _builder_runs(run, workload, lock, updated)
@@ -182,8 +199,8 @@ def _workload(run: _Bench, workload: Workload, results: Results) -> None:
     if workload.sif:
         _sifs(run, workload, results, lock, updated)
     run.options.save(results)
-    _rival_runs(run, workload, results)
-    if PIP in found["ways"] and workload.starts and updated is not None:
+    _rival_runs(run, workload, links, results)
+    if UV in found["ways"] and workload.starts and updated is not None:
         with _skipping(results["skipped"], f"{workload.name}: starts"):
             _after_docker(run, workload, found, lock, updated)
 
@@ -193,7 +210,7 @@ def _wheels_of(workload: Workload) -> list[Path]:
 
 
 def _builder_runs(run: _Bench, workload: Workload, lock: Path, updated: Path | None) -> Results:
-    """builder: cold, with nothing changed, and with one small package updated."""
+    """builder: cold, with nothing changed, with one small package updated, and that on a fresh machine."""
     ways: Results = {}
     for n in range(workload.runs):
         for way, target in _TARGETS.items():
@@ -207,36 +224,63 @@ def _builder_runs(run: _Bench, workload: Workload, lock: Path, updated: Path | N
             for case in cases:
                 if case == "bumped" and updated is not None:
                     run.project.use(updated)
-                done = builder_run(run.project, target, run.group("builder"), run.state)
+                done = builder_run(run.project, target, run.group("builder"), run.traffic)
                 ways.setdefault(way, {}).setdefault(case, []).append(done)
+            if updated is not None and way == BUILDER:
+                ways[way].setdefault("fresh", []).append(_fresh(run, lock, updated))
     for way, cases_of in ways.items():
         if len({one["digest"] for one in cases_of["cold"] + cases_of["unchanged"]}) != 1:
             raise CommandFailed(f"{way} made images with different digests from one lock")
     run.project.use(lock)
+    if updated is not None:  # the fresh machine's cache has few layers, and the SIFs need them
+        run.project.publish(_TARGETS[BUILDER])
     return ways
 
 
-def _rival_runs(run: _Bench, workload: Workload, results: Results) -> None:
-    """The other tools: cold, and with nothing changed. One that fails is left out, with the reason."""
+def _fresh(run: _Bench, lock: Path, updated: Path) -> Results:
+    """One small package is updated on a machine with an empty cache; the registry has the image before."""
+    run.project.use(lock)
+    run.state.reset()
+    run.project.publish(_TARGETS[BUILDER])
+    run.project.forget()
+    run.project.use(updated)
+    return builder_run(run.project, REUSE, run.group("builder"), run.traffic)
+
+
+def _rival_runs(run: _Bench, workload: Workload, links: str, results: Results) -> None:
+    """The other tools: the cases of builder. One that fails is left out, with the reason."""
     ways, skipped = results["workloads"][workload.name]["ways"], results["skipped"]
-    for number, way in enumerate(workload.rivals):
+    for way in workload.rivals:
         if reason := missing(way):
             skipped[f"{workload.name}: {way}"] = reason
             continue
-        folder = run.project.channel if way == MICROMAMBA else workload.wheels
-        context = run.work / f"context-{workload.name}-{number}"
-        cases: dict[str, list[Results]] = {"cold": [], "unchanged": []}
-        with _skipping(skipped, f"{workload.name}: {way}"), served(folder) as links:
-            tool = run.rival(way)
-            write_context(context, way, workload, links, run.base)
-            for n in range(workload.rival_runs):
-                say(f"{workload.name}: {way} {n + 1}/{workload.rival_runs}")
-                tool.forget()
-                run.state.reset()
-                cases["cold"].append(tool.run(context))
-                cases["unchanged"].append(tool.run(context))
-            ways[way] = cases
+        with _skipping(skipped, f"{workload.name}: {way}"):
+            source = run.project.channel if way == MICROMAMBA else links
+            ways[way] = _rival(run, workload, way, source)
         run.options.save(results)
+
+
+def _rival(run: _Bench, workload: Workload, way: str, links: str) -> Results:
+    """A rival: cold, with nothing changed, and with one small package updated.
+
+    What it does on a fresh machine is the cold build: the changed requirements change its only layer.
+    """
+    context = run.work / f"context-{workload.name}-{workload.rivals.index(way)}"
+    bumped = context.with_name(f"{context.name}-bumped")
+    tool = run.rival(way)
+    write_context(context, way, workload, links, run.base)
+    if workload.updated:
+        write_context(bumped, way, replace(workload, wanted=workload.updated), links, run.base)
+    cases: dict[str, list[Results]] = {}
+    for n in range(workload.rival_runs):
+        say(f"{workload.name}: {way} {n + 1}/{workload.rival_runs}")
+        tool.forget()
+        run.state.reset()
+        cases.setdefault("cold", []).append(tool.run(context))
+        cases.setdefault("unchanged", []).append(tool.run(context))
+        if workload.updated:
+            cases.setdefault("bumped", []).append(tool.run(bumped, tool.bumped_image))
+    return cases
 
 
 @contextlib.contextmanager
@@ -263,26 +307,19 @@ def _sifs(run: _Bench, workload: Workload, results: Results, lock: Path, updated
 
 
 def _after_docker(run: _Bench, workload: Workload, found: Results, lock: Path, updated: Path) -> None:
-    """Builds docker's image after a bump, compares packages with builder's image, and measures starts.
+    """Compares packages of docker's image with those of builder's, and measures starts.
 
-    The registry still contains the image that docker pushed last.
+    The registry still contains the images that docker pushed last.
     """
-    project, docker = run.project, run.rival(PIP)
+    project, docker = run.project, run.rival(UV)
     assert isinstance(docker, Docker)
-    images = {PIP: docker.image}
+    images = {UV: docker.image, f"{UV}, bumped": docker.bumped_image}
     project.use(updated)
     images[f"{BUILDER}, bumped"] = project.publish("bench")
     project.use(lock)
     images[BUILDER], images[NO_BYTECODE] = project.publish("bench"), project.publish("none")
     say(f"{workload.name}: packages")
     found["same packages"] = same_packages(docker, project, workload, images[BUILDER])
-    say(f"{workload.name}: {PIP}, bumped")
-    newer = replace(workload, wanted=workload.updated)
-    with served(workload.wheels) as links:
-        context = run.work / f"context-{workload.name}-bumped"
-        write_context(context, PIP, newer, links, run.base)
-        images[f"{PIP}, bumped"] = docker.image.removesuffix(":1") + ":2"
-        found["ways"][PIP]["bumped"] = [docker.run(context, images[f"{PIP}, bumped"])]
     docker.forget()
     if run.options.wants(START):
         say(f"{workload.name}: starts")
@@ -290,8 +327,8 @@ def _after_docker(run: _Bench, workload: Workload, found: Results, lock: Path, u
             project.builder("build", layout)
         sifs = {f"{BUILDER}, {layout}": project.root / f"dist/{layout}.sif" for layout in workload.sif}
         module = "prettytable" if run.options.quick else "torch"
-        context_of_starts = StartContext(project.registry, images, sifs, module, run.options.quick)
-        found["start"] = measure_start(context_of_starts)
+        context = StartContext(run.suite, project.registry, images, sifs, module, run.options.quick)
+        found["start"] = measure_start(context)
 
 
 def _size_point(run: _Bench, count: int, size: int) -> Results:
@@ -301,14 +338,15 @@ def _size_point(run: _Bench, count: int, size: int) -> Results:
     say(f"size: {count} packages, {size / 1e9:g} GB")
     workload.fetch(workload.wheels)
     try:
-        lock = run.project.lock(workload.wheels, (), workload.wanted)
-        point: Results = {"packages": count, "ways": {}}
-        for way, target in _TARGETS.items():
-            run.project.forget()
-            run.state.reset()
-            run.project.use(lock)
-            done = builder_run(run.project, target, run.group("builder"), run.state)
-            point["ways"][way] = {"cold": [done]}
+        with served(workload.wheels) as server, run.traffic.including(server):
+            lock = run.project.lock(server.url, (), workload.wanted)
+            point: Results = {"packages": count, "ways": {}}
+            for way, target in _TARGETS.items():
+                run.project.forget()
+                run.state.reset()
+                run.project.use(lock)
+                done = builder_run(run.project, target, run.group("builder"), run.traffic)
+                point["ways"][way] = {"cold": [done]}
         chosen = [w for w in _wheels_of(workload) if requirement_of(w) in workload.wanted]
         point["floor"] = floor(chosen, run.work / "scratch")
         return point
@@ -318,20 +356,23 @@ def _size_point(run: _Bench, count: int, size: int) -> Results:
         run.state.reset()
 
 
-def machine() -> dict[str, Any]:
-    """The machine and the versions of the tools."""
+def machine(load: float, suite: Suite) -> dict[str, Any]:
+    """The machine, and the versions of the tools.
+
+    Args:
+        load: the load before the run.
+        suite: where docker, buildah and podman are.
+    """
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    tools = {}
-    for tool in ("dockerd", "buildah", "docker-registry"):
-        with contextlib.suppress(OSError):
-            done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
-            tools[tool] = done.stdout.strip()
+    env = parts.clean_environment()
+    tools = {tool: suite.run([tool, "--version"], env).strip() for tool in ("dockerd", "buildah", "podman")}
+    tools["uv"] = importlib.metadata.version("uv")
     return {
         "cpu": models[0] if models else "?",
         "cores": len(os.sched_getaffinity(0)),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "load": os.getloadavg()[0],
+        "load": load,
         "python": platform.python_version(),
         "kernel": platform.release(),
         "tools": tools,

@@ -28,6 +28,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.engines import docker_engine, podman_storage
 from benchmarks.measure import Cgroup, CommandFailed, Meter
 from benchmarks.sif import ZSTD
 from benchmarks.start_rows import StartImage, StartRow, images_of, render
@@ -38,15 +39,15 @@ from benchmarks.start_runtimes import (
     Runtime,
     drop_page_cache,
 )
+from benchmarks.suite import Suite, open_suite
+from benchmarks.workloads import UV
 from tests.support import parts
 
 #: The image that the others are compared with.
-RIVAL = "docker, pip"
+RIVAL = UV
 #: What the import rows import if the image has torch.
 MODULES = {"torch": "torch, pandas, sklearn"}
 CASES = {False: "cold pull and start", True: "pull and start after a bump"}
-#: dockerd with cgroups that ``Cgroup`` can be the parent of.
-_ENGINE_OPTIONS = ("--exec-opt", "native.cgroupdriver=cgroupfs")
 #: Starts argv[1] processes at once that run argv[2]; prints the seconds until all have ended, and their CPU
 #: seconds.
 _AT_ONCE = """
@@ -66,6 +67,8 @@ sys.exit(failed != 0)
 class StartContext:
     """What is there when the starts of a workload's images are measured."""
 
+    suite: Suite
+    """Where docker and podman are."""
     registry: parts.Registry
     """The registry that holds the images."""
     images: Mapping[str, str]
@@ -109,7 +112,7 @@ def measure_start(context: StartContext) -> list[dict[str, Any]]:
         group = Cgroup(f"builder-start-{os.getpid()}")
         stack.callback(group.remove)
         sifs = () if context.quick else stored_sifs(context.registry.host, context.sifs, context.images)
-        for runtime in stack.enter_context(runtimes(names, group)):
+        for runtime in stack.enter_context(runtimes(names, group, context.suite)):
             starting = sifs if runtime.name == "apptainer, oras" else bumped
             rows += start_rows(Plan(runtime, starting, group, 1), context.module)
             if runtime.name in ("docker", "apptainer, oras"):
@@ -210,16 +213,14 @@ def _import_at_once(plan: Plan, image: StartImage, modules: str, count: int) -> 
 
 
 @contextlib.contextmanager
-def runtimes(names: Sequence[str], group: Cgroup) -> Iterator[tuple[Runtime, ...]]:
+def runtimes(names: Sequence[str], group: Cgroup, suite: Suite) -> Iterator[tuple[Runtime, ...]]:
     """Starts engines of their own for runtimes with these names."""
     with contextlib.ExitStack() as stack:
         found: list[Runtime] = []
         if "docker" in names:
-            engine = stack.enter_context(parts.docker_engine(_ENGINE_OPTIONS))
-            group.add(engine.pid)
-            found.append(DockerRuntime(engine, group))
+            found.append(DockerRuntime(stack.enter_context(docker_engine(suite, group)), group))
         if "podman" in names:
-            found.append(PodmanRuntime(stack.enter_context(parts.podman()), group))
+            found.append(PodmanRuntime(stack.enter_context(podman_storage(suite)), group))
         schemes = [scheme for scheme in ("docker", "oras") if f"apptainer, {scheme}" in names]
         if schemes:
             apptainer = stack.enter_context(parts.apptainer())
@@ -292,12 +293,13 @@ def _measure(given: argparse.Namespace) -> list[StartRow]:
     with contextlib.ExitStack() as stack:
         group = Cgroup(f"builder-start-{os.getpid()}")
         stack.callback(group.remove)
+        suite = stack.enter_context(open_suite())
         host = stack.enter_context(parts.registries())().host
         references = _copied(host, dict(given.image))
         files = {name: Path(file) for name, file in given.sif}
         names = given.runtime or ["docker"]
         sifs = stored_sifs(host, files, references, given.against) if "apptainer, oras" in names else ()
-        for runtime in stack.enter_context(runtimes(names, group)):
+        for runtime in stack.enter_context(runtimes(names, group, suite)):
             images = sifs if runtime.name == "apptainer, oras" else images_of(references)
             plan = Plan(runtime, images, group, given.repetitions, given.against)
             rows += [] if "start" in given.skip else start_rows(plan, given.module)

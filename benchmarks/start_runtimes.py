@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.engines import DockerEngine, Podman
 from benchmarks.measure import Cgroup, Meter
 from tests.support import parts
 
@@ -41,7 +42,7 @@ class Runtime(Protocol):
 class DockerRuntime:
     """``docker pull`` and ``docker run``. Every image of the engine is removed: do not share it."""
 
-    engine: parts.DockerEngine
+    engine: DockerEngine
     group: Cgroup
     name: str = "docker"
 
@@ -49,12 +50,11 @@ class DockerRuntime:
         self.engine.docker("image", "prune", "--all", "--force")
 
     def pull(self, meter: Meter, reference: str) -> None:
-        command = ["/usr/bin/docker", "pull", "--quiet", reference]
+        command = self.engine.command("pull", "--quiet", reference)
         meter.run(command, self.engine.env, self.engine.folder)
 
     def python(self, meter: Meter, reference: str, arguments: Sequence[str]) -> str:
-        options = ["--rm", "--network=none", f"--cgroup-parent={self.group.name}"]
-        command = ["/usr/bin/docker", "run", *options, reference, "python", *arguments]
+        command = self.engine.command("run", "--rm", "--network=none", reference, "python", *arguments)
         return meter.run(command, self.engine.env, self.engine.folder)
 
 
@@ -62,20 +62,20 @@ class DockerRuntime:
 class PodmanRuntime:
     """``podman pull`` and ``podman run``."""
 
-    podman: parts.Podman
+    podman: Podman
     group: Cgroup
     name: str = "podman"
 
     def forget(self) -> None:
-        self.podman.run("rmi", "--all", "--force")
+        self.podman.run("podman", "rmi", "--all", "--force")
 
     def pull(self, meter: Meter, reference: str) -> None:
-        command = ["podman", "pull", "--quiet", "--tls-verify=false", reference]
+        command = self.podman.suite.command("podman", "pull", "--quiet", "--tls-verify=false", reference)
         meter.run(command, self.podman.env, self.podman.folder)
 
     def python(self, meter: Meter, reference: str, arguments: Sequence[str]) -> str:
         options = ["--rm", "--network=none", f"--cgroup-parent={self.group.name}"]
-        command = ["podman", "run", *options, reference, "python", *arguments]
+        command = self.podman.suite.command("podman", "run", *options, reference, "python", *arguments)
         return meter.run(command, self.podman.env, self.podman.folder)
 
 

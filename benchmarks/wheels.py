@@ -18,6 +18,9 @@ from benchmarks.measure import CommandFailed
 
 _HERE = Path(__file__).parent
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+#: What PyPI answers about wheels: pip and uv do not ask again for one that they have.
+_CACHED = "max-age=365000000, immutable, public"
+_CHUNK = 1 << 20
 #: The small package that is updated: from the version in the lists to this one.
 UPDATED = "prettytable==3.17.0"
 _SMALL = (
@@ -104,6 +107,21 @@ def requirement_of(wheel: Path) -> str:
     return f"{re.sub(r'[-_.]+', '-', name).lower()}=={version}"
 
 
+class FileServer(ThreadingHTTPServer):
+    """Serves a folder on loopback over HTTP, and counts the bytes of files and listings that it sends."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+        self.counts: list[int] = []
+
+    def sent(self) -> int:
+        """Return the bytes that it has sent so far."""
+        return sum(self.counts)
+
+
 class _Handler(SimpleHTTPRequestHandler):
     """Files of a folder. It answers ranges, with which uv reads the metadata of a wheel."""
 
@@ -115,23 +133,37 @@ class _Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         path = Path(self.translate_path(self.path))
-        if found is None or found.group() == "bytes=-" or not path.is_file():
-            with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):
+            if found is None or found.group() == "bytes=-" or not path.is_file():
                 super().do_GET()
-            return
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start, end = byte_range(found[1], found[2], size)
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
-            self.send_header("Content-Length", str(end - start + 1))
-            self.end_headers()
-            file.seek(start)
-            with contextlib.suppress(ConnectionError):
-                self.wfile.write(file.read(end - start + 1))
+                return
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                start, end = byte_range(found[1], found[2], size)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{end}/{size}")
+                self.send_header("Content-Length", str(end - start + 1))
+                self.end_headers()
+                file.seek(start)
+                self._send(file, end - start + 1)
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        """Send a whole file; the base class calls it."""
+        self._send(source, None)
+
+    def _send(self, file: Any, count: int | None) -> None:
+        """Send the rest of a file, or that many bytes of it."""
+        assert isinstance(self.server, FileServer)
+        while chunk := file.read(_CHUNK if count is None else min(count, _CHUNK)):
+            self.wfile.write(chunk)
+            self.server.counts.append(len(chunk))
+            if count is not None:
+                count -= len(chunk)
 
     def end_headers(self) -> None:
         self.send_header("Accept-Ranges", "bytes")
+        if self.path.endswith(".whl"):
+            self.send_header("Cache-Control", _CACHED)
         super().end_headers()
 
 
@@ -143,14 +175,13 @@ def byte_range(first: str, last: str, size: int) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serves a folder over HTTP, so that RUN can install the wheels without copying them into the image."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
-    server.daemon_threads = True
+def served(folder: Path) -> Iterator[FileServer]:
+    """Serve a folder over HTTP: wheels for builder and its rivals, or a conda channel."""
+    server = FileServer(folder)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/"
+        yield server
     finally:
         server.shutdown()
         server.server_close()

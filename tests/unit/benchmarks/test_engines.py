@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engines import missing, write_context
-from benchmarks.workloads import MICROMAMBA, NO_COMPILE, PIP, UV, UV_NO_COMPILE, workloads
+from benchmarks.workloads import BUILDAH, MICROMAMBA, PIP, UV, UV_NO_COMPILE, workloads
+
+_UV = "uv pip install --system --break-system-packages --link-mode=copy"
 
 
 def dockerfile(tmp_path: Path, way: str) -> str:
@@ -19,14 +21,10 @@ def dockerfile(tmp_path: Path, way: str) -> str:
 @pytest.mark.parametrize(
     ("way", "words", "without"),
     [
-        (PIP, "pip install --no-cache-dir", "--no-compile"),
-        (NO_COMPILE, "--no-compile", "uv"),
-        (
-            UV,
-            "uv pip install --system --break-system-packages --no-cache --link-mode=copy --compile-bytecode",
-            "X",
-        ),
-        (UV_NO_COMPILE, "uv pip install", "--compile-bytecode"),
+        (PIP, "pip install", "uv"),
+        (UV, f"{_UV} --compile-bytecode", "pip/"),
+        (UV_NO_COMPILE, _UV, "--compile-bytecode"),
+        (BUILDAH, _UV, "--compile-bytecode"),
     ],
 )
 def test_wheels(tmp_path: Path, way: str, words: str, without: str) -> None:
@@ -34,6 +32,8 @@ def test_wheels(tmp_path: Path, way: str, words: str, without: str) -> None:
     assert text.startswith("FROM HOST/base@sha256:1\n")
     assert words in text
     assert without not in text
+    assert f"--mount=type=cache,target=/root/.cache/{'pip' if way == PIP else 'uv'} " in text
+    assert "no-cache" not in text
     assert "--find-links http://127.0.0.1:1/" in text
     assert "click==8" in (tmp_path / "context/requirements.txt").read_text()
 

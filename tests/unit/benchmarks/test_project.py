@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from benchmarks.project import Project
+from benchmarks.project import Counts, Project, Traffic
 from builder.cli import cli
 
 
@@ -30,3 +30,20 @@ def test_options_exist(project: Project) -> None:
         name, *rest = words[words.index("--project") + 2 :]
         command = cli.get_command(click.Context(cli), name)
         assert command is not None and command.make_context(name, rest)
+
+
+def test_traffic(tmp_path: Path) -> None:
+    """Received is what the registry and the servers of packages have sent, sent is what the registry has."""
+    (tmp_path / "log").write_text(
+        'time="2026" level=info msg="response completed" http.response.written=2\n'
+        '127.0.0.1 - - [28/Nov/2026:15:56:08 +0000] "GET /v2/a/blobs/sha256:1 HTTP/1.1" 200 300 "" "go"\n'
+        '127.0.0.1 - - [28/Nov/2026:15:56:09 +0000] "PUT /v2/a/blobs/uploads/1 HTTP/1.1" 201 7 "" ""\n'
+    )
+    size = (tmp_path / "log").stat().st_size
+    registry = SimpleNamespace(log=tmp_path / "log", log_size=lambda: size)
+    state = SimpleNamespace(registry=registry, size=lambda: 40)
+    first, second = SimpleNamespace(sent=lambda: 1000), SimpleNamespace(sent=lambda: 20)
+    traffic = Traffic(state, [first])  # type: ignore[arg-type,list-item]
+    with traffic.including(second):  # type: ignore[arg-type]
+        assert traffic.count() == Counts(sent=40, received=1320)
+    assert traffic.count() == Counts(sent=40, received=1300)

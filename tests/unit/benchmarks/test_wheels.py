@@ -41,12 +41,15 @@ def test_ranges(numbers: tuple[str, str], expected: tuple[int, int]) -> None:
 
 
 def test_served(tmp_path: Path) -> None:
-    """The server answers whole files, ranges and a listing."""
+    """The server answers whole files, ranges and a listing, and counts what it sends."""
     (tmp_path / "a-1.whl").write_bytes(b"0123456789")
-    with served(tmp_path) as url:
-        assert urllib.request.urlopen(f"{url}a-1.whl").read() == b"0123456789"
+    with served(tmp_path) as server:
+        url = server.url
+        whole = urllib.request.urlopen(f"{url}a-1.whl")
+        assert (whole.read(), "max-age" in whole.headers["Cache-Control"]) == (b"0123456789", True)
         ranged = urllib.request.urlopen(
             urllib.request.Request(f"{url}a-1.whl", headers={"Range": "bytes=-4"})
         )
         assert (ranged.status, ranged.read()) == (206, b"6789")
+        assert server.sent() == 14
         assert b'href="a-1.whl"' in urllib.request.urlopen(url).read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.wheels import requirement_of
-from benchmarks.workloads import PIP, workloads
+from benchmarks.workloads import UV, workloads
 
 
 def test_full(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_full(tmp_path: Path) -> None:
     assert set(found) == {"small", "conda", "synthetic", "cuda", "torch"}
     assert len(found["synthetic"].wanted) == 300
     # Starts need the image that docker pushed last, and builder's after a bump.
-    assert found["torch"].starts and found["torch"].updated and found["torch"].rivals[-1] == PIP
+    assert found["torch"].starts and found["torch"].updated and found["torch"].rivals[-1] == UV
 
 
 def test_quick(tmp_path: Path) -> None:
