@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import goals
 from benchmarks.floor import total
 from benchmarks.goals import middle
-from benchmarks.workloads import BUILDER
+from benchmarks.workloads import BUILDER, UV
 
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
 _PLOT = "![CPU seconds and time of a cold build against the size of its packages](performance.svg)"
@@ -41,6 +41,8 @@ def render(results: Mapping[str, Any]) -> str:
     if found := [goal for goal in goals.goals(results) if not goal.start]:
         blocks.append(["### Goals", "", *goals.table(found)])
     blocks.append(_builds(results["workloads"]))
+    if fresh := _fresh(results["workloads"]):
+        blocks.append(fresh)
     if sifs := _sifs(results["workloads"]):
         blocks.append(sifs)
     if rows := results["workloads"].get("torch", {}).get("start"):
@@ -68,15 +70,32 @@ def _builds(workloads: Mapping[str, Any]) -> list[str]:
     lines = [
         "### Builds",
         "",
-        f"Time and CPU seconds of build and push.\nThe machine's limit: {_limits(workloads)}.",
+        "Time, CPU seconds, peak of the resident memory, and bytes of build and push.",
+        f"The machine's limit: {_limits(workloads)}.",
         "",
-        "| workload | way | cold | CPU | sent | one package bumped | nothing changed |",
-        "|---|---|---|---|---|---|---|",
+        "| workload | way | cold | CPU | memory | sent | one package bumped | nothing changed |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, workload in workloads.items():
         ways = workload["ways"]
         lines += [_build(name, way, ways[way]) for way in sorted(ways, key=_ours_last)]
     return lines
+
+
+def _fresh(workloads: Mapping[str, Any]) -> list[str]:
+    """Return the table of fresh machines; empty if none was measured. Docker's build is its cold one."""
+    rows = []
+    for name, workload in workloads.items():
+        ways = workload["ways"]
+        ours, theirs = ways.get(BUILDER, {}).get("fresh"), ways.get(UV, {}).get("cold")
+        for way, runs in ((UV, theirs), (BUILDER, ours)):
+            if ours and runs:
+                costs = [f"{middle(runs, figure):.1f} s" for figure in ("seconds", "cpu")]
+                traffic = [_bytes(middle(runs, figure)) for figure in ("received", "sent")]
+                rows.append(f"| {name} | {_bold(way)} | {' | '.join(costs + traffic)} |")
+    head = ["### One package bumped, fresh machine", ""]
+    head += ["| workload | way | time | CPU | received | sent |", "|---|---|---|---|---|---|"]
+    return [*head, *rows] if rows else []
 
 
 def _limits(workloads: Mapping[str, Any]) -> str:
@@ -89,16 +108,17 @@ def _ours_last(way: str) -> tuple[bool, str]:
 
 
 def _build(name: str, way: str, cases: Mapping[str, Any]) -> str:
-    cold = cases["cold"]
-    bumped, unchanged = cases.get("bumped"), cases.get("unchanged")
-    cells = [
-        f"{middle(cold, 'seconds'):.1f} s",
-        f"{middle(cold, 'cpu'):.1f} s",
-        _bytes(middle(cold, "sent")),
-        f"{middle(bumped, 'seconds'):.1f} s, {_bytes(middle(bumped, 'sent'))}" if bumped else "",
-        f"{middle(unchanged, 'seconds'):.2f} s" if unchanged else "",
-    ]
+    cold, bumped, unchanged = (cases.get(case) for case in ("cold", "bumped", "unchanged"))
+    assert cold
+    cells = [f"{middle(cold, figure):.1f} s" for figure in ("seconds", "cpu")]
+    cells += [_bytes(middle(cold, figure)) for figure in ("rss", "sent")]
+    cells.append(f"{_costs(bumped, 1)}, {_bytes(middle(bumped, 'sent'))}" if bumped else "")
+    cells.append(_costs(unchanged, 2) if unchanged else "")
     return f"| {name} | {_bold(way)} | {' | '.join(cells)} |"
+
+
+def _costs(runs: Sequence[Mapping[str, Any]], digits: int) -> str:
+    return f"{middle(runs, 'seconds'):.{digits}f} s, {middle(runs, 'cpu'):.{digits}f} s CPU"
 
 
 def _bold(way: str) -> str:
@@ -124,7 +144,7 @@ def _starts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         "### Starts and imports",
         "",
-        "Seconds for the image of workload torch; in parentheses what docker's image takes by pip.",
+        f"Seconds for the image of workload torch; in parentheses for that of {UV}.",
         "",
         f"| case | image | {' | '.join(tools)} |",
         "|---|---|" + "---|" * len(tools),

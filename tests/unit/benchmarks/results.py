@@ -9,7 +9,8 @@ from benchmarks.floor import STEPS
 
 def repetition(seconds: float, cpu: float = 0.0, sent: int = 0, **more: Any) -> dict[str, Any]:
     """A repetition, as it is stored."""
-    return {"seconds": seconds, "cpu": cpu or seconds, "rss": 2e8, "pss": 1e8, "sent": sent, **more}
+    memory = {"rss": 2e8, "pss": 1e8}
+    return {"seconds": seconds, "cpu": cpu or seconds, **memory, "sent": sent, "received": 10**7, **more}
 
 
 def floor(cpu: float, unpacked: int = 2 * 10**9) -> dict[str, float]:
@@ -24,6 +25,15 @@ def builder_way(seconds: float, cpu: float, sent: int) -> dict[str, Any]:
         "cold": [cold, {**cold, "seconds": seconds + 1}, {**cold, "seconds": seconds + 2}],
         "unchanged": [repetition(0.25)],
         "bumped": [repetition(1.0, sent=10**6)],
+        "fresh": [repetition(2.0, sent=10**6)],
+    }
+
+
+def docker_way(seconds: float, cpu: float, sent: int) -> dict[str, Any]:
+    return {
+        "cold": [repetition(seconds, cpu, sent, rss=9e8, received=660 * 10**6)],
+        "unchanged": [repetition(0.1, 0.3)],
+        "bumped": [repetition(seconds, cpu / 2, sent)],
     }
 
 
@@ -32,7 +42,7 @@ def start(case: str, image: str, seconds: float) -> dict[str, Any]:
         "case": case,
         "tool": "docker",
         "image": image,
-        "against": "docker, pip",
+        "against": "docker, uv --compile-bytecode",
         "seconds": [seconds],
         "cpu": [seconds],
         "pull_seconds": [] if case.startswith("import") else [seconds / 2],
@@ -44,9 +54,9 @@ def results() -> dict[str, Any]:
     ways = {
         "builder": builder_way(20.0, 30.0, 750 * 10**6),
         "builder, bytecode: none": builder_way(7.0, 7.0, 650 * 10**6),
-        "docker, pip": {"cold": [repetition(180.0, 190.0, 850 * 10**6)], "unchanged": [repetition(0.1)]},
-        "docker, uv": {"cold": [repetition(120.0, 125.0, 650 * 10**6)]},
-        "docker, uv --compile-bytecode": {"cold": [repetition(150.0, 160.0, 800 * 10**6)]},
+        "buildah, uv": {"cold": [repetition(130.0, 135.0, 650 * 10**6)]},
+        "docker, uv": docker_way(60.0, 64.0, 650 * 10**6),
+        "docker, uv --compile-bytecode": docker_way(150.0, 160.0, 800 * 10**6),
     }
     torch = {
         "title": "torch for CPU",
@@ -60,11 +70,11 @@ def results() -> dict[str, Any]:
         },
         "start": [
             start("cold pull and start", "builder", 60.0),
-            start("cold pull and start", "docker, pip", 80.0),
+            start("cold pull and start", "docker, uv --compile-bytecode", 80.0),
             start("pull and start after a bump", "builder", 20.0),
-            start("pull and start after a bump", "docker, pip", 80.0),
+            start("pull and start after a bump", "docker, uv --compile-bytecode", 80.0),
             start("import, cold page cache", "builder, bytecode: none", 9.0),
-            start("import, cold page cache", "docker, pip", 4.0),
+            start("import, cold page cache", "docker, uv --compile-bytecode", 4.0),
         ],
     }
     cuda = {

@@ -13,8 +13,11 @@ from tests.unit.benchmarks.results import results
 @pytest.mark.parametrize(
     "line",
     [
-        "| torch | docker, pip | 180.0 s | 190.0 s | 850.0 MB |  | 0.10 s |",
-        "| torch | **builder** | 21.0 s | 30.0 s | 750.0 MB | 1.0 s, 1.0 MB | 0.25 s |",
+        "| torch | buildah, uv | 130.0 s | 135.0 s | 200.0 MB | 650.0 MB |  |  |",
+        "| torch | **builder** | 21.0 s | 30.0 s | 200.0 MB | 750.0 MB "
+        "| 1.0 s, 1.0 s CPU, 1.0 MB | 0.25 s, 0.25 s CPU |",
+        "| torch | docker, uv --compile-bytecode | 150.0 s | 160.0 s | 660.0 MB | 800.0 MB |",
+        "| torch | **builder** | 2.0 s | 2.0 s | 10.0 MB | 1.0 MB |",
         "The machine's limit: torch 6.0 s, cuda 20.0 s.",
         "| torch | **builder**, flat | 5.0 s | 5.0 s | 440.0 MB |",
         "| cold pull and start | **builder** | 60.0 (80.0) |",
@@ -28,7 +31,7 @@ def test_line(line: str) -> None:
 def test_columns() -> None:
     """Each row of a table has as many cells as its head."""
     tables = [block.splitlines() for block in render(results()).split("\n\n") if block.startswith("|")]
-    assert len(tables) == 4
+    assert len(tables) == 5
     for rows in tables:
         assert len({row.count("|") for row in rows}) == 1, rows[0]
 
