@@ -116,7 +116,7 @@ pictures: setup ## make the pictures of the README again, from a real run (needs
 docs-serve: setup ## show the documentation at http://127.0.0.1:8000, and build it again after each change
 	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8000
 
-bench: setup ## measure beside docker, buildah and apptainer, into docs/performance.md (root; BENCH_ARGS=--quick: 5 minutes)
+bench: setup ## measure beside docker, buildah and apptainer, into docs/performance.md (root; BENCH_ARGS=--quick: 6 minutes)
 	@scripts/apt-install "make bench" $(APT_BENCH)
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 

@@ -1,7 +1,7 @@
 """Measures builder beside other tools, and writes docs/performance.md and its plot from one run.
 
-python -m benchmarks                    # all: half an hour, as root; make bench
-python -m benchmarks --quick            # small environments, five minutes; the page does not change
+python -m benchmarks                    # all: an hour, as root; make bench
+python -m benchmarks --quick            # small environments, six minutes; the page does not change
 python -m benchmarks --only torch       # one part; the page does not change
 python -m benchmarks --render           # writes the page again from benchmarks/results.json
 """

@@ -13,6 +13,12 @@ from benchmarks.goals import middle
 from benchmarks.workloads import BUILDER, UV
 
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
+#: The figures of a table's cells, and their decimals.
+_COLD = {"seconds": 1, "cpu": 1, "rss": 0, "sent": 1}
+_BUMPED = {"seconds": 1, "cpu": 1, "sent": 1}
+_UNCHANGED = {"seconds": 2, "cpu": 2}
+_FRESH = {"seconds": 1, "cpu": 1, "received": 1, "sent": 1}
+_SIF = {"seconds": 1, "cpu": 1, "size": 0}
 _PLOT = "![CPU seconds and time of a cold build against the size of its packages](performance.svg)"
 
 
@@ -70,10 +76,11 @@ def _builds(workloads: Mapping[str, Any]) -> list[str]:
     lines = [
         "### Builds",
         "",
-        "Time, CPU seconds, peak of the resident memory, and bytes of build and push.",
+        "Build and push: time and CPU in seconds, memory and what was sent in MB.",
         f"The machine's limit: {_limits(workloads)}.",
         "",
-        "| workload | way | cold | CPU | memory | sent | one package bumped | nothing changed |",
+        "| workload | way | cold: time | CPU | memory | sent "
+        "| one package bumped: time, CPU, sent | nothing changed: time, CPU |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, workload in workloads.items():
@@ -88,12 +95,10 @@ def _fresh(workloads: Mapping[str, Any]) -> list[str]:
     for name, workload in workloads.items():
         ways = workload["ways"]
         ours, theirs = ways.get(BUILDER, {}).get("fresh"), ways.get(UV, {}).get("cold")
-        for way, runs in ((UV, theirs), (BUILDER, ours)):
-            if ours and runs:
-                costs = [f"{middle(runs, figure):.1f} s" for figure in ("seconds", "cpu")]
-                traffic = [_bytes(middle(runs, figure)) for figure in ("received", "sent")]
-                rows.append(f"| {name} | {_bold(way)} | {' | '.join(costs + traffic)} |")
-    head = ["### One package bumped, fresh machine", ""]
+        if ours and theirs:
+            for way, runs in ((UV, theirs), (BUILDER, ours)):
+                rows.append(f"| {name} | {_bold(way)} | {' | '.join(_figures(runs, _FRESH))} |")
+    head = ["### One package bumped on a fresh machine", ""]
     head += ["| workload | way | time | CPU | received | sent |", "|---|---|---|---|---|---|"]
     return [*head, *rows] if rows else []
 
@@ -108,17 +113,17 @@ def _ours_last(way: str) -> tuple[bool, str]:
 
 
 def _build(name: str, way: str, cases: Mapping[str, Any]) -> str:
-    cold, bumped, unchanged = (cases.get(case) for case in ("cold", "bumped", "unchanged"))
-    assert cold
-    cells = [f"{middle(cold, figure):.1f} s" for figure in ("seconds", "cpu")]
-    cells += [_bytes(middle(cold, figure)) for figure in ("rss", "sent")]
-    cells.append(f"{_costs(bumped, 1)}, {_bytes(middle(bumped, 'sent'))}" if bumped else "")
-    cells.append(_costs(unchanged, 2) if unchanged else "")
+    cells = _figures(cases["cold"], _COLD)
+    for case, figures in (("bumped", _BUMPED), ("unchanged", _UNCHANGED)):
+        cells.append(", ".join(_figures(cases[case], figures)) if cases.get(case) else "")
     return f"| {name} | {_bold(way)} | {' | '.join(cells)} |"
 
 
-def _costs(runs: Sequence[Mapping[str, Any]], digits: int) -> str:
-    return f"{middle(runs, 'seconds'):.{digits}f} s, {middle(runs, 'cpu'):.{digits}f} s CPU"
+def _figures(runs: Sequence[Mapping[str, Any]], figures: Mapping[str, int]) -> list[str]:
+    """Return medians in seconds and MB, each with its number of decimals."""
+    sizes = ("rss", "sent", "received", "size")
+    medians = {figure: middle(runs, figure) / (1e6 if figure in sizes else 1) for figure in figures}
+    return [f"{medians[figure]:.{digits}f}" for figure, digits in figures.items()]
 
 
 def _bold(way: str) -> str:
@@ -128,42 +133,39 @@ def _bold(way: str) -> str:
 def _sifs(workloads: Mapping[str, Any]) -> list[str]:
     """Return the table of SIFs; empty if none was made."""
     rows = [
-        f"| {name} | {_bold(way)} | {middle(runs, 'seconds'):.1f} s | {middle(runs, 'cpu'):.1f} s "
-        f"| {_bytes(middle(runs, 'size'))} |"
+        f"| {name} | {_bold(way)} | {' | '.join(_figures(runs, _SIF))} |"
         for name, workload in workloads.items()
         for way, runs in workload.get("sif", {}).items()
     ]
-    head = ["### SIFs", "", "| workload | by | time | CPU | size |", "|---|---|---|---|---|"]
+    head = ["### SIFs", "", "| workload | by | time | CPU | size, MB |", "|---|---|---|---|---|"]
     return [*head, *rows] if rows else []
 
 
 def _starts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table of starts: a row per case and image, a column per tool."""
-    seconds = {(row["case"], row["image"], row["tool"]): median(row["seconds"]) for row in rows}
-    tools = list(dict.fromkeys(row["tool"] for row in rows))
+    """Return the table of starts: a row per case and image, a column per tool and layout of SIFs."""
+    by_name = {(row["case"], row["image"], row["tool"]): median(row["seconds"]) for row in rows}
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        rival = by_name.get((row["case"], row["against"], row["tool"]))
+        if row["image"].startswith(BUILDER) and rival:
+            image, column = _start_place(row["image"], row["tool"])
+            ours = median(row["seconds"])
+            cells.setdefault((row["case"], image), {})[column] = f"{ours:.1f} ({rival:.1f})"
+    columns = list(dict.fromkeys(column for found in cells.values() for column in found))
     lines = [
         "### Starts and imports",
         "",
         f"Seconds for the image of workload torch; in parentheses for that of {UV}.",
         "",
-        f"| case | image | {' | '.join(tools)} |",
-        "|---|---|" + "---|" * len(tools),
+        f"| case | image | {' | '.join(columns)} |",
+        "|---|---|" + "---|" * len(columns),
     ]
-    rivals = {(row["case"], row["tool"]): row["against"] for row in rows}
-    for case, image in dict.fromkeys((row["case"], row["image"]) for row in rows):
-        if not image.startswith(BUILDER):
-            continue
-        cells = []
-        for tool in tools:
-            rival = seconds.get((case, rivals.get((case, tool), ""), tool))
-            ours = seconds.get((case, image, tool))
-            cells.append(f"{ours:.1f} ({rival:.1f})" if ours and rival else "")
-        lines.append(f"| {case} | {_bold(image)} | {' | '.join(cells)} |")
+    for (case, image), found in cells.items():
+        lines.append(f"| {case} | {_bold(image)} | {' | '.join(found.get(c, '') for c in columns)} |")
     return lines
 
 
-def _bytes(count: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
+def _start_place(image: str, tool: str) -> tuple[str, str]:
+    """Return row and column of a start: SIFs of one image have a column for each layout."""
+    name, _, layout = image.rpartition(", ")
+    return (name, f"{tool}, {layout}") if layout in ("flat", "layered") else (image, tool)
