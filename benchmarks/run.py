@@ -232,8 +232,6 @@ def _builder_runs(run: _Bench, workload: Workload, lock: Path, updated: Path | N
         if len({one["digest"] for one in cases_of["cold"] + cases_of["unchanged"]}) != 1:
             raise CommandFailed(f"{way} made images with different digests from one lock")
     run.project.use(lock)
-    if updated is not None:  # the fresh machine's cache has few layers, and the SIFs need them
-        run.project.publish(_TARGETS[BUILDER])
     return ways
 
 
@@ -298,6 +296,7 @@ def _sifs(run: _Bench, workload: Workload, results: Results, lock: Path, updated
     say(f"{workload.name}: SIFs")
     project, group = run.project, run.group("builder")
     update = None if updated is None else lambda: project.use(updated)
+    project.publish(_TARGETS[BUILDER])  # the cache of the fresh machine has few layers
     found["sif"] = builder_sifs(project, workload.sif, workload.runs, group, update)
     project.use(lock)
     if workload.apptainer:
