@@ -122,7 +122,7 @@ def table(found: Sequence[Goal]) -> list[str]:
     """The goals as a Markdown table."""
     lines = ["| goal | measured | limit | |", "|---|---|---|---|"]
     for goal in found:
-        value, limit = (_shown(number, goal.unit) for number in (goal.value, goal.limit))
+        value, limit = (_shown(number, goal) for number in (goal.value, goal.limit))
         verdict = "met" if goal.met else "**not met**"
         if goal.note and not goal.met:
             verdict += f": {goal.note}"
@@ -130,8 +130,8 @@ def table(found: Sequence[Goal]) -> list[str]:
     return lines
 
 
-def _shown(number: float, unit: str) -> str:
-    """A value with its unit; a small ratio as a fraction, such as 1/4.5."""
-    if unit or number > 0.5 or number <= 0:
-        return f"{number:.2f}{unit}"
-    return f"1/{1 / number:.1f}"
+def _shown(number: float, goal: Goal) -> str:
+    """A number with the goal's unit; a fraction, such as 1/4.5, if the goal is a part of the rival's."""
+    if not goal.unit and goal.limit < 1 and 0 < number < 1:
+        return f"1/{1 / number:.1f}"
+    return f"{number:.2f}{goal.unit}"
