@@ -55,14 +55,14 @@ def read_index(path: Path, store: Store) -> PackageIndex | None:
     data = store.read_record(path)
     if data is None or len(data) != len(fields(PackageIndex)):
         return None
-    entries, post_link, requires, archive = data
+    entries, post_link, requires, archive, licences = data
     found = tuple(IndexEntry(*e) for e in entries)
-    return PackageIndex(found, tuple(post_link), tuple(requires), archive)
+    return PackageIndex(found, tuple(post_link), tuple(requires), archive, tuple(licences))
 
 
 def write_index(path: Path, index: PackageIndex, store: Store) -> None:
     """Write an index into the cache. Raises SpaceError."""
-    store.write_record(path, [index.entries, index.post_link, index.requires, index.archive])
+    store.write_record(path, [getattr(index, field.name) for field in fields(index)])
 
 
 def licences_record(package: LockedPackage, store: Store) -> Path:

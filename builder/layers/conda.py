@@ -22,6 +22,7 @@ from builder.layers.conda_meta import InstalledFile, package_record
 from builder.layers.conda_prefix import replaced
 from builder.layers.content import Consumer, read_steps
 from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
+from builder.layers.licences import conda_licences
 from builder.layers.zips import fault
 from builder.model import Fetched
 from builder.store.files import CHUNK, require_space
@@ -52,7 +53,8 @@ def conda_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
 
     names = [f"bin/.{fetched.package.name}-{action}.sh" for action in ("pre-link", "post-link")]
     scripts = {layout.image_path(name) for name in names}
-    return PackageIndex(tuple(entries), tuple(e.path for e in entries if e.path in scripts))
+    post_link = tuple(e.path for e in entries if e.path in scripts)
+    return PackageIndex(tuple(entries), post_link, licences=conda_licences(info.index))
 
 
 def conda_entries(

@@ -106,6 +106,8 @@ class PackageIndex:
     """The ``Requires-Dist`` texts of a wheel's METADATA."""
     archive: int = 0
     """Bytes of the archive."""
+    licences: tuple[str, ...] = ()
+    """The licences that the package declares, see :mod:`builder.layers.licences`."""
 
     @property
     def unpacked(self) -> int:

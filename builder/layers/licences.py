@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from email.message import Message
 from email.parser import HeaderParser
+from typing import Any
 
 from builder.layers import bounds
 from builder.layers.cache import licences_record
@@ -35,25 +37,41 @@ def declared_licences(fetched: Fetched) -> list[str]:
         LayerError: the archive is unsafe or damaged.
     """
     if fetched.package.manager == "conda":
-        texts = [str(read_index_file(fetched).get("license") or "")]
-    else:
-        with WheelArchive(fetched) as wheel:
-            raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
-        texts = _of_wheel(HeaderParser().parsestr(raw.decode(errors="replace")))
-    return [text for text in map(_one_line, texts) if text not in ("", "UNKNOWN")]
+        return [*conda_licences(read_index_file(fetched))]
+    with WheelArchive(fetched) as wheel:
+        return [*wheel_licences(wheel_metadata(wheel))]
 
 
-def _of_wheel(metadata: Message) -> list[str]:
+def wheel_metadata(wheel: WheelArchive) -> Message:
+    """Return the headers of a wheel's METADATA.
+
+    Raises:
+        LayerError: the archive is damaged.
+    """
+    raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
+    return HeaderParser().parsestr(raw.decode(errors="replace"))
+
+
+def conda_licences(index: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the licences in a conda package's ``info/index.json``."""
+    return _listed([str(index.get("license") or "")])
+
+
+def wheel_licences(metadata: Message) -> tuple[str, ...]:
     """Return ``License-Expression`` (PEP 639), a short ``License``, or else the classifiers.
 
     A long ``License`` is the text of one; its first line is used if there is no classifier.
     """
     text = str(metadata.get("License-Expression") or metadata.get("License", "")).strip()
     if text not in ("", "UNKNOWN") and "\n" not in text and len(text) <= _MAX_TEXT:
-        return [text]
+        return _listed([text])
     classifiers = [c.split(" :: ") for c in metadata.get_all("Classifier", [])]
     names = [c[-1] for c in classifiers if c[0] == "License" and c[-1] != "OSI Approved"]
-    return names or text.splitlines()[:1]
+    return _listed(names or text.splitlines()[:1])
+
+
+def _listed(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text for text in map(_one_line, texts) if text not in ("", "UNKNOWN"))
 
 
 def _one_line(text: str) -> str:

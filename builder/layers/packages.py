@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from builder.errors import LayerError
-from builder.layers.cache import package_key, read_index, write_index
+from builder.layers.cache import licences_record, package_key, read_index, write_index
 from builder.layers.conflicts import Resolution, resolve_conflicts
 from builder.layers.entry import Entry, Inline, LinkContext, PackageIndex
 from builder.model import Fetched, LockedPackage
@@ -103,8 +102,6 @@ class Packages:
         """Read the index of a package from its archive, and record it."""
         fetched = self._archive(package)
         # readers of archives are imported here: a build with nothing changed reads none
-        from builder.layers.licences import licences_of
-
         if package.manager == "conda":
             from builder.layers.conda import conda_index
 
@@ -113,8 +110,7 @@ class Packages:
             from builder.layers.wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
-        with contextlib.suppress(LayerError):
-            licences_of(fetched, self._work.store)  # recorded for the SBOM
+        write_record(licences_record(package, self._work.store), index.licences)  # for the SBOM
         index = replace(index, archive=fetched.size)
         write_index(self.index_path(package), index, self._work.store)
         return index

@@ -22,7 +22,6 @@ import stat
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from email.parser import BytesHeaderParser
 
 from installer.scripts import Script
 from installer.utils import SCHEME_NAMES, parse_entrypoints
@@ -30,6 +29,7 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints
 from builder.errors import LayerError
 from builder.layers import bounds
 from builder.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex
+from builder.layers.licences import wheel_licences, wheel_metadata
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
 from builder.model import Fetched
@@ -70,13 +70,9 @@ def wheel_index(fetched: Fetched, context: LinkContext) -> PackageIndex:
         root, record = layout.root, wheel.metadata("RECORD")
         entries = [IndexEntry(root + file.path, "file", file.size) for file in layout.files]
         entries.append(IndexEntry(root + layout.record_path, "file", record.file_size))
-        return PackageIndex(tuple(entries), requires=_requires(wheel))
-
-
-def _requires(wheel: WheelArchive) -> tuple[str, ...]:
-    """Return the ``Requires-Dist`` texts of the wheel's METADATA."""
-    raw = wheel.read(wheel.metadata("METADATA"), bounds.MAX_LISTING)
-    return tuple(map(str, BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", [])))
+        metadata = wheel_metadata(wheel)
+        requires = tuple(metadata.get_all("Requires-Dist", []))
+        return PackageIndex(tuple(entries), (), requires, licences=wheel_licences(metadata))
 
 
 def wheel_entries(

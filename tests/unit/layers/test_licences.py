@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LayerError
+from builder.layers.cache import licences_record
 from builder.layers.licences import declared_licences
+from builder.layers.zips import ZipSource
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.store.records import read_record
 from tests.support.channel import make_package
 from tests.support.condapackage import fetched as fetched_conda
+from tests.support.packagefiles import files_of
 from tests.support.wheels import fetched, make_wheel
 
 TEXT = "Copyright (c) me\n        Permission is hereby granted"
@@ -50,3 +56,27 @@ def test_damaged(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(LayerError, match="not a wheel"):
         declared_licences(found)
+
+
+def test_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index and licences of a package are read together."""
+    opened = []
+
+    class Source(ZipSource):
+        def __init__(self, path: Path) -> None:
+            opened.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr("builder.layers.wheel_archive.ZipSource", Source)
+    monkeypatch.setattr("builder.layers.conda_archive.ZipSource", Source)
+    packages = [
+        fetched_conda(make_package(tmp_path, "a", index={"license": "BSD-3-Clause"})),
+        fetched(make_wheel(tmp_path, metadata="License: MIT\n")),
+    ]
+    settings = Settings(tmp_path / "cache", tmp_path / "tmp", 2)
+    indexes = files_of(packages, settings).indexes
+    assert sorted(opened) == sorted(one.path for one in packages)
+    store = Store(settings.cache)
+    for one, licence in zip(packages, ["BSD-3-Clause", "MIT"], strict=True):
+        assert indexes[one.package.key].licences == (licence,)
+        assert read_record(licences_record(one.package, store)) == [licence]
