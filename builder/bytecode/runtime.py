@@ -9,7 +9,7 @@ layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +17,7 @@ from builder.bases.registry import fetch_layer
 from builder.bytecode.inputs import BytecodeRequest, base_key, python_package, python_packages
 from builder.errors import LayerError
 from builder.fetch.venv import BasePython, base_python_of
+from builder.image.libraries import base_libraries
 from builder.layers.build import make_layer
 from builder.layers.cache import cache_key, cached_layer
 from builder.layers.entry import Entry
@@ -135,7 +136,10 @@ def _base_libraries(source: BytecodeRequest) -> RuntimePart:
 
     def entries() -> Iterator[Entry]:
         for sources in _from_below(source):
-            found = list(_files(sources, _LIBRARIES))
+            merge = Merge(sources)
+            found = list(_files(merge, _LIBRARIES))
+            if len(sources) >= len(source.base.layers):  # the base is not read again for these
+                base_libraries(source.base, source.work.store, merge.kinds.keys() - merge.implied)
             if any(_C_LIBRARY.fullmatch(entry.path) for entry in found):
                 yield from found
                 return
@@ -158,7 +162,7 @@ def _base_python(source: BytecodeRequest, python: BasePython) -> RuntimePart:
 
     def entries() -> Iterator[Entry]:
         *_, whole = _from_below(source)
-        yield from _files(whole, wanted)
+        yield from _files(Merge(whole), wanted)
 
     key = cache_key([_FORMAT, "python", base_key(source.base), python.interpreter])
     return _part(source, key, entries, f"python {python.version}")
@@ -176,13 +180,13 @@ def _from_below(source: BytecodeRequest) -> Iterator[list[Source]]:
         yield sources
 
 
-def _files(sources: Sequence[Source], wanted: re.Pattern[str]) -> Iterator[Entry]:
+def _files(merge: Merge, wanted: re.Pattern[str]) -> Iterator[Entry]:
     """Yield empty folders, and the files and links of a tree whose paths match; hard links last."""
     links = []
     files = set()
     for folder in (*_MOUNT_POINTS, JOB_FOLDER.strip("/")):
         yield Entry(folder, "dir", 0o755)
-    for member, content in Merge(sources):
+    for member, content in merge:
         if not wanted.fullmatch(member.path):
             continue
         if member.kind is Kind.SYMLINK:

@@ -77,7 +77,7 @@ def missing_libraries(
             return ()
         with working(work.reporter, "looking for missing libraries"):
             hidden = recipe.conda.prefix.strip("/") + "/"
-            paths = _base_libraries(base, work.store)
+            paths = base_libraries(base, work.store)
             below = _names(path for path in paths if not path.startswith(hidden))
             files, owners = _files(layers, packages, work.store)
         brought = f"{_DRIVER}|{_MPI}" if recipe.site.mpi else _DRIVER
@@ -87,8 +87,14 @@ def missing_libraries(
     return tuple(MissingLibrary(**{**one, "packages": tuple(one["packages"])}) for one in known)
 
 
-def _base_libraries(base: BaseImage, store: Store) -> Sequence[str]:
-    """Return the paths in a base that name a library. A base is read once: it may be large."""
+def base_libraries(base: BaseImage, store: Store, paths: Iterable[str] = ()) -> Sequence[str]:
+    """Return the paths in a base that name a library. A base is read once: it may be large.
+
+    Args:
+        base: the base.
+        store: records them.
+        paths: all paths in the base; empty: it is read for them.
+    """
     key = cache_key([_FORMAT, base.digest, [layer.diff_id for layer in base.layers]])
     record = store.folders.index / f"base-libraries-{key}.json"
     known: Sequence[str] | None = read_record(record)
@@ -97,7 +103,8 @@ def _base_libraries(base: BaseImage, store: Store) -> Sequence[str]:
         from builder.bases.sif import base_sources
         from builder.trees.merge import Merge
 
-        known = [one.path for one, _ in Merge(base_sources(base, store)) if is_library(one.path)]
+        paths = paths or (member.path for member, _ in Merge(base_sources(base, store)))
+        known = sorted(filter(is_library, paths))
         write_record(record, known)
     return known
 

@@ -14,6 +14,7 @@ from builder.bytecode.inputs import BytecodeRequest
 from builder.bytecode.runtime import make_runtime
 from builder.config.recipe import Recipe
 from builder.fetch.venv import BasePython, locked_base_python
+from builder.image.libraries import base_libraries
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
 from builder.model import Fetched, Layer
@@ -140,6 +141,18 @@ def test_downloads(
     first = make_runtime(here)
     assert downloaded == [0, 1]
     assert make_runtime(here) == first and downloaded == [0, 1]
+
+
+def test_base_is_read_once(
+    tmp_path: Path, settings: Settings, base: BaseImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of a base's libraries, which a build looks up later, come from the same pass."""
+    below = replace(base, layers=base.layers[:2])
+    expected = base_libraries(below, Store(tmp_path / "other"))
+    make_runtime(source(settings, below, *conda(tmp_path)))
+    monkeypatch.setattr("builder.bases.sif.base_sources", None)  # to read it is an error now
+    assert base_libraries(below, Store(settings.cache)) == expected
+    assert "usr/lib/x86_64-linux-gnu/libcudart.so.12" in expected
 
 
 def test_base_python(tmp_path: Path, settings: Settings, base: BaseImage) -> None:
