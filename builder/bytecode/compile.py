@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,8 @@ from builder.text import visible
 
 log = logging.getLogger(__name__)
 
+#: Part of the keys of records. Increase it when records have another form.
+_FORMAT = 2
 #: Bytes of sources from which on a file of the job is complete.
 _SOURCE = 1 << 20
 #: Bytes of a module's source. No larger module is compiled.
@@ -99,7 +101,7 @@ def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None
         shares = in_parallel(write, missing, settings.jobs)
         tag = job.run(image, python, request)
         for package, written in shares:
-            pycs = {path: pyc for share in written for path, pyc in job.result(share).items()}
+            pycs = (pyc for share in written for pyc in job.result(share).items())
             _record(request, package, tag, pycs)
 
 
@@ -129,23 +131,23 @@ def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
     packages, context = request.packages, request.packages.context
     own = [package.key, package.url, context.prefix, context.site_packages]
     modules = sorted(modules_of(packages, package))
-    key = cache_key([*compiler_key(packages, request.base), own, modules])
+    key = cache_key([_FORMAT, *compiler_key(packages, request.base), own, modules])
     return request.work.store.folders.bytecode / f"{key}.json"
 
 
 def _record(
-    request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Mapping[str, bytes]
+    request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Iterable[tuple[str, bytes]]
 ) -> None:
-    """Store the compiled modules of a package. An empty one did not compile."""
-    files = []
+    """Store the compiled modules of a package as they come. An empty one did not compile."""
+    files, offset = [], 0
     with request.work.store.writer() as blob:
-        for path in sorted(pycs):
-            pyc = pycs[path]
+        for path, pyc in pycs:
             if pyc:
                 blob.write(pyc)
-                files.append([path, len(pyc), hashlib.sha256(pyc).hexdigest()])
+                files.append((path, offset, len(pyc), hashlib.sha256(pyc).hexdigest()))
+                offset += len(pyc)
         digest, size = blob.commit()
-    record = {"tag": tag, "digest": digest, "size": size, "files": files}
+    record = {"tag": tag, "digest": digest, "size": size, "files": sorted(files)}
     request.work.store.write_record(_record_path(request, package), record)
 
 
@@ -156,13 +158,11 @@ def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     if blob is None:
         return None
     found = []
-    offset = 0
-    for source, size, sha256 in data["files"]:
+    for source, offset, size, sha256 in data["files"]:
         folder, _, name = source.rpartition("/")
         path = f"{folder}/__pycache__/{name.removesuffix('.py')}.{data['tag']}.pyc"
         content = Range(blob, offset, sha256=sha256)
         found.append((source, Entry(path, "file", 0o644, size, content=content)))
-        offset += size
     return found
 
 

@@ -233,10 +233,11 @@ def with_bytecode(
         context: the prefix and its site-packages.
     """
     root = context.prefix.strip("/")
-    below = sorted(posixpath.relpath(path, root) for path in pycs)
+    below = sorted(path.removeprefix(f"{root}/") for path in pycs)
     if manager == "pip":
         rows = io.StringIO()
-        paths = [posixpath.relpath(path, context.site_packages) for path in below]
+        # absolute: relpath() does not ask for the current folder
+        paths = [posixpath.relpath(f"/{path}", f"/{context.site_packages}") for path in below]
         csv.writer(rows, lineterminator="\n").writerows([path, "", ""] for path in paths)
         return record + rows.getvalue().encode()
     data = json.loads(record)

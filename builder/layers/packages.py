@@ -110,9 +110,9 @@ class Packages:
             from builder.layers.wheel import wheel_index
 
             index = wheel_index(fetched, self.context)
-        write_record(licences_record(package, self._work.store), index.licences)  # for the SBOM
-        index = replace(index, archive=fetched.size)
-        write_index(self.index_path(package), index, self._work.store)
+        index, store = replace(index, archive=fetched.size), self._work.store
+        store.write_record(licences_record(package, store), index.licences)  # for the SBOM
+        write_index(self.index_path(package), index, store)
         return index
 
     @cached_property

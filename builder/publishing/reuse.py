@@ -87,6 +87,10 @@ class _LibrariesRecord(_Strict):
     files: dict[str, list[str]]
 
 
+#: See :func:`builder.layers.cache.write_index`.
+_Index = tuple[list[tuple[str, Kind, int, str]], list[str], list[str], int, list[str]]
+
+
 class LayersRecord(_Strict):
     """The attached file."""
 
@@ -97,17 +101,14 @@ class LayersRecord(_Strict):
 
 
 #: Names of records, and what they hold. Others are ignored.
-_SHAPES: Mapping[re.Pattern[str], TypeAdapter[Any]] = {
-    re.compile(rf"{name}\.json"): TypeAdapter(shape)
-    for name, shape in {
-        r"layers/(bytecode-)?[0-9a-f]{64}": _LayerRecord,
-        r"bytecode/python-[0-9a-f]{64}": _LayerRecord,
-        r"layers/libraries-\d+-[0-9a-f]{64}": _LibrariesRecord,
-        r"index/[0-9a-f]{64}": tuple[list[tuple[str, Kind, int, str]], list[str], list[str], int],
-        r"index/licences-[\w-]+": list[str],
-        r"index/python-[0-9a-f]{64}": tuple[str, str],
-        r"index/base-system-[\w-]+": tuple[str, str, list[tuple[str, ...]]],
-    }.items()
+_SHAPES: Mapping[str, Any] = {
+    r"layers/(bytecode-)?[0-9a-f]{64}": _LayerRecord,
+    r"bytecode/python-[0-9a-f]{64}": _LayerRecord,
+    r"layers/libraries-\d+-[0-9a-f]{64}": _LibrariesRecord,
+    r"index/[0-9a-f]{64}": _Index,
+    r"index/licences-[\w-]+": list[str],
+    r"index/python-[0-9a-f]{64}": tuple[str, str],
+    r"index/base-system-[\w-]+": tuple[str, str, list[tuple[str, ...]]],
 }
 
 
@@ -262,10 +263,11 @@ def read_layers(data: bytes, image: Image) -> LayersRecord:
 
 def _checked(records: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the records of known names. Raises ValidationError: one has another shape."""
-    for name, record in records.items():
-        for pattern, shape in _SHAPES.items():
-            if pattern.fullmatch(name):
-                yield name, shape.dump_python(shape.validate_python(record), exclude_unset=True)
+    for pattern, shape in _SHAPES.items():
+        adapter = TypeAdapter(shape)
+        for name in filter(re.compile(rf"{pattern}\.json").fullmatch, records):
+            found = adapter.validate_python(records[name])
+            yield name, adapter.dump_python(found, exclude_unset=True)
 
 
 def _compilers(records: Mapping[str, Any]) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import posixpath
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from builder.bytecode.compile import Bytecode, CompileJob
 from builder.bytecode.inputs import BytecodeRequest, modules_of
 from builder.config.recipe import Recipe
 from builder.errors import LayerError
+from builder.layers.content import read_whole
 from builder.layers.entry import LinkContext
 from builder.model import Fetched, LockedPackage
 from builder.oci.image import image_of
@@ -73,6 +76,16 @@ def test_cached(tmp_path: Path, compiler: ThisPython) -> None:
     entry.content.source.unlink()  # type: ignore[union-attr]
     assert compile_packages(request(tmp_path, one, two)) == again
     assert (compiler.runs, compiler.modules) == (3, 3)
+
+
+def test_order(tmp_path: Path, compiler: ThisPython) -> None:
+    """Modules are stored as they come, and are listed by path."""
+    files = {f"{name}.py": f"{name} = 1\n" for name in "cab"}
+    wheel = fetched(make_wheel(tmp_path, files=files))
+    [found] = compile_packages(request(tmp_path, wheel)).values()
+    assert [posixpath.basename(path) for path, _ in found] == ["a.py", "b.py", "c.py"]
+    for path, entry in found:
+        assert marshal.loads(read_whole(entry)[16:]).co_names == (posixpath.basename(path)[:1],)
 
 
 @pytest.mark.parametrize("change", ["prefix", "python", "wheel"])

@@ -44,8 +44,8 @@ def record(records: Any, **more: Any) -> bytes:
         record([]),
         record({NAME: 3}),
         record({NAME: {"diff_id": "sha256:1"}}),
-        record({INDEX: [[["x"]], [], [], 1]}),
-        record({INDEX: [[["x", "device", 0, ""]], [], [], 1]}),
+        record({INDEX: [[["x"]], [], [], 1, []]}),
+        record({INDEX: [[["x", "device", 0, ""]], [], [], 1, []]}),
         record({"index/licences-sha256-a.json": "MIT"}),
     ],
 )
