@@ -52,8 +52,7 @@ TARGETS = {
     "none": "extends: bench\nbytecode: none\n",
     "flat": "extends: bench\nformat: sif\nsif: {layout: flat}\n",
     "layered": "extends: bench\nformat: sif\nsif: {layout: layered}\n",
-    # SWITCH ON, when builder knows the key: "extends: bench\nregistry: {reuse: true}\n"
-    REUSE: "extends: bench\n",
+    REUSE: "extends: bench\nregistry: {reuse: true}\n",
 }
 
 
@@ -118,8 +117,8 @@ class Project:
         program = [sys.executable, "-m", "builder", "--project", str(self.root), name, "--json"]
         return [*program, *(str(a) for a in args)]
 
-    def publish_command(self, target: str) -> list[str]:
-        return self.command("publish", target, "--to", f"{self.registry.host}/", "--no-tags")
+    def publish_command(self, target: str, *more: str) -> list[str]:
+        return self.command("publish", target, "--to", f"{self.registry.host}/", "--no-tags", *more)
 
     def builder(self, name: str, *args: str | Path) -> Any:
         """Runs builder, not measured, and returns its JSON output."""
@@ -157,9 +156,18 @@ class Project:
         """Restores such a copy."""
         shutil.copytree(copy, self.root / "environments", dirs_exist_ok=True)
 
-    def forget(self) -> None:
-        """Empties builder's cache."""
+    def forget(self, *, base: bool = False) -> None:
+        """Empties builder's cache, but for the base image, which docker and buildah have, too.
+
+        Args:
+            base: whether the base goes, too.
+        """
         shutil.rmtree(self.cache, ignore_errors=True)
+        if not base:
+            settings = Settings.from_environment({"HOME": str(self.root)}, cache=self.cache)
+            work = Workspace.of(settings)
+            debian = f"docker://{self.registry.host}/bench/debian:bookworm"
+            open_base(resolve_base(debian, "amd64", work), "amd64", work)
 
     def forget_sifs(self) -> None:
         """Removes every SIF and every partition of a SIF from the cache."""
@@ -266,12 +274,12 @@ def measured(figures: Figures, before: Counts | None = None, after: Counts | Non
     return {**asdict(figures), **traffic}
 
 
-def builder_run(project: Project, target: str, group: Cgroup, traffic: Traffic) -> dict[str, Any]:
-    """Runs and measures ``builder publish``: build and push in one process."""
+def builder_run(project: Project, target: str, group: Cgroup, traffic: Traffic, *more: str) -> dict[str, Any]:
+    """Runs and measures ``builder publish``: build and push in one process. ``more``: options."""
     meter = Meter(group)
     before = traffic.count()
     with meter.measure():
-        text = meter.run(project.publish_command(target), project.env, project.root)
+        text = meter.run(project.publish_command(target, *more), project.env, project.root)
     assert meter.figures
     output = _first(text)
     stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}

@@ -239,10 +239,10 @@ def _fresh(run: _Bench, lock: Path, updated: Path) -> Results:
     """One small package is updated on a machine with an empty cache; the registry has the image before."""
     run.project.use(lock)
     run.state.reset()
-    run.project.publish(_TARGETS[BUILDER])
-    run.project.forget()
+    before = run.project.publish(REUSE)
+    run.project.forget(base=True)
     run.project.use(updated)
-    return builder_run(run.project, REUSE, run.group("builder"), run.traffic)
+    return builder_run(run.project, REUSE, run.group("builder"), run.traffic, "--reuse", before)
 
 
 def _rival_runs(run: _Bench, workload: Workload, links: str, results: Results) -> None:
