@@ -14,9 +14,7 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from typing import Any, NoReturn
 
 from builder.errors import ImageError
 from builder.model import Descriptor
@@ -31,7 +29,7 @@ MAX_JSON_DEPTH = 64
 _SHOWN = 60
 #: Names that a hint lists.
 _LISTED = 50
-_DAMAGED = "the image is damaged or hostile: download or write it again"
+DAMAGED = "the image is damaged or hostile: download or write it again"
 
 
 def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
@@ -60,7 +58,7 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
             # half of a surrogate pair cannot be encoded
             json.dumps(value, ensure_ascii=False).encode()
     except ValueError as e:
-        raise ImageError(f"{what} is not JSON: {e}", _DAMAGED) from None
+        raise ImageError(f"{what} is not JSON: {e}", DAMAGED) from None
     except RecursionError:
         raise _too_deep(what) from None
     level = [value]
@@ -98,12 +96,12 @@ def _children(value: object) -> list[Any]:
 
 
 def _too_deep(what: str) -> ImageError:
-    return ImageError(f"{what} is nested more than {MAX_JSON_DEPTH} levels deep", _DAMAGED)
+    return ImageError(f"{what} is nested more than {MAX_JSON_DEPTH} levels deep", DAMAGED)
 
 
 def _too_large(what: str, size: int, most: int) -> ImageError:
     sizes = f"{human_bytes(size)}, at most {human_bytes(most)} are allowed"
-    return ImageError(f"{what} is too large: {sizes}", _DAMAGED)
+    return ImageError(f"{what} is too large: {sizes}", DAMAGED)
 
 
 def shown(text: str) -> str:
@@ -119,76 +117,19 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(texts) + more or "none"
 
 
-# shapes -----------------------------------------------------------------------------------------------------
+# texts of documents ---------------------------------------------------------------------------------------
 
-_SHA256 = r"sha256:[0-9a-f]{64}"
+SHA256 = r"sha256:[0-9a-f]{64}"
 _SHA512 = r"sha512:[0-9a-f]{128}"
 #: Other algorithms, which builder does not know: an index may list what they name.
 _OTHER = r"(?!sha256:|sha512:)[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]{1,256}"
-_ANY_DIGEST = re.compile(f"{_SHA256}|{_SHA512}|{_OTHER}")
-
-#: A text that can be a variable or an argument.
-Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$")]
-#: An operating system or architecture.
-Name = Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=64)]
-#: The name of a file in an archive.
-FileName = Annotated[str, StringConstraints(pattern=r"^[!-~ ]+$", max_length=1024)]
-MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
-
-
-class Shape(BaseModel):
-    """The form of a JSON object. Keys that are not listed may have any value."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-
-
-class _Platform(Shape):
-    architecture: Name | None = None
-    os: Name | None = None
-    variant: Name | None = None
-
-
-class DescriptorShape(Shape):
-    """A descriptor (image-spec, descriptor.md)."""
-
-    mediaType: MediaType = ""
-    digest: Annotated[str, StringConstraints(max_length=512)]
-    size: Annotated[int, Field(ge=0, lt=1 << 63)]
-    annotations: dict[str, str] | None = None
-    platform: _Platform | None = None
-    artifactType: MediaType | None = None
-
-
-class BlobShape(DescriptorShape):
-    """A descriptor of something that builder reads, so its hash must be one that builder knows."""
-
-    digest: Sha256
-
-
-def check_shape(shape: type[Shape], value: object, what: str) -> None:
-    """Raise ImageError, which names the key, unless a value has a shape."""
-    try:
-        shape.model_validate(value)
-    except ValidationError as e:
-        first = e.errors(include_url=False, include_context=False, include_input=False)[0]
-        key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
-        problem = first["msg"][:1].lower() + first["msg"][1:]
-        if first["type"] == "model_type":  # pydantic's message names the class
-            problem = "input should be an object"
-        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", _DAMAGED) from None
-
-
-def _step(part: int | str) -> str:
-    if isinstance(part, int):
-        return f"[{part}]"
-    return f".{part}" if part.isidentifier() and len(part) <= _SHOWN else f"[{shown(part)}]"
+_ANY_DIGEST = re.compile(f"{SHA256}|{_SHA512}|{_OTHER}")
 
 
 def check_digest(digest: str, what: str) -> None:
     """Raise ImageError unless a text has the form of a digest (image-spec, descriptor.md)."""
     if not _ANY_DIGEST.fullmatch(digest):
-        raise ImageError(f"{what}: {shown(digest)} is not a digest", _DAMAGED)
+        raise ImageError(f"{what}: {shown(digest)} is not a digest", DAMAGED)
 
 
 def check_size(descriptor: Descriptor, what: str, most: int = MAX_DOCUMENT) -> None:
@@ -212,7 +153,7 @@ def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:
     """
     for key in value:
         if _KEYS.get(key.casefold(), key) != key:
-            raise ImageError(f"{what}: {shown(key)} is spelled {_KEYS[key.casefold()]}", _DAMAGED)
+            raise ImageError(f"{what}: {shown(key)} is spelled {_KEYS[key.casefold()]}", DAMAGED)
 
 
 # files ------------------------------------------------------------------------------------------------------
@@ -255,4 +196,4 @@ def check_ordinary(info: os.stat_result, what: str) -> None:
     if stat.S_ISLNK(info.st_mode):
         raise ImageError(f"{what} is a symbolic link", "copy the folder without links: cp -rL")
     if not stat.S_ISREG(info.st_mode):
-        raise ImageError(f"{what} is not an ordinary file", _DAMAGED)
+        raise ImageError(f"{what} is not an ordinary file", DAMAGED)

@@ -15,16 +15,8 @@ from builder.model import (
     Image,
     Layer,
 )
-from builder.oci.config import ConfigShape
 from builder.oci.documents import (
-    BlobShape,
-    DescriptorShape,
-    FileName,
-    MediaType,
-    Shape,
-    Text,
     check_digest,
-    check_shape,
     check_size,
     load_json,
     refuse_look_alikes,
@@ -152,36 +144,11 @@ def parse_json(data: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-class _ManifestShape(Shape):
-    """An image manifest, or that of an artifact (image-spec, manifest.md)."""
+def _check_shape(name: str, value: object, what: str) -> None:
+    """Raise ImageError unless a value has the shape of this name in :mod:`builder.oci.shapes`."""
+    from builder.oci import shapes  # pydantic is slow to import, and the digest of a tag needs none
 
-    mediaType: MediaType | None = None
-    artifactType: MediaType | None = None
-    config: BlobShape
-    layers: list[BlobShape]
-    subject: DescriptorShape | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _IndexShape(Shape):
-    """An image index, or the ``index.json`` of a layout (image-spec, image-index.md)."""
-
-    mediaType: MediaType | None = None
-    manifests: list[DescriptorShape]
-    subject: DescriptorShape | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _DockerImageShape(Shape):
-    """An entry of the ``manifest.json`` of a docker-archive."""
-
-    Config: FileName
-    Layers: list[FileName]
-    RepoTags: list[Text] | None = None
-
-
-class _DockerListingShape(Shape):
-    images: list[_DockerImageShape]
+    shapes.check_shape(getattr(shapes, name), value, what)
 
 
 def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str, Any]:
@@ -204,7 +171,7 @@ def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str,
     _check_media_type(value, descriptor.media_type, what)
     if not value.get("config") or not isinstance(value.get("layers"), list):
         raise ImageError(f"{what} has no config or layers", "it is not an image, or it is damaged")
-    check_shape(_ManifestShape, value, what)
+    _check_shape("ManifestShape", value, what)
     for part in (value["config"], *value["layers"]):
         refuse_look_alikes(part, what)
     return value
@@ -230,7 +197,7 @@ def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
 def _check_index(value: _Object, what: str) -> None:
     if not isinstance(value.get("manifests"), list):
         raise ImageError(f"{what} has no list of manifests", _DAMAGED)
-    check_shape(_IndexShape, value, what)
+    _check_shape("IndexShape", value, what)
     for number, entry in enumerate(value["manifests"]):
         check_digest(entry["digest"], f"{what}: manifests[{number}]")
         refuse_look_alikes(entry, what)
@@ -287,7 +254,7 @@ def parse_docker_listing(data: bytes, where: str) -> list[dict[str, Any]]:
     """
     what = f"manifest.json of {where}"
     images = load_json(data, what)
-    check_shape(_DockerListingShape, {"images": images}, what)
+    _check_shape("DockerListingShape", {"images": images}, what)
     assert isinstance(images, list)
     return images
 
@@ -308,7 +275,7 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     if not isinstance(rootfs, dict) or not isinstance(rootfs.get("diff_ids"), list):
         hint = "it is not a container image (an artifact, perhaps)"
         raise ImageError(f"{what} has no rootfs.diff_ids", hint)
-    check_shape(ConfigShape, value, what)
+    _check_shape("ConfigShape", value, what)
     return value
 
 

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from builder.errors import ImageError
 from builder.model import SifImage
-from builder.oci.config import RuntimeConfigShape
-from builder.oci.documents import MAX_DOCUMENT, check_shape, load_json
+from builder.oci.documents import MAX_DOCUMENT, load_json
+from builder.oci.shapes import RuntimeConfigShape, check_shape
 from builder.sif import format as raw
 from builder.sif.digests import sif_digest
 from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
