@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import logging
 import os
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -108,8 +107,8 @@ def start_logging(
     handler.setFormatter(_Redacted(_LINE))
     _add(handler)
     _path = path
-    python, system = platform.python_version(), platform.platform()
-    log.debug("builder %s, Python %s, %s", __version__, python, system)
+    system, python = os.uname(), sys.version.partition(" ")[0]  # the module platform runs uname
+    log.debug("builder %s, Python %s, %s", __version__, python, " ".join(system[::2]))
     log.debug("command: %s", " ".join(sys.argv))
 
 

@@ -11,7 +11,7 @@ from builder.cli.context import Context, context_exit, target_argument, with_con
 from builder.cli.options import COUNT, choice, flag, origin_annotations, refuse
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.errors import UsageError
-from builder.run.select import RUNNER_NAMES
+from builder.run import RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe

@@ -6,6 +6,7 @@ import importlib
 import logging
 
 from builder.config.recipe import Recipe
+from builder.engines import ENGINES
 from builder.engines.base import BuildRequest, BuildResult, Engine
 from builder.errors import RunnerError, UsageError
 from builder.oci.config import host_architecture
@@ -13,9 +14,6 @@ from builder.progress import working
 from builder.qemu import cannot_run, is_registered, registration_hint
 
 log = logging.getLogger(__name__)
-
-#: Names of the engines, and the class of each in the module of the same name.
-ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "cotainr": "Cotainr"}
 
 
 def find_engine(name: str) -> Engine:

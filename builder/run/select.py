@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError, UsageError
 from builder.progress import Reporter
+from builder.run import RUNNER_NAMES
 from builder.run.failures import hint_for
 from builder.run.gpu import is_complete
 from builder.workspace import Workspace
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: In the order in which they are tried. The first unpacks an image once, in seconds; engines load
-#: it for each command, in minutes. Where podman-hpc is, podman alone has not the site's settings.
-RUNNER_NAMES = ("userns", "podman-hpc", "docker", "podman", "apptainer")
 #: Those that run SIFs.
 SIF_RUNNER_NAMES = ("userns", "apptainer")
 #: Those that do not.
@@ -30,7 +28,7 @@ ENGINE_NAMES = ("podman-hpc", "docker", "podman")
 def runners(work: Workspace, *, gpu: GpuVendor = "none") -> list[Runner]:
     """Return all runners in the order in which they are tried for an image; nothing is started yet.
 
-    It is that of :data:`RUNNER_NAMES`, with exceptions for an image for GPUs. podman-hpc comes
+    It is that of :data:`builder.run.RUNNER_NAMES`, with exceptions for an image for GPUs. podman-hpc comes
     first, because it has the settings of its site's GPUs. Where device files are missing, engines
     come before the runners that pass on what is in /dev: an engine can make the files, or be on
     another machine.

@@ -13,14 +13,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from builder.model import canonical_json
 from builder.store.files import write_atomic
 
 
-def write_record(path: Path, value: Any) -> None:
+def write_record(path: Path, value: Any, mode: int = 0o644) -> None:
     """Write a JSON value for :func:`read_record`. Raises SpaceError."""
+    from builder.model import canonical_json  # slow, and not needed to read
+
     data = canonical_json(value)
-    write_atomic(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+    write_atomic(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data, mode)
 
 
 def read_record(path: Path) -> Any:
