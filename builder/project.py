@@ -31,11 +31,17 @@ from builder.lock.groups import chosen_groups
 from builder.lock.inputs import stale_reasons
 from builder.model import Image, Lock, SifImage
 from builder.oci.digest import sha256
-from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
+from builder.oci.layout import (
+    list_tags,
+    prune_layout,
+    read_layout,
+    tag_annotations,
+    write_if_changed,
+    write_layout,
+)
 from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
+from builder.settings import Settings, project_root
 from builder.site.pulled import forget_pull
-from builder.store.files import write_atomic
 from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
 from builder.wheels.own import changed_wheels, has_own_code, update_wheels
@@ -77,17 +83,15 @@ class Project:
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """Return the project of a folder: it or its nearest parent has a folder ``recipes/``.
+        """Return the project of a folder, see :func:`builder.settings.project_root`.
 
         Raises:
             ConfigError: the folder does not exist, or neither it nor a parent is a project.
         """
-        start = start.absolute()
-        for folder in (start, *start.parents) if start.is_dir() else ():
-            if (folder / "recipes").is_dir():
-                return cls(folder, Workspace.of(settings, reporter))
+        if root := project_root(start):
+            return cls(root, Workspace.of(settings, reporter))
         raise ConfigError(
-            f"no recipes/ folder in {start} or a parent folder",
+            f"no recipes/ folder in {start.absolute()} or a parent folder",
             "builder init writes a recipe for this folder; for another project pass --project DIR",
         )
 
@@ -342,7 +346,7 @@ class Project:
         forget_pull(folder, name)
         if result.definition is not None:
             suffix, text = result.definition
-            write_atomic(folder / f"{name}.{suffix}", text.encode())
+            write_if_changed(folder / f"{name}.{suffix}", text.encode())
         if isinstance(result.artifact, SifImage):
             sif = folder / f"{name}.sif"
             with working(self.work.reporter, f"writing {sif}"):

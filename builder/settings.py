@@ -47,6 +47,13 @@ def user_name() -> str:
         return str(os.geteuid())
 
 
+def project_root(start: Path) -> Path | None:
+    """Return the project of a folder: it or its nearest parent has a folder ``recipes/``."""
+    start = start.absolute()
+    folders = (start, *start.parents) if start.is_dir() else ()
+    return next((folder for folder in folders if (folder / "recipes").is_dir()), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Resolved once by the command line, then passed down unchanged.

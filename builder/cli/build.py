@@ -20,11 +20,12 @@ from builder.cli.options import (
     reuse_option,
 )
 from builder.cli.slurmoptions import slurm_options, take_job_options
-from builder.config.policy import has_policy
-from builder.engines.dispatch import ENGINES
+from builder.cli.unchanged import repeatable
+from builder.engines import ENGINES
 from builder.errors import ImageError, UsageError
 from builder.progress import working
 from builder.store.folders import CacheFolders
+from builder.store.unchanged import give_up
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class BuildOptions:
 @origin_options
 @flag("--dry-run", help="Show the packages and build steps; download and build nothing.")
 @with_context
+@repeatable
 def build(
     context: Context,
     /,
@@ -167,6 +169,8 @@ def build(
     options = BuildOptions(**values, job=job)
     recipes = _chosen(context, [*names, *more], all_targets=all_targets)
     options.check(recipes)
+    if dry_run or options.rebuild or options.check_reproducible:
+        give_up("it was asked for")
     if dry_run:
         from builder.cli.dry_run import print_plan
 
@@ -218,6 +222,8 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
 
 def _reusing(context: Context, recipe: Recipe, image: str) -> Project:
     """Return the project, whose builds may reuse the target's published image."""
+    from builder.config.policy import has_policy
+
     project = context.project
     if not (image or recipe.registry.reuse or has_policy(recipe.root)):
         return project

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -29,6 +29,8 @@ class Context:
     output: Output
     settings: Settings
     start: Path
+    published: list[tuple[str, str, Sequence[str]]] = field(default_factory=list)
+    """Destinations, digests and tags of what this command has published."""
 
     @cached_property
     def project(self) -> Project:

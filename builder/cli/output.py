@@ -39,17 +39,21 @@ class Output:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self._activity = Activity(self.note)
+        self.printed: list[tuple[str, Any]] = []
+        """The methods that printed something, and what, for :mod:`builder.cli.unchanged`."""
+        self._activity = Activity(self._note)
 
     def result(self, value: Any, text: str | None = None) -> None:
         """Print the command's result: ``value`` with ``--json``, else ``text`` or nothing."""
         if self.as_json:
+            self.printed.append(("result", value))
             sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
         elif text is not None:
             self.text(text)
 
     def text(self, text: str) -> None:
         """Print a part of the result, unless ``--json`` prints all of it at the end."""
+        self.printed.append(("text", text))
         if not self.as_json:
             self._activity.clear()
             click.echo(visible(text))
@@ -84,11 +88,16 @@ class Output:
         self._say("", line)
 
     def note(self, message: str) -> None:
+        self.printed.append(("note", message))
+        self._note(message)
+
+    def _note(self, message: str) -> None:
         log.info("%s", message)
         if not self.quiet:
             self._say("", message)
 
     def warn(self, message: str) -> None:
+        self.printed.append(("warn", message))
         log.warning("%s", message)
         self._say("warning: ", message, "yellow")
 

@@ -20,8 +20,10 @@ from builder.cli.options import (
 )
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
+from builder.cli.unchanged import repeatable
 from builder.errors import UsageError
-from builder.run.select import RUNNER_NAMES
+from builder.run import RUNNER_NAMES
+from builder.store.unchanged import asking, give_up
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
 @with_context
+@repeatable
 def publish(
     context: Context,
     /,
@@ -147,10 +150,21 @@ def publish_one(
     where, tags = options.destination_of(recipe), ", ".join(options.tags_of(recipe).tags)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {tags}?"):
         return _not_published(context, result)
-    done = publish_image(context.project, result, options)
+    with asking():
+        done = publish_image(context.project, result, options)
+    _note_tags(context, done, options)
     context.output.text("\n".join(_lines(done)))
     push = {name: getattr(done.push, name) for name in _PUSH_FIELDS} if done.push else None
     return {**asdict(done), "push": push, "build_seconds": result.timings}
+
+
+def _note_tags(context: Context, done: Published, options: PublishOptions) -> None:
+    """Note the tags that the next publish has to ask for, if it may do nothing else."""
+    has_moved = any(before != done.digest for before in done.before.values())
+    asks_more = options.sign or options.ab or options.job or options.policy == "always"
+    if has_moved or asks_more or not done.tags or done.push is None or done.push.blobs_sent:
+        give_up("this publish did something, or was asked to")
+    context.published.append((done.reference, done.digest, done.tags))
 
 
 def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:

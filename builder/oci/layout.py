@@ -34,6 +34,7 @@ from builder.store.files import OUTPUT_HINT, space_errors, write_atomic
 from builder.store.leftovers import remove_left_behind
 from builder.store.locks import writer_lock
 from builder.store.temporary import temporary_beside
+from builder.store.unchanged import keep
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +96,14 @@ def write_layout(
             log.info("%s: %d layers added, %d reused", folder, len(missing), reused)
             in_parallel(lambda layer: _place(layer, folder, store), missing, _THREADS)
             config_file = blob_path(folder, image.config_descriptor.digest)
-            changed = _write_if_changed(config_file, image.config)
-            changed |= _write_if_changed(blob_path(folder, image.digest), image.manifest)
+            changed = write_if_changed(config_file, image.config)
+            changed |= write_if_changed(blob_path(folder, image.digest), image.manifest)
             if not (folder / "oci-layout").exists():
                 write_atomic(folder / "oci-layout", OCI_LAYOUT, durable=durable)
             new = index_with(index, image.manifest_descriptor, tag)
             if durable and (missing or changed or new != index):
                 _sync_blobs(image, folder)
-            changed = _write_if_changed(index_file, canonical_json(new), durable=durable)
+            changed = write_if_changed(index_file, canonical_json(new), durable=durable)
             # the writer before may have been killed before it synced the index
             if durable and not changed:
                 sync_files([index_file])
@@ -167,7 +168,7 @@ def move_layout_tag(
         if before == descriptor.digest or not may_move(before):
             return before, before
         new = index_with(read_index(folder), descriptor, tag)
-        _write_if_changed(folder / "index.json", canonical_json(new), durable=True)
+        write_if_changed(folder / "index.json", canonical_json(new), durable=True)
         return before, descriptor.digest
 
 
@@ -241,7 +242,7 @@ def _has_blob(folder: Path, descriptor: Descriptor) -> bool:
     return is_digest(descriptor.digest) and blob_path(folder, descriptor.digest).exists()
 
 
-def _write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
+def write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
     """Write a file unless it has this content; returns whether that was necessary."""
     with suppress(FileNotFoundError, ImageError):  # something else, which is replaced
         if read_file(path, str(path), len(data)) == data:
@@ -277,6 +278,7 @@ def _holds(folder: Path, layer: Layer, store: Store) -> bool:
     """Return whether the layout's file is the layer, by its inode or by its content."""
     assert layer.path is not None
     target = blob_path(folder, layer.descriptor.digest)
+    keep(target)
     try:
         if layer.path.samefile(target):
             return True

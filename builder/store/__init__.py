@@ -10,6 +10,7 @@ module              content
 ``files``           atomic writes, digests of files, checks for free space
 ``durable``         files that survive a power loss
 ``locks``           locks between processes, also on file systems without them
+``unchanged``       what a command read, so that it is not run again while that is the same
 ``running``         which commands use the cache now
 ``subordinate``     ranges of subordinate ids
 ``unpacked``        unpacked images and layers, and who uses them

@@ -38,6 +38,7 @@ from builder.store.locks import file_lock
 from builder.store.records import read_record, write_record
 from builder.store.reuse import Reuse
 from builder.store.temporary import temporary_name
+from builder.store.unchanged import keep
 from builder.store.walk import Stuck
 
 log = logging.getLogger(__name__)
@@ -280,6 +281,7 @@ class Store:
         """
         with space_errors(target.parent, OUTPUT_HINT):
             if _is_same(source, target) or self.verify(target, digest):
+                keep(target)
                 sync_files([target])
                 return
             with durable_file(target) as temporary:

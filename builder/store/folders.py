@@ -45,6 +45,7 @@ FOLDERS = tuple(
         ("names", "records: which PyPI project each conda package is", PruneRule.FILES),
         ("smoke", "records of passed smoke tests", PruneRule.FILES),
         ("reuse", "records of builds that reused layers of a registry", PruneRule.ENTRIES),
+        ("unchanged", "records: what each build and publish has read", PruneRule.FILES),
         ("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
         (
             "verified",
@@ -79,6 +80,7 @@ class CacheFolders:
         self.partial = root / "partial"
         self.names = root / "names"
         self.smoke = root / "smoke"
+        self.unchanged = root / "unchanged"
         self.unverified = root / "unverified"
         self.reuse = root / "reuse"
         self.verified = root / "verified"

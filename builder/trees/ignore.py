@@ -16,6 +16,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from builder.errors import ConfigError
+from builder.store.unchanged import look
 from builder.trees.inside import check_inside
 
 #: The file of patterns, in the project folder. It is not copied itself.
@@ -52,7 +53,7 @@ class Ignore:
         """Return whether a file or folder that was found in a copied folder is omitted."""
         if path.name in TOOLS or path in {self._root / name for name in OWN}:
             return True
-        if is_folder and any((path / mark).exists() for mark in MARKS):
+        if is_folder and any(look(path / mark).exists() for mark in MARKS):
             return True
         return bool(self._check(path, is_folder)[0])
 
@@ -96,7 +97,7 @@ class GitIgnore:
     def below(self, folder: Path) -> GitIgnore:
         """Return the patterns for the files in a folder, given those for the folder itself."""
         path = folder / ".gitignore"
-        if not path.is_file():
+        if not look(path).is_file():
             return self
         lines = [line for line in _read_lines(path) if _is_pattern(line)]
         return GitIgnore((*self.specs, (folder, GitIgnoreSpec.from_lines(lines))))
@@ -118,7 +119,7 @@ def checkout_of(folder: Path) -> Path | None:
     below it.
     """
     for parent in (folder, *folder.parents):
-        git = parent / ".git"
+        git = look(parent / ".git")
         if git.exists() and git.lstat().st_uid in (os.geteuid(), 0, parent.stat().st_uid):
             return parent
     return None

@@ -24,6 +24,7 @@ from pathlib import Path
 from builder.errors import ConfigError
 from builder.model import canonical_json
 from builder.store.files import space_errors
+from builder.store.unchanged import look
 from builder.text import human_bytes
 from builder.trees.ignore import GitIgnore, Ignore, plain_path
 from builder.trees.inside import PROJECT_FILES
@@ -123,7 +124,7 @@ def _files(folder: Path, root: Path, untracked: list[str]) -> Iterator[str]:
             return True
         if name in tracked or patterns.leaves_out(path, is_folder=is_folder):
             return name not in tracked
-        if tracked and (name.rpartition("/")[0] in packages or (path / "__init__.py").exists()):
+        if tracked and (name.rpartition("/")[0] in packages or look(path / "__init__.py").exists()):
             untracked.append(name)
         return bool(tracked) or ("/" not in name and not takes(path))
 

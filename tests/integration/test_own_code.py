@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from builder.lock.file import read_lock
 from builder.model import LockedSource
 from tests.integration.conftest import keep_base
+from tests.support import parts
 from tests.support.cli import tags
 from tests.support.gitserver import Repo
 from tests.support.ownprojects import KINDS, SETUPTOOLS, Kind, User, replace_text, write_files
@@ -362,3 +364,46 @@ def newest_setuptools(folder: Path) -> Path:
     code = "raise SystemExit('this is release 999')\n"
     make_wheel(folder, "setuptools", "999.0", files={"setuptools/build_meta.py": code})
     return folder
+
+
+def test_nothing_changed(tmp_path: Path, cache: Path) -> None:
+    """A build of unchanged code reads no recipe, and each change of the code or of git is noticed."""
+    kind, user = KINDS["environment.yml"], User(tmp_path / "mine", cache)
+    kind.write(user.folder)
+    repo, module = Repo(user.folder), user.folder / "src/walk/__init__.py"
+    (user.folder / ".gitignore").write_text("outputs/\n")
+    repo.git("add", "--all")
+    repo.git("commit", "--quiet", "--message", "code")
+    user.type(f"{INIT} && echo 'bytecode: none' >> recipes/mine.yaml")
+
+    def build() -> tuple[str, bool]:
+        """Return the digest, and whether nothing was read but the record."""
+        log = tmp_path / "log"
+        log.unlink(missing_ok=True)
+        done = user.type(f"builder --log-file {log} build --json")
+        return json.loads(done.stdout)["digest"], "nothing that this command reads" in log.read_text()
+
+    def settled() -> str:
+        found = next(digest for digest, is_known in (build() for _ in range(4)) if is_known)
+        assert build() == (found, True)
+        return found
+
+    digests = [settled()]
+    replace_text(module, "first", "other")
+    digests.append(build()[0])
+    (module.parent / "extra.py").write_text("x = 1\n")
+    assert not build()[1]  # a note names the file
+    repo.git("add", "--all")
+    digests.append(build()[0])
+    assert len(set(digests)) == 3 and settled() == digests[-1]
+    for line in (
+        "chmod +x src/walk/extra.py",
+        "echo '*.x' >> .gitignore",
+        "git init -q ..",
+        "mv .git ../git",
+    ):
+        user.type(line)
+        assert not build()[1], line
+    user.type("builder build && rm -r $BUILDER_CACHE/unchanged")
+    done = user.type(f'PYTHONPATH="{parts.CLONE}" {sys.executable} -m tests.support.asked build')
+    assert json.loads(done.stderr.splitlines()[-1]) == []
