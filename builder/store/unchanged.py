@@ -103,6 +103,18 @@ _PRINTS: dict[str, Callable[[str], str]] = {
 }
 
 
+def _path_of(event: str, args: tuple[Any, ...]) -> str | None:
+    """Return the path that an audit event reads, or renames to; None if there is none."""
+    if event in _ELSEWHERE or (event == "open" and args[2] & _NOT_READ):
+        return None
+    if event == "os.remove" and args[1] != -1:  # in a tree that is removed
+        return None
+    path = args[1 if event == "os.rename" else 0]
+    if isinstance(path, int):
+        return None
+    return os.path.abspath(os.fsdecode("." if path is None else path))
+
+
 def _print(key: str) -> str:
     """Return the print of ``KIND PATH``."""
     kind, _, path = key.partition(" ")
@@ -182,21 +194,18 @@ class Recording:
 
     def notice(self, event: str, args: tuple[Any, ...]) -> None:
         """Note the path of an audit event."""
-        if event in _ELSEWHERE:
-            if not self.may_ask:
-                self.give_up(f"{event} {args[0]}")
+        if event in _ELSEWHERE and not self.may_ask:
+            self.give_up(f"{event} {args[0]}")
+        path = _path_of(event, args)
+        if (
+            path is None
+            or self._is_import(event, path)
+            or (event in _LISTS and path in self._swept)
+        ):
             return
-        path = args[1] if event == "os.rename" else args[0]
-        is_unread = event == "open" and args[2] & _NOT_READ
-        is_relative = event == "os.remove" and args[1] != -1  # in a tree that is removed
-        if is_unread or is_relative or isinstance(path, int):
-            return
-        name = os.path.abspath(os.fsdecode("." if path is None else path))
-        if self._is_import(event, name) or (event in _LISTS and name in self._swept):
-            return
-        self.note("content", name)
-        if event == "os.rename" and not self._is_left_out(name):
-            self.give_up(f"{name} was written")
+        self.note("content", path)
+        if event == "os.rename" and not self._is_left_out(path):
+            self.give_up(f"{path} was written")
 
     def note(self, kind: str, path: str) -> None:
         """Take the print of a path; for a content, also of the project's folders above it."""

@@ -288,14 +288,23 @@ def test_words_that_ask_for_work(typed: Typed, words: tuple[str, ...]) -> None:
 
 def test_failure(typed: Typed) -> None:
     """A command that failed is no record, nor one that was killed before it wrote."""
+    kill = "unchanged.write_record = lambda *args: os.kill(os.getpid(), 9)"
+    for _ in range(3):
+        assert typed.run(first=kill).returncode in (0, -9)
+    assert not typed.is_known()
     typed.settle()
     typed.project.lock.write_text("version: 1\n")
     assert typed.run().returncode == typed.run().returncode != 0
     assert not typed.is_known()
 
 
-def test_everything_asked_is_noticed(typed: Typed) -> None:
+@pytest.mark.parametrize(
+    "keys", [{}, {"format": "sif"}, {"site": "perlmutter"}, {"site": "lumi-g", "format": "sif"}]
+)
+def test_everything_asked_is_noticed(typed: Typed, keys: dict[str, str]) -> None:
     """No call of stat, lstat, readlink or access is about a file that a record misses."""
+    edit(typed.project.recipe, **keys)
+    assert replace(typed, words=("lock", "tiny")).run().returncode == 0
     typed.settle()
     (typed.project.cache / "unchanged").rename(typed.project.cache / "aside")
     command = [sys.executable, "-m", "tests.support.asked", *typed.words]
@@ -305,6 +314,15 @@ def test_everything_asked_is_noticed(typed: Typed) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stderr.splitlines()[-1]) == []
+
+
+@pytest.mark.parametrize("change", [cut, gone])
+def test_sif(typed: Typed, change: Callable[[str], Change]) -> None:
+    """A SIF in ``dist/`` that is another, or gone, is placed again."""
+    edit(typed.project.recipe, format="sif")
+    typed.settle()
+    with change("dist/tiny.sif")(typed.project.root):
+        assert not typed.is_known()
 
 
 def test_publish(typed: Typed) -> None:
