@@ -11,14 +11,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
-from builder.cli.mistakes import explained, flags_first, wants_json
 from builder.cli.options import COUNT, FILE, flag
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError
@@ -52,6 +50,8 @@ COMMANDS = {
 }
 _EPILOG = "Global options: builder help options. Exit codes: builder help exit-codes."
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+#: Options of the group that are flags, which may stand after the command too.
+_FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 #: The hint of an error of the system.
 _CHECK_PATH = (
@@ -76,7 +76,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, flags_first(args, list(COMMANDS)))
+        """Move flags of the group before the command (``builder build x -q``).
+
+        What follows ``--`` belongs to a command that runs in a container. So do the words of
+        ``run`` and ``job``.
+        """
+        end = _end_of_options(args)
+        start = next((i for i, word in enumerate(args[:end]) if word in COMMANDS), end)
+        if start < end and args[start] not in ("run", "job"):
+            moved = sorted(args[start:end], key=lambda word: word not in _FLAGS)
+            args = [*args[:start], *moved, *args[end:]]
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -124,12 +134,18 @@ def cli(
     ctx.obj = Context(output, settings, project or Path())
 
 
-def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:
+def _end_of_options(words: Sequence[str]) -> int:
+    return words.index("--") if "--" in words else len(words)
+
+
+def run(
+    command: click.Command, args: Sequence[str] | None = None, prog_name: str = "builder"
+) -> int:
     """Run a click command and turn every exception into a message; return the exit code."""
     words = sys.argv[1:] if args is None else list(args)
-    output = Output(as_json=wants_json(words))
+    output = Output(as_json="--json" in words[: _end_of_options(words)])
     try:
-        value = command.main(args=words, standalone_mode=False, **extra)
+        value = command.main(args=words, standalone_mode=False, prog_name=prog_name)
         sys.stdout.flush()  # here a full disk is an error; leave() ignores it
         return value if isinstance(value, int) else 0
     except click.exceptions.Exit as e:
@@ -138,7 +154,10 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        return output.failure(*explained(e), e.exit_code)
+        context = getattr(e, "ctx", None)
+        path = context.command_path if context else "builder COMMAND"
+        hint = f"{path} --help lists the options and arguments"
+        return output.failure(e.format_message().rstrip("."), hint, e.exit_code)
     except BrokenPipeError:
         return 141
     except (click.Abort, KeyboardInterrupt):
@@ -181,4 +200,4 @@ def failed(error: Exception, output: Output) -> int:
 
 def main() -> None:
     """Run the console script."""
-    leave(run(cli, prog_name="builder"))
+    leave(run(cli))

@@ -159,32 +159,10 @@ def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("biuld tiny", "error: No such command 'biuld'\n  hint: did you mean builder build?"),
-        (
-            "tiny",
-            "error: No such command 'tiny'\n  hint: tiny is a target: write builder build tiny, or another "
-            "command: builder --help",
-        ),
-        ("build tiny --rebiuld", "error: No such option: --rebiuld\n  hint: did you mean --rebuild?"),
-        (
-            "build tiny --cache /x",
-            "error: No such option: --cache\n  hint: write it before the command: builder "
-            "--cache ... build ...",
-        ),
         (
             "build recipes/tiny.yaml",
             "error: no target named 'recipes/tiny.yaml' in {root}/recipes\n"
             "  hint: did you mean tiny or mine?",
-        ),
-        (
-            "run tiny git --version",
-            "error: No such option: --version\n"
-            "  hint: put -- before the command: builder run [TARGET] -- COMMAND --version",
-        ),
-        (
-            "smoke tiny --runner dokcer",
-            "error: Invalid value for '--runner': 'dokcer' is not one of 'userns', 'podman-hpc', 'docker', "
-            "'podman', 'apptainer'\n  hint: did you mean docker?",
         ),
         (
             "run tiny --bind dtaa:/data -- ls",
@@ -200,11 +178,29 @@ def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> 
     assert result.code in (2, 3) and not result.out and said(result, tiny) == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "message", "path"),
+    [
+        ("biuld tiny", "No such command 'biuld'", "builder"),
+        ("build tiny --rebiuld", "No such option", "builder build"),
+        ("build tiny --cache /x", "No such option", "builder build"),
+        ("cache purne", "No such command 'purne'", "builder cache"),
+        ("run tiny git --version", "No such option", "builder run"),
+        ("smoke tiny --runner dokcer", "Invalid value for '--runner': 'dokcer' is not one", "builder smoke"),
+    ],
+)
+def test_usage(do: Cli, tiny: TinyProject, words: str, message: str, path: str) -> None:
+    """The message is click's own, which names similar words; the hint is the command's help."""
+    result = do(*words.split())
+    assert result.code == 2 and said(result, tiny).startswith(f"error: {message}")
+    assert result.err.endswith(f"\n  hint: {path} --help lists the options and arguments\n")
+
+
 def test_ways_to_ask(do: Cli, tiny: TinyProject) -> None:
     """help, -V, and -q and -v after the command."""
     assert do("help").out == do("--help").out
     assert do("help", "cache", "prune").out == do("cache", "prune", "--help").out
-    assert do("help", "biuld").err == "error: No such command 'biuld'\n  hint: did you mean builder build?\n"
+    assert do("help", "biuld").err.startswith("error: No such command 'biuld'")
     assert do("-V").out == do("--version").out != ""
     assert " 11  the smoke test failed" in do("help", "exit-codes").out
     assert do("help", "schema", "recipe").out.startswith("{")
