@@ -141,14 +141,6 @@ def closed_image(maker: Machine, closed: parts.Registry) -> Any:
     )
 
 
-def profile(folder: Path, password: str = PASSWORD) -> Path:
-    path = folder / "registry.profile"
-    lines = ["# the project's robot", f"export REGISTRY_USER='{ROBOT}'"]
-    path.write_text("\n".join([*lines, f'export REGISTRY_PASSWORD="{password}"\n']))
-    path.chmod(0o600)
-    return path
-
-
 def test_no_secret_is_written(maker: Machine, user: Machine, closed: parts.Registry, tmp_path: Path) -> None:
     """The password is in no file of a publish and a pull, and in no command line meanwhile."""
     env = {"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD}
@@ -159,19 +151,21 @@ def test_no_secret_is_written(maker: Machine, user: Machine, closed: parts.Regis
     assert pulled["digest"] == published["digest"]
     assert secrets.samples > 5 and secrets.seen == []
     assert secrets.files(maker.project.root.parent) == secrets.files(user.project.root.parent) == []
-    assert secrets.files(profile(tmp_path).parent) == [tmp_path / "registry.profile"], "the search works"
+    known = tmp_path / "known"
+    known.write_text(f"export REGISTRY_PASSWORD='{PASSWORD}'\n")
+    assert secrets.files(tmp_path) == [known], "the search works"
 
 
 # engines ----------------------------------------------------------------------------------------------------
 
 
 def test_into_podman(
-    closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman, tmp_path: Path
+    closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman
 ) -> None:
     """podman pulls with the same credentials."""
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--load", "podman", "--if-changed")
     env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"}
-    env["BUILDER_REGISTRY_PROFILE"] = str(profile(tmp_path))
+    env |= {"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD}
     first = user.json(*place, env=env)
     name = f"{closed.host}/p/t:latest"
     assert first["changed"] and first["place"] == f"podman:{name}"

@@ -49,7 +49,7 @@ class Listening(NullReporter):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
-    for name in (*REGISTRY_VARIABLES, "REGISTRY_AUTH_FILE", "BUILDER_REGISTRY_PROFILE"):
+    for name in (*REGISTRY_VARIABLES, "REGISTRY_AUTH_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with FakeRegistry() as fake:
