@@ -7,18 +7,9 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO
 
+from builder import tarheaders as tar
 from builder.errors import ImageError
 from builder.layers.conda_archive import PartReader
-from builder.tarheaders import (
-    BLOCK,
-    DIRECTORY,
-    FILE,
-    HARDLINK,
-    SYMLINK,
-    TarError,
-    TarHeader,
-    read_headers,
-)
 
 #: What mmdebstrap needs to make a base, and the base does not.
 _SETTINGS = re.compile(
@@ -67,39 +58,41 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
     dropped: set[str] = set()
     seen: set[str] = set()
     source = PartReader(stream, _MOST)
-    for member in read_headers(source):
+    for member in tar.read_headers(source):
         name = member.path.removeprefix("./").strip("/")
         if _is_dropped(name, member):
             dropped.add(name)
-            source.skip(member.size + -member.size % BLOCK)
+            source.skip(member.size + -member.size % tar.BLOCK)
             continue
         info = _header(name, member, epoch)
-        if member.flag == HARDLINK and info.linkname in dropped:
+        if member.flag == tar.HARDLINK and info.linkname in dropped:
             hint = "report this with the list of packages"
             raise ImageError(f"/{name} is a hard link to a file that Debian bases leave out", hint)
         seen.add(name)
         if name in _FIXED:
             yield from _fixed_file(name, epoch)
-            source.skip(member.size + -member.size % BLOCK)
+            source.skip(member.size + -member.size % tar.BLOCK)
             continue
         yield info.tobuf(tarfile.PAX_FORMAT)
         yield from source.chunks(member.size)
-        source.skip(-member.size % BLOCK)
-        yield bytes(-member.size % BLOCK)
+        source.skip(-member.size % tar.BLOCK)
+        yield bytes(-member.size % tar.BLOCK)
     if not seen:
-        raise TarError("empty")
+        raise tar.TarError("empty")
     for name in _FIXED:
         if name not in seen:
             yield from _fixed_file(name, epoch)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-def _is_dropped(name: str, member: TarHeader) -> bool:
+def _is_dropped(name: str, member: tar.TarHeader) -> bool:
     if name in ("", "."):
         return True
-    if member.flag not in (FILE, DIRECTORY, SYMLINK, HARDLINK):
+    if member.flag not in (tar.FILE, tar.DIRECTORY, tar.SYMLINK, tar.HARDLINK):
         return True
-    return bool(_SETTINGS.fullmatch(name)) or is_left_out(name, is_folder=member.flag == DIRECTORY)
+    return bool(_SETTINGS.fullmatch(name)) or is_left_out(
+        name, is_folder=member.flag == tar.DIRECTORY
+    )
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
@@ -113,14 +106,16 @@ def is_left_out(name: str, *, is_folder: bool) -> bool:
     return is_log or bool(_DROPPED.fullmatch(name))
 
 
-def _header(name: str, member: TarHeader, epoch: int) -> tarfile.TarInfo:
+def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:
     """Return a header with those fields of the member that belong in the image."""
     info = tarfile.TarInfo(name)
     info.type = member.flag
     info.mode = member.mode
     info.uid, info.gid = member.uid, member.gid
     info.mtime = min(int(member.mtime), epoch)
-    info.linkname = member.target.removeprefix("./") if member.flag == HARDLINK else member.target
+    info.linkname = (
+        member.target.removeprefix("./") if member.flag == tar.HARDLINK else member.target
+    )
     info.pax_headers = dict(member.xattrs)
     info.size = member.size
     return info

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from builder import tarheaders as tar
 from builder.errors import FetchError, HashMismatch
 from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
@@ -29,16 +30,6 @@ from builder.sources.bounds import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-from builder.tarheaders import (
-    BLOCK,
-    DIRECTORY,
-    FILE,
-    HARDLINK,
-    SYMLINK,
-    TarError,
-    TarHeader,
-    read_headers,
-)
 from builder.workspace import Workspace
 
 _TASK = "downloading a source"
@@ -143,7 +134,7 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
         else:
             with gzip.open(path) as stream:
                 _unpack_tar(PartReader(cast(IO[bytes], stream), MAX_TAR), target)
-    except (*ZIP_ERRORS, TarError, OSError, EOFError, zlib.error, ValueError) as e:
+    except (*ZIP_ERRORS, tar.TarError, OSError, EOFError, zlib.error, ValueError) as e:
         raise FetchError(
             f"{filename}: a damaged archive: {str(e) or type(e).__name__}",
             "fetch it again, or name another one",
@@ -168,25 +159,25 @@ def _unpack_zip(path: Path, target: Target) -> None:
 
 
 def _unpack_tar(reader: PartReader, target: Target) -> None:
-    for number, header in enumerate(read_headers(reader), 1):
+    for number, header in enumerate(tar.read_headers(reader), 1):
         if number > MAX_MEMBERS:
             raise ValueError(f"more than {MAX_MEMBERS} members")
         start = reader.position
         name = _clean(header.path)
         if name:
             _add(name, header, reader, target)
-        reader.skip(start + header.size + -header.size % BLOCK - reader.position)
+        reader.skip(start + header.size + -header.size % tar.BLOCK - reader.position)
 
 
-def _add(name: str, header: TarHeader, reader: PartReader, target: Target) -> None:
+def _add(name: str, header: tar.TarHeader, reader: PartReader, target: Target) -> None:
     """Unpack one member of a tar."""
-    if header.flag == DIRECTORY:
+    if header.flag == tar.DIRECTORY:
         target.add_folder(name)
-    elif header.flag == SYMLINK:
+    elif header.flag == tar.SYMLINK:
         target.add_link(name, header.target)
-    elif header.flag == HARDLINK:
+    elif header.flag == tar.HARDLINK:
         target.add_copy(name, _clean(header.target))
-    elif header.flag == FILE:
+    elif header.flag == tar.FILE:
         target.add_file(name, header.size, reader, executable=bool(header.mode & 0o100))
     else:
         hint = "the archive is hostile: do not use it"

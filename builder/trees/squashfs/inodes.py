@@ -9,19 +9,7 @@ from typing import NamedTuple
 
 from builder.trees.bounds import MAX_PATH
 from builder.trees.member import Kind, Member
-from builder.trees.squashfs.format import (
-    DEVICE_INODE,
-    DIRECTORY_ENTRY,
-    DIRECTORY_HEADER,
-    DIRECTORY_INODE,
-    ENTRIES_PER_HEADER,
-    FILE_INODE,
-    INODE_HEADER,
-    LONG_DIRECTORY_INODE,
-    LONG_FILE_INODE,
-    SYMLINK_INODE,
-    InodeType,
-)
+from builder.trees.squashfs import format as raw
 
 
 class InflatedTable:
@@ -93,50 +81,50 @@ def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: s
         ValueError, LookupError, struct.error: the table is damaged.
     """
     at = table.locate(reference >> 16, reference & 0xFFFF)
-    type_number, mode, uid, gid, mtime, number = INODE_HEADER.unpack_from(table.data, at)
-    at += INODE_HEADER.size
-    kind = InodeType(type_number)
+    type_number, mode, uid, gid, mtime, number = raw.INODE_HEADER.unpack_from(table.data, at)
+    at += raw.INODE_HEADER.size
+    kind = raw.InodeType(type_number)
     member = Member(path, Kind.FILE, mode & 0o7777, ids[uid], ids[gid], 0, mtime)
     match kind.basic:
-        case InodeType.DIRECTORY:
+        case raw.InodeType.DIRECTORY:
             member.kind = Kind.DIRECTORY
             return Inode(number, member, _directory_body(table, kind, at))
-        case InodeType.FILE:
+        case raw.InodeType.FILE:
             member.size, body = _file_body(table, kind, at)
             return Inode(number, member, body)
-        case InodeType.SYMLINK:
+        case raw.InodeType.SYMLINK:
             member.kind, member.mode = Kind.SYMLINK, 0o777
             member.target = _symlink_target(table, at)
-        case InodeType.FIFO:
+        case raw.InodeType.FIFO:
             member.kind = Kind.FIFO
-        case InodeType.CHARACTER_DEVICE if _device_number(table, at) == 0:
+        case raw.InodeType.CHARACTER_DEVICE if _device_number(table, at) == 0:
             member.kind = Kind.WHITEOUT
         case _:
             return Inode(number, None, None)
     return Inode(number, member, None)
 
 
-def _directory_body(table: InflatedTable, kind: InodeType, at: int) -> Listing:
-    if kind is InodeType.DIRECTORY:
-        block, _, size, offset, _ = DIRECTORY_INODE.unpack_from(table.data, at)
+def _directory_body(table: InflatedTable, kind: raw.InodeType, at: int) -> Listing:
+    if kind is raw.InodeType.DIRECTORY:
+        block, _, size, offset, _ = raw.DIRECTORY_INODE.unpack_from(table.data, at)
     else:
-        _, size, block, _, _, offset, _ = LONG_DIRECTORY_INODE.unpack_from(table.data, at)
+        _, size, block, _, _, offset, _ = raw.LONG_DIRECTORY_INODE.unpack_from(table.data, at)
     # the format counts "." and "..", which are not in the listing
     return Listing(block, offset, size - 3)
 
 
-def _file_body(table: InflatedTable, kind: InodeType, at: int) -> tuple[int, Data]:
+def _file_body(table: InflatedTable, kind: raw.InodeType, at: int) -> tuple[int, Data]:
     """Return a file's size, and where its content is."""
-    if kind is InodeType.FILE:
-        start, fragment, offset, size = FILE_INODE.unpack_from(table.data, at)
-        return size, Data(start, fragment, offset, at + FILE_INODE.size)
-    start, size, _, _, fragment, offset, _ = LONG_FILE_INODE.unpack_from(table.data, at)
-    return size, Data(start, fragment, offset, at + LONG_FILE_INODE.size)
+    if kind is raw.InodeType.FILE:
+        start, fragment, offset, size = raw.FILE_INODE.unpack_from(table.data, at)
+        return size, Data(start, fragment, offset, at + raw.FILE_INODE.size)
+    start, size, _, _, fragment, offset, _ = raw.LONG_FILE_INODE.unpack_from(table.data, at)
+    return size, Data(start, fragment, offset, at + raw.LONG_FILE_INODE.size)
 
 
 def _symlink_target(table: InflatedTable, at: int) -> str:
-    _, length = SYMLINK_INODE.unpack_from(table.data, at)
-    at += SYMLINK_INODE.size
+    _, length = raw.SYMLINK_INODE.unpack_from(table.data, at)
+    at += raw.SYMLINK_INODE.size
     target = bytes(table.data[at : at + min(length, MAX_PATH)])
     if len(target) != length or b"\0" in target:
         raise ValueError(f"a link target of {length} bytes")
@@ -144,7 +132,7 @@ def _symlink_target(table: InflatedTable, at: int) -> str:
 
 
 def _device_number(table: InflatedTable, at: int) -> int:
-    number: int = DEVICE_INODE.unpack_from(table.data, at)[1]
+    number: int = raw.DEVICE_INODE.unpack_from(table.data, at)[1]
     return number
 
 
@@ -163,13 +151,13 @@ def read_listing(table: InflatedTable, listing: Listing) -> Iterator[tuple[str, 
     at = table.locate(listing.block, listing.offset)
     end = at + listing.size
     while at < end:
-        count, block, _ = DIRECTORY_HEADER.unpack_from(table.data, at)
-        at += DIRECTORY_HEADER.size
-        if count >= ENTRIES_PER_HEADER:
+        count, block, _ = raw.DIRECTORY_HEADER.unpack_from(table.data, at)
+        at += raw.DIRECTORY_HEADER.size
+        if count >= raw.ENTRIES_PER_HEADER:
             raise ValueError("too many entries")
         for _ in range(count + 1):
-            offset, _, _, length = DIRECTORY_ENTRY.unpack_from(table.data, at)
-            at += DIRECTORY_ENTRY.size
+            offset, _, _, length = raw.DIRECTORY_ENTRY.unpack_from(table.data, at)
+            at += raw.DIRECTORY_ENTRY.size
             name = bytes(table.data[at : at + length + 1])
             at += length + 1
             if name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) != length + 1:

@@ -15,24 +15,7 @@ from isal import isal_zlib
 from builder.errors import ImageError
 from builder.trees.bounds import Tally, shown_path
 from builder.trees.member import Kind, Member, hard_link
-from builder.trees.squashfs.format import (
-    BLOCK_SIZES,
-    COMPRESSOR_NAMES,
-    FRAGMENT_ENTRY,
-    GZIP,
-    ID_ENTRY,
-    INDEX_ENTRY,
-    MAGIC,
-    METADATA_LENGTH,
-    METADATA_SIZE,
-    NO_TABLE,
-    NONE,
-    SUPERBLOCK,
-    UNCOMPRESSED_BLOCK,
-    UNCOMPRESSED_METADATA,
-    ZSTD,
-    Superblock,
-)
+from builder.trees.squashfs import format as raw
 from builder.trees.squashfs.inodes import Data, InflatedTable, Listing, read_inode, read_listing
 
 _FRAGMENTS_IN_MEMORY = 64
@@ -165,24 +148,24 @@ class Squashfs:
 
     # superblock and tables ----------------------------------------------------------------------------------
 
-    def _read_superblock(self) -> Superblock:
-        head = self._read_at(0, SUPERBLOCK.size) if self._end >= SUPERBLOCK.size else b""
-        if head[:4] != MAGIC.to_bytes(4, "little"):
+    def _read_superblock(self) -> raw.Superblock:
+        head = self._read_at(0, raw.SUPERBLOCK.size) if self._end >= raw.SUPERBLOCK.size else b""
+        if head[:4] != raw.MAGIC.to_bytes(4, "little"):
             raise ImageError(f"{self._name} is not a squashfs", _DAMAGED)
-        block = Superblock(*SUPERBLOCK.unpack(head))
+        block = raw.Superblock(*raw.SUPERBLOCK.unpack(head))
         if (block.major, block.minor) != (4, 0):
             raise ImageError(
                 f"{self._name} is squashfs {block.major}.{block.minor}; builder reads 4.0",
                 "create it again with mksquashfs 4.0 or later",
             )
-        if block.compressor not in (GZIP, ZSTD):
-            name = COMPRESSOR_NAMES.get(block.compressor, block.compressor)
+        if block.compressor not in (raw.GZIP, raw.ZSTD):
+            name = raw.COMPRESSOR_NAMES.get(block.compressor, block.compressor)
             raise ImageError(
                 f"{self._name} is compressed with {name}, which builder does not read",
                 "build the SIF again with gzip or zstd: "
                 "apptainer build --mksquashfs-args '-comp zstd' NEW.sif OLD.sif",
             )
-        if block.block_size not in BLOCK_SIZES:
+        if block.block_size not in raw.BLOCK_SIZES:
             problem = f"the squashfs is damaged: blocks of {block.block_size} bytes"
             raise ImageError(f"{self._name}: {problem}", _DAMAGED)
         if block.size > self._end:
@@ -194,19 +177,19 @@ class Squashfs:
     def _read_tables(self) -> None:
         block = self._superblock
         self._ids: list[int] = []
-        for data in self._read_lookup_table(block.id_table, block.id_count, ID_ENTRY.size):
-            self._ids += [number for (number,) in ID_ENTRY.iter_unpack(data)]
+        for data in self._read_lookup_table(block.id_table, block.id_count, raw.ID_ENTRY.size):
+            self._ids += [number for (number,) in raw.ID_ENTRY.iter_unpack(data)]
         #: The entries of the fragment table.
         self._fragments = b""
         if block.fragment_count:
-            count, width = block.fragment_count, FRAGMENT_ENTRY.size
+            count, width = block.fragment_count, raw.FRAGMENT_ENTRY.size
             self._fragments = b"".join(self._read_lookup_table(block.fragment_table, count, width))
         # The metadata blocks of the next table follow those of the directories.
         following = [block.id_table]
         following += [block.fragment_table] if block.fragment_count else []
-        following += [block.export_table] if block.export_table != NO_TABLE else []
-        starts = (self._read_at(index, INDEX_ENTRY.size) for index in following)
-        end = min(INDEX_ENTRY.unpack(start)[0] for start in starts)
+        following += [block.export_table] if block.export_table != raw.NO_TABLE else []
+        starts = (self._read_at(index, raw.INDEX_ENTRY.size) for index in following)
+        end = min(raw.INDEX_ENTRY.unpack(start)[0] for start in starts)
         self._inodes = self._read_metadata_table(block.inode_table, block.directory_table)
         self._directories = self._read_metadata_table(block.directory_table, end)
 
@@ -224,7 +207,7 @@ class Squashfs:
         Raises:
             ValueError: it has more bytes than a block may have, or no end.
         """
-        if self._superblock.compressor == ZSTD:
+        if self._superblock.compressor == raw.ZSTD:
             stated = zstandard.get_frame_parameters(data).content_size
             # a size that is stated overrides the limit
             if most < stated < zstandard.CONTENTSIZE_ERROR:
@@ -238,14 +221,14 @@ class Squashfs:
 
     def _read_metadata_block(self, position: int) -> tuple[bytes, int]:
         """Return the content of a metadata block, and where the next one begins."""
-        (head,) = METADATA_LENGTH.unpack(self._read_at(position, METADATA_LENGTH.size))
-        size = head & ~UNCOMPRESSED_METADATA
-        if not 0 < size <= METADATA_SIZE:
+        (head,) = raw.METADATA_LENGTH.unpack(self._read_at(position, raw.METADATA_LENGTH.size))
+        size = head & ~raw.UNCOMPRESSED_METADATA
+        if not 0 < size <= raw.METADATA_SIZE:
             raise ValueError(f"a metadata block of {size} bytes")
-        start = position + METADATA_LENGTH.size
+        start = position + raw.METADATA_LENGTH.size
         data = self._read_at(start, size)
-        if not head & UNCOMPRESSED_METADATA:
-            data = self._inflate(data, METADATA_SIZE)
+        if not head & raw.UNCOMPRESSED_METADATA:
+            data = self._inflate(data, raw.METADATA_SIZE)
         return data, start + size
 
     def _read_lookup_table(self, index: int, count: int, width: int) -> Iterator[bytes]:
@@ -253,8 +236,10 @@ class Squashfs:
         left = count * width
         if left > MAX_TABLE:
             raise ValueError(f"a table of {left} bytes, at most {MAX_TABLE} are allowed")
-        blocks = -(-left // METADATA_SIZE)
-        for (position,) in INDEX_ENTRY.iter_unpack(self._read_at(index, INDEX_ENTRY.size * blocks)):
+        blocks = -(-left // raw.METADATA_SIZE)
+        for (position,) in raw.INDEX_ENTRY.iter_unpack(
+            self._read_at(index, raw.INDEX_ENTRY.size * blocks)
+        ):
             data = self._read_metadata_block(position)[0][:left]
             left -= len(data)
             yield data
@@ -264,7 +249,7 @@ class Squashfs:
     def _read_metadata_table(self, start: int, end: int) -> InflatedTable:
         table = InflatedTable()
         position = start
-        for _ in range(MAX_TABLE // METADATA_SIZE):
+        for _ in range(MAX_TABLE // raw.METADATA_SIZE):
             if position >= end:
                 return table
             data, following = self._read_metadata_block(position)
@@ -277,7 +262,7 @@ class Squashfs:
     def _content(self, member: Member, body: Data) -> Iterator[bytes]:
         block_size = self._superblock.block_size
         with _DamageNamed(self._name, member.path):
-            in_fragment = member.size % block_size if body.fragment != NONE else 0
+            in_fragment = member.size % block_size if body.fragment != raw.NONE else 0
             left, position = member.size - in_fragment, body.start
             blocks = -(-left // block_size)
             lengths = self._inodes.data[body.lengths_at : body.lengths_at + 4 * blocks]
@@ -287,7 +272,7 @@ class Squashfs:
                 data = self._read_block(position, length) if length else bytes(wanted)
                 if len(data) != wanted:
                     raise ValueError("a block of the wrong size")
-                position += length & ~UNCOMPRESSED_BLOCK
+                position += length & ~raw.UNCOMPRESSED_BLOCK
                 left -= wanted
                 yield data
             if left:
@@ -300,11 +285,11 @@ class Squashfs:
                 yield data
 
     def _read_block(self, position: int, length: int) -> bytes:
-        size = length & ~UNCOMPRESSED_BLOCK
+        size = length & ~raw.UNCOMPRESSED_BLOCK
         if size > self._superblock.block_size:
             raise ValueError(f"a stored block of {size} bytes")
         data = self._read_at(position, size)
-        if length & UNCOMPRESSED_BLOCK:
+        if length & raw.UNCOMPRESSED_BLOCK:
             return data
         return self._inflate(data, self._superblock.block_size)
 
@@ -313,8 +298,8 @@ class Squashfs:
         if data is not None:
             self._fragment_cache.move_to_end(number)
             return data
-        at = number * FRAGMENT_ENTRY.size
-        position, length, _ = FRAGMENT_ENTRY.unpack_from(self._fragments, at)
+        at = number * raw.FRAGMENT_ENTRY.size
+        position, length, _ = raw.FRAGMENT_ENTRY.unpack_from(self._fragments, at)
         data = self._fragment_cache[number] = self._read_block(position, length)
         if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
             self._fragment_cache.popitem(last=False)

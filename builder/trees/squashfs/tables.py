@@ -6,26 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from builder.trees.squashfs.format import (
-    DEVICE_INODE,
-    DIRECTORY_ENTRY,
-    DIRECTORY_HEADER,
-    DIRECTORY_INDEX,
-    DIRECTORY_INODE,
-    ENTRIES_PER_HEADER,
-    FIFO_INODE,
-    FILE_INODE,
-    INDEX_ENTRY,
-    INODE_HEADER,
-    LONG_DIRECTORY_INODE,
-    LONG_FILE_INODE,
-    METADATA_LENGTH,
-    METADATA_SIZE,
-    NONE,
-    SYMLINK_INODE,
-    UNCOMPRESSED_METADATA,
-    InodeType,
-)
+from builder.trees.squashfs import format as raw
 
 Compress = Callable[[bytes], bytes]
 _LARGEST_SHORT_LISTING = 0xFFFF
@@ -36,7 +17,7 @@ _NUMBER_DIFFERENCES = range(-0x8000, 0x8000)
 class NewInode:
     """One inode to be written. A file with several names is one node."""
 
-    kind: InodeType
+    kind: raw.InodeType
     """A basic type."""
     mode: int = 0o755
     uid: int = 0
@@ -53,7 +34,7 @@ class NewInode:
     blocks: list[int] = field(default_factory=list)
     """Stored lengths of a file's data blocks, with
     :data:`~builder.trees.squashfs.format.UNCOMPRESSED_BLOCK`."""
-    fragment: int = NONE
+    fragment: int = raw.NONE
     """The fragment that holds a small file, or the end of a file."""
     offset: int = 0
     """Where the file begins in its fragment."""
@@ -81,7 +62,7 @@ class MetadataTable:
     def write(self, data: bytes) -> None:
         """Append content."""
         self._pending += data
-        while len(self._pending) >= METADATA_SIZE:
+        while len(self._pending) >= raw.METADATA_SIZE:
             self._flush()
 
     def finish(self) -> bytes:
@@ -91,13 +72,13 @@ class MetadataTable:
         return bytes(self._stored)
 
     def _flush(self) -> None:
-        block = bytes(self._pending[:METADATA_SIZE])
-        del self._pending[:METADATA_SIZE]
+        block = bytes(self._pending[: raw.METADATA_SIZE])
+        del self._pending[: raw.METADATA_SIZE]
         packed = self._compress(block)
         if len(packed) < len(block):
-            self._stored += METADATA_LENGTH.pack(len(packed)) + packed
+            self._stored += raw.METADATA_LENGTH.pack(len(packed)) + packed
         else:
-            self._stored += METADATA_LENGTH.pack(len(block) | UNCOMPRESSED_METADATA) + block
+            self._stored += raw.METADATA_LENGTH.pack(len(block) | raw.UNCOMPRESSED_METADATA) + block
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +95,10 @@ class LookupTable:
         """Return the table of these entries, which will lie at a position of the file system."""
         data = b"".join(entries)
         blocks, positions = bytearray(), bytearray()
-        for start in range(0, len(data), METADATA_SIZE):
-            positions += INDEX_ENTRY.pack(position + len(blocks))
+        for start in range(0, len(data), raw.METADATA_SIZE):
+            positions += raw.INDEX_ENTRY.pack(position + len(blocks))
             block = MetadataTable(compress)
-            block.write(data[start : start + METADATA_SIZE])
+            block.write(data[start : start + raw.METADATA_SIZE])
             blocks += block.finish()
         return cls(bytes(blocks + positions), position + len(blocks))
 
@@ -164,17 +145,17 @@ class TreeTables:
     def _write(self, node: NewInode, parent: int) -> None:
         if node.where is not None:
             return  # another name of a file
-        if node.kind is InodeType.DIRECTORY:
+        if node.kind is raw.InodeType.DIRECTORY:
             for _, child in sorted(node.children.items()):
                 self._write(child, node.number)
             kind, body = self._directory(node, parent)
-        elif node.kind is InodeType.FILE:
+        elif node.kind is raw.InodeType.FILE:
             kind, body = _file(node)
         else:
             kind, body = node.kind, _special(node)
         uid, gid = self._id_index(node.uid), self._id_index(node.gid)
         node.where = self.inodes.position
-        header = INODE_HEADER.pack(kind, node.mode, uid, gid, node.mtime, node.number)
+        header = raw.INODE_HEADER.pack(kind, node.mode, uid, gid, node.mtime, node.number)
         self.inodes.write(header + body)
 
     def _id_index(self, number: int) -> int:
@@ -183,16 +164,20 @@ class TreeTables:
             self.ids.append(number)
         return self._id_indexes[number]
 
-    def _directory(self, node: NewInode, parent: int) -> tuple[InodeType, bytes]:
+    def _directory(self, node: NewInode, parent: int) -> tuple[raw.InodeType, bytes]:
         """Write a directory's listing; returns its inode's type and body."""
         block, offset = self.directories.position
         size, index = self._write_listing(sorted(node.children.items()))
-        links = 2 + sum(child.kind is InodeType.DIRECTORY for child in node.children.values())
+        links = 2 + sum(child.kind is raw.InodeType.DIRECTORY for child in node.children.values())
         size += 3  # the format counts "." and "..", which are not in the listing
         if not index and size <= _LARGEST_SHORT_LISTING:
-            return InodeType.DIRECTORY, DIRECTORY_INODE.pack(block, links, size, offset, parent)
-        body = LONG_DIRECTORY_INODE.pack(links, size, block, parent, len(index), offset, NONE)
-        return InodeType.LONG_DIRECTORY, body + b"".join(index)
+            return raw.InodeType.DIRECTORY, raw.DIRECTORY_INODE.pack(
+                block, links, size, offset, parent
+            )
+        body = raw.LONG_DIRECTORY_INODE.pack(
+            links, size, block, parent, len(index), offset, raw.NONE
+        )
+        return raw.InodeType.LONG_DIRECTORY, body + b"".join(index)
 
     def _write_listing(self, entries: Sequence[tuple[bytes, NewInode]]) -> tuple[int, list[bytes]]:
         """Write the entries of a directory in runs that share a header.
@@ -208,9 +193,9 @@ class TreeTables:
             block, _ = self.directories.position
             if block != indexed:
                 name = entries[done][0]
-                index.append(DIRECTORY_INDEX.pack(size, block, len(name) - 1) + name)
+                index.append(raw.DIRECTORY_INDEX.pack(size, block, len(name) - 1) + name)
                 indexed = block
-            count, run = self._run(entries[done : done + ENTRIES_PER_HEADER])
+            count, run = self._run(entries[done : done + raw.ENTRIES_PER_HEADER])
             self.directories.write(run)
             size += len(run)
             done += count
@@ -225,7 +210,7 @@ class TreeTables:
         """
         first = entries[0][1]
         assert first.where is not None
-        start = self.directories.position[1] + DIRECTORY_HEADER.size
+        start = self.directories.position[1] + raw.DIRECTORY_HEADER.size
         run = bytearray()
         count = 0
         for name, child in entries:
@@ -233,28 +218,28 @@ class TreeTables:
             difference = child.number - first.number
             if child.where[0] != first.where[0] or difference not in _NUMBER_DIFFERENCES:
                 break
-            if count and start + len(run) > METADATA_SIZE:
+            if count and start + len(run) > raw.METADATA_SIZE:
                 break
-            run += DIRECTORY_ENTRY.pack(child.where[1], difference, child.kind, len(name) - 1)
+            run += raw.DIRECTORY_ENTRY.pack(child.where[1], difference, child.kind, len(name) - 1)
             run += name
             count += 1
-        return count, DIRECTORY_HEADER.pack(count - 1, first.where[0], first.number) + run
+        return count, raw.DIRECTORY_HEADER.pack(count - 1, first.where[0], first.number) + run
 
 
-def _file(node: NewInode) -> tuple[InodeType, bytes]:
+def _file(node: NewInode) -> tuple[raw.InodeType, bytes]:
     lengths = struct.pack(f"<{len(node.blocks)}I", *node.blocks)
-    if node.links > 1 or node.start > NONE or node.size > NONE:
+    if node.links > 1 or node.start > raw.NONE or node.size > raw.NONE:
         end = node.fragment, node.offset
-        body = LONG_FILE_INODE.pack(node.start, node.size, 0, node.links, *end, NONE)
-        return InodeType.LONG_FILE, body + lengths
-    body = FILE_INODE.pack(node.start, node.fragment, node.offset, node.size)
-    return InodeType.FILE, body + lengths
+        body = raw.LONG_FILE_INODE.pack(node.start, node.size, 0, node.links, *end, raw.NONE)
+        return raw.InodeType.LONG_FILE, body + lengths
+    body = raw.FILE_INODE.pack(node.start, node.fragment, node.offset, node.size)
+    return raw.InodeType.FILE, body + lengths
 
 
 def _special(node: NewInode) -> bytes:
     """Return the body of the inode of a symlink, whiteout or FIFO."""
-    if node.kind is InodeType.SYMLINK:
-        return SYMLINK_INODE.pack(node.links, len(node.target)) + node.target
-    if node.kind is InodeType.CHARACTER_DEVICE:
-        return DEVICE_INODE.pack(node.links, 0)
-    return FIFO_INODE.pack(node.links)
+    if node.kind is raw.InodeType.SYMLINK:
+        return raw.SYMLINK_INODE.pack(node.links, len(node.target)) + node.target
+    if node.kind is raw.InodeType.CHARACTER_DEVICE:
+        return raw.DEVICE_INODE.pack(node.links, 0)
+    return raw.FIFO_INODE.pack(node.links)

@@ -27,19 +27,7 @@ import zstandard
 from builder.errors import ImageError
 from builder.model import Compression
 from builder.trees.member import Kind, Member
-from builder.trees.squashfs.format import (
-    BLOCK_SIZE,
-    COMPRESSOR_IDS,
-    FRAGMENT_ENTRY,
-    ID_ENTRY,
-    MAGIC,
-    NO_TABLE,
-    NO_XATTRS,
-    SUPERBLOCK,
-    UNCOMPRESSED_BLOCK,
-    InodeType,
-    Superblock,
-)
+from builder.trees.squashfs import format as raw
 from builder.trees.squashfs.tables import LookupTable, NewInode, TreeTables
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with. On 6.4 GB of CUDA
@@ -53,10 +41,10 @@ _PADDING = 4096
 _LONGEST_NAME = 256
 _LATEST_TIME = 0xFFFFFFFF
 _NODE_KINDS = {
-    Kind.FILE: InodeType.FILE,
-    Kind.SYMLINK: InodeType.SYMLINK,
-    Kind.FIFO: InodeType.FIFO,
-    Kind.WHITEOUT: InodeType.CHARACTER_DEVICE,
+    Kind.FILE: raw.InodeType.FILE,
+    Kind.SYMLINK: raw.InodeType.SYMLINK,
+    Kind.FIFO: raw.InodeType.FIFO,
+    Kind.WHITEOUT: raw.InodeType.CHARACTER_DEVICE,
 }
 _DO_NOT_USE = "do not use this image"
 #: The content of a block. Nobody changes it after it is submitted.
@@ -79,7 +67,7 @@ class SquashfsWriter:
         self._start = out.tell()
         self._compression = compression
         self._time = time
-        self._root = NewInode(InodeType.DIRECTORY, mtime=time)
+        self._root = NewInode(raw.InodeType.DIRECTORY, mtime=time)
         #: Directories that only exist because of members below them, by id().
         self._implied: set[int] = {id(self._root)}
         #: Hard links and their targets; they are resolved at the end.
@@ -95,8 +83,8 @@ class SquashfsWriter:
         #: output.
         self._pending: deque[tuple[Future[tuple[Block, int]], NewInode | None]] = deque()
         self._local = threading.local()
-        self._position = SUPERBLOCK.size
-        out.write(bytes(SUPERBLOCK.size))
+        self._position = raw.SUPERBLOCK.size
+        out.write(bytes(raw.SUPERBLOCK.size))
 
     def __enter__(self) -> SquashfsWriter:
         return self
@@ -128,9 +116,9 @@ class SquashfsWriter:
             problem = f"{member.path!r} is a {name}, which squashfs partitions do not hold"
             raise ImageError(problem, _DO_NOT_USE)
         node = NewInode(kind, member.mode & 0o7777, member.uid, member.gid, mtime)
-        if kind is InodeType.SYMLINK:
+        if kind is raw.InodeType.SYMLINK:
             node.target, node.mode = os.fsencode(member.target), 0o777
-        elif kind is InodeType.FILE:
+        elif kind is raw.InodeType.FILE:
             self._add_content(node, member, content)
         self._place(member.path, node)
 
@@ -152,37 +140,37 @@ class SquashfsWriter:
         inode_table = self._position
         directory_table = inode_table + len(inodes)
         fragments_at = directory_table + len(directories)
-        fragment_entries = [FRAGMENT_ENTRY.pack(*stored, 0) for stored in self._fragments]
+        fragment_entries = [raw.FRAGMENT_ENTRY.pack(*stored, 0) for stored in self._fragments]
         fragments = LookupTable.of(fragment_entries, fragments_at, self._compress)
         ids_at = fragments_at + len(fragments.data)
-        ids = LookupTable.of([ID_ENTRY.pack(i) for i in tree.ids], ids_at, self._compress)
+        ids = LookupTable.of([raw.ID_ENTRY.pack(i) for i in tree.ids], ids_at, self._compress)
         size = ids_at + len(ids.data)
         padding = -size % _PADDING
         self._out.write(inodes + directories + fragments.data + ids.data + bytes(padding))
         self._out.seek(self._start)
         root_block, root_offset = tree.root
-        block = Superblock(
-            magic=MAGIC,
+        block = raw.Superblock(
+            magic=raw.MAGIC,
             inode_count=tree.count,
             time=self._time,
-            block_size=BLOCK_SIZE,
+            block_size=raw.BLOCK_SIZE,
             fragment_count=len(self._fragments),
-            compressor=COMPRESSOR_IDS[self._compression],
-            block_log=BLOCK_SIZE.bit_length() - 1,
-            flags=NO_XATTRS,
+            compressor=raw.COMPRESSOR_IDS[self._compression],
+            block_log=raw.BLOCK_SIZE.bit_length() - 1,
+            flags=raw.NO_XATTRS,
             id_count=len(tree.ids),
             major=4,
             minor=0,
             root=root_block << 16 | root_offset,
             size=size,
             id_table=ids.index,
-            xattr_table=NO_TABLE,
+            xattr_table=raw.NO_TABLE,
             inode_table=inode_table,
             directory_table=directory_table,
-            fragment_table=fragments.index if self._fragments else NO_TABLE,
-            export_table=NO_TABLE,
+            fragment_table=fragments.index if self._fragments else raw.NO_TABLE,
+            export_table=raw.NO_TABLE,
         )
-        self._out.write(SUPERBLOCK.pack(*block))
+        self._out.write(raw.SUPERBLOCK.pack(*block))
         return size + padding
 
     # the tree -----------------------------------------------------------------------------------------------
@@ -200,9 +188,9 @@ class SquashfsWriter:
         for part in os.fsencode(path).split(b"/") if path else ():
             child = node.children.get(part)
             if child is None:
-                child = node.children[part] = NewInode(InodeType.DIRECTORY, mtime=self._time)
+                child = node.children[part] = NewInode(raw.InodeType.DIRECTORY, mtime=self._time)
                 self._implied.add(id(child))
-            elif child.kind is not InodeType.DIRECTORY:
+            elif child.kind is not raw.InodeType.DIRECTORY:
                 problem = f"{path!r} lies below something that is not a directory"
                 raise ImageError(problem, _DO_NOT_USE)
             node = child
@@ -211,19 +199,19 @@ class SquashfsWriter:
     def _place(self, path: str, node: NewInode) -> None:
         folder, _, name = path.rpartition("/")
         children = self._directory(folder).children
-        raw = os.fsencode(name)
-        if raw in children:
+        key = os.fsencode(name)
+        if key in children:
             raise ImageError(f"{path!r} appears twice", _DO_NOT_USE)
-        if not 0 < len(raw) <= _LONGEST_NAME:
+        if not 0 < len(key) <= _LONGEST_NAME:
             problem = f"{path!r} has an empty name, or one over {_LONGEST_NAME} bytes"
             raise ImageError(problem, _DO_NOT_USE)
-        children[raw] = node
+        children[key] = node
 
     def _add_link(self, path: str, target: str) -> None:
         node: NewInode | None = self._root
         for part in os.fsencode(target).split(b"/"):
             node = node.children.get(part) if node else None
-        if node is None or node.kind is InodeType.DIRECTORY:
+        if node is None or node.kind is raw.InodeType.DIRECTORY:
             raise ImageError(f"hard link {path!r} to {target!r}, which does not exist", _DO_NOT_USE)
         node.links += 1
         self._place(path, node)
@@ -238,25 +226,25 @@ class SquashfsWriter:
             left -= len(data)
             view = memoryview(data)
             if buffer:
-                missing = BLOCK_SIZE - len(buffer)
+                missing = raw.BLOCK_SIZE - len(buffer)
                 buffer += view[:missing]
                 view = view[missing:]
-            if len(buffer) == BLOCK_SIZE:
+            if len(buffer) == raw.BLOCK_SIZE:
                 self._submit(buffer, node)
                 buffer = bytearray()
-            while len(view) >= BLOCK_SIZE:  # the block is not copied
-                self._submit(view[:BLOCK_SIZE], node)
-                view = view[BLOCK_SIZE:]
+            while len(view) >= raw.BLOCK_SIZE:  # the block is not copied
+                self._submit(view[: raw.BLOCK_SIZE], node)
+                view = view[raw.BLOCK_SIZE :]
             buffer += view
         if left:
             problem = f"the content of {member.path!r} does not have {member.size} bytes"
             raise ImageError(problem, _DO_NOT_USE)
         if not buffer:
             return
-        if node.size >= BLOCK_SIZE:
+        if node.size >= raw.BLOCK_SIZE:
             self._submit(buffer, node)
             return
-        if len(self._fragment) + len(buffer) > BLOCK_SIZE:
+        if len(self._fragment) + len(buffer) > raw.BLOCK_SIZE:
             self._flush_fragment()
         node.fragment, node.offset = self._fragment_count, len(self._fragment)
         self._fragment += buffer
@@ -277,7 +265,7 @@ class SquashfsWriter:
         packed = self._compress(block)
         if len(packed) < len(block):
             return packed, len(packed)
-        return block, len(block) | UNCOMPRESSED_BLOCK
+        return block, len(block) | raw.UNCOMPRESSED_BLOCK
 
     def _compress(self, data: Block) -> bytes:
         if self._compression == "gzip":
