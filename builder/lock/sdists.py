@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -22,14 +19,12 @@ from builder.lock.indexes import Indexes
 from builder.lock.request import SolveRequest
 from builder.lock.urls import public, unexpanded
 from builder.lock.wheels import best_wheel, tag_ranks
-from builder.net.findlinks import MAX_PAGE, as_path
+from builder.net.findlinks import as_path
 from builder.net.http import make_client, why_unreachable
 from builder.net.mirrors import public_url
+from builder.net.simpleindex import read_page
 from builder.net.urlvariables import expanded
 from builder.redact import redact
-
-#: PEP 691, and HTML for the indexes that have no other answer.
-_ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,63 +88,13 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
         for path in filter(Path.is_file, paths):
             yield {"filename": path.name, "url": path.as_uri()}
         return
-    address = expanded(page, str(request.environment.path))
     try:
-        with client.stream("GET", address, headers={"Accept": _ACCEPT}) as answer:
-            if answer.status_code in (403, 404, 410):
-                return
-            answer.raise_for_status()
-            data = bytearray()
-            for chunk in answer.iter_bytes():
-                data += chunk
-                if len(data) > MAX_PAGE:
-                    raise FetchError(f"{redact(page)} has more than {MAX_PAGE} bytes")
-            base = str(answer.url)
-    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        yield from read_page(expanded(page, str(request.environment.path)), client)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
+        if isinstance(e, httpx.HTTPStatusError) and e.response.status_code in (403, 404, 410):
+            return
         problem = f"{redact(page)} does not answer ({why_unreachable(e)})"
         raise FetchError(problem, "check the network and the indexes") from None
-    is_json = data.lstrip().startswith(b"{")
-    for file in _of_json(bytes(data)) if is_json else _of_html(data.decode(errors="replace")):
-        yield {**file, "url": urljoin(base, str(file.get("url", "")))}
-
-
-def _of_json(data: bytes) -> Iterable[dict[str, Any]]:
-    try:
-        files = json.loads(data)["files"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return []
-    return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
-
-
-def _of_html(text: str) -> list[dict[str, Any]]:
-    parser = _Links()
-    parser.feed(text)
-    return parser.files
-
-
-class _Links(HTMLParser):
-    """The links of a page of PEP 503, as PEP 691 describes files."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.files: list[dict[str, Any]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        href = values.get("href")
-        if tag != "a" or not href:
-            return
-        url, _, fragment = href.partition("#")
-        kind, _, digest = fragment.partition("=")
-        self.files.append(
-            {
-                "filename": unquote(urlsplit(url).path).rsplit("/", 1)[-1],
-                "url": url,
-                "hashes": {kind: digest},
-                "requires-python": values.get("data-requires-python"),
-                "yanked": "data-yanked" in values,
-            }
-        )
 
 
 def _sdist(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import html
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.utils import canonicalize_name
 
 from builder.net.pipconfig import pip_configuration
+from builder.net.simpleindex import read_page, url_path
 from builder.redact import redact
 from builder.settings import expand_home
 
@@ -21,10 +18,6 @@ if TYPE_CHECKING:
     import httpx
 
 log = logging.getLogger(__name__)
-
-#: Bytes of a page of links. The largest of PyPI have some MB.
-MAX_PAGE = 64 << 20
-_LINK = re.compile(r"""<a\s[^<>]*?href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 
 
 class FindLinks:
@@ -56,7 +49,7 @@ class FindLinks:
             if not link.startswith(("http://", "https://")):
                 continue
             for url in (link, *self._links_on_web(link, client)):
-                if _url_path(url).rsplit("/", 1)[-1] == filename:
+                if url_path(url).rsplit("/", 1)[-1] == filename:
                     yield url
 
     def _project_pages(self, filename: str) -> list[str]:
@@ -68,46 +61,16 @@ class FindLinks:
 
         if page not in self._pages:
             try:
-                self._pages[page] = list(_links(*_downloaded(page, client)))
+                self._pages[page] = [file["url"] for file in read_page(page, client)]
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as e:
                 log.info("no wheels from %s: %s", redact(page), redact(str(e)))
                 self._pages[page] = []
         return self._pages[page]
 
 
-def _downloaded(page: str, client: httpx.Client) -> tuple[str, str]:
-    """Return the address and the text of a page.
-
-    Raises:
-        ValueError, httpx.HTTPError, httpx.InvalidURL: it is too large, or cannot be downloaded.
-    """
-    data = bytearray()
-    with client.stream("GET", page) as answer:
-        answer.raise_for_status()
-        for chunk in answer.iter_bytes():
-            data += chunk
-            if len(data) > MAX_PAGE:
-                raise ValueError(f"{page} has more than {MAX_PAGE} bytes")
-        return str(answer.url), data.decode(answer.encoding or "utf-8", errors="replace")
-
-
-def _links(base: str, text: str) -> Iterator[str]:
-    for href in _LINK.findall(text):
-        with contextlib.suppress(ValueError):  # not a URL
-            yield urljoin(base, html.unescape(href))
-
-
-def _url_path(url: str) -> str:
-    """Return the path of a URL; empty if it is not a URL."""
-    try:
-        return unquote(urlsplit(url).path)
-    except ValueError:
-        return ""
-
-
 def as_path(link: str) -> Path | None:
     """Return the absolute path of a ``file:`` URL or of a plain path; None for other URLs."""
     if link.startswith("file:"):
-        path = _url_path(link)
+        path = url_path(link)
         return Path(path) if path else None
     return None if "://" in link else expand_home(link).absolute()

@@ -159,9 +159,7 @@ def test_no_secret_is_written(maker: Machine, user: Machine, closed: parts.Regis
 # engines ----------------------------------------------------------------------------------------------------
 
 
-def test_into_podman(
-    closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman
-) -> None:
+def test_into_podman(closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman) -> None:
     """podman pulls with the same credentials."""
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--load", "podman", "--if-changed")
     env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"}

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from builder.errors import UsageError
-from builder.net import findlinks
+from builder.net import simpleindex
 from builder.net.findlinks import FindLinks
 
 
@@ -27,8 +27,9 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_links_that_are_no_urls() -> None:
     """They are left out; the others count."""
     text = "<a href='http://[::1/a.whl'>x</a><a href='http://h:x/b'>x</a><a data-x='>=3' href='c/a.whl'>"
-    assert remote(text) == []
+    assert remote(text) == ["https://h.example/c/a.whl"]
     assert remote(text.replace(">=3", "&gt;=3")) == ["https://h.example/c/a.whl"]
+    assert remote("<a href='a.whl'><![x") == ["https://h.example/a.whl"]
     assert remote("", "http://[::1/a.whl") == []
     assert list(FindLinks(["http://[::1", "file://[x/a.whl"]).local("a.whl")) == []
     with pytest.raises(UsageError, match="its home folder is not known"):
@@ -47,5 +48,5 @@ def test_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page over the limit counts as empty."""
     link = "<a href='a.whl'>"
     assert remote(link) == ["https://h.example/a.whl"]
-    monkeypatch.setattr(findlinks, "MAX_PAGE", len(link) - 1)
+    monkeypatch.setattr(simpleindex, "MAX_PAGE", len(link) - 1)
     assert remote(link) == []
