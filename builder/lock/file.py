@@ -58,14 +58,26 @@ def read_lock(path: Path) -> Lock:
         LockError: the file is missing or damaged, has another format, or a package without a hash.
             The message names file, line and key.
     """
+    return parse_lock(lock_bytes(path, "create it: builder lock"), path)
+
+
+def lock_bytes(path: Path, create: str) -> bytes:
+    """Return the content of a lock file, at most one byte more than is read of a YAML file.
+
+    Args:
+        path: the file.
+        create: the hint for a file that does not exist.
+
+    Raises:
+        LockError: it cannot be read.
+    """
     try:
-        raw = read_bytes(path)
+        return read_bytes(path)
     except FileNotFoundError:
-        raise LockError(f"{path}: no such lock file", "create it: builder lock") from None
+        raise LockError(f"{path}: no such lock file", create) from None
     except OSError as e:
         problem = f"{path}: cannot be read: {e.strerror}"
         raise LockError(problem, "check the path and its permissions") from None
-    return parse_lock(raw, path)
 
 
 def parse_lock(raw: bytes, path: Path) -> Lock:

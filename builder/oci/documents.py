@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from builder.errors import ImageError
 from builder.model import Descriptor
+from builder.store.files import open_ordinary
 from builder.text import human_bytes
 
 #: In bytes: a manifest, index or config. containerd, Docker and skopeo accept 4 to 8 MiB; real ones have less
@@ -172,22 +173,14 @@ def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
         OSError: it does not exist, or cannot be read.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_ordinary(path) as (f, size):
+            data = b"" if size > most else f.read(most + 1)
     except OSError as e:
-        if e.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+        if e.errno in (errno.ELOOP, errno.ENXIO):
             check_ordinary(path.lstat(), what)
         raise
-    try:
-        info = os.fstat(fd)
-        check_ordinary(info, what)
-        if info.st_size > most:
-            raise _too_large(what, info.st_size, most)
-        with os.fdopen(fd, "rb", closefd=False) as f:
-            data = f.read(most + 1)
-    finally:
-        os.close(fd)
-    if len(data) > most:  # it grows
-        raise _too_large(what, len(data), most)
+    if (found := max(size, len(data))) > most:  # data: it grows
+        raise _too_large(what, found, most)
     return data
 
 

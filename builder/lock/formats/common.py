@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from builder.config.explain import first_problem
 from builder.config.merge import choices
 from builder.config.safetoml import loads
-from builder.config.safeyaml import MAX_BYTES, load, read_bytes
+from builder.config.safeyaml import MAX_BYTES, load
 from builder.errors import LockError, SolveError
-from builder.lock.file import LockEntry
+from builder.lock.file import LockEntry, lock_bytes
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, MAIN, LockedPackage, Manager
 
@@ -30,14 +30,7 @@ def read_text(path: Path) -> str:
     Raises:
         LockError: the file is missing, is not text, or has more than 16 MiB.
     """
-    try:
-        raw = read_bytes(path)
-    except FileNotFoundError:
-        hint = "check the path in the recipe's 'lock:'"
-        raise LockError(f"{path}: no such lock file", hint) from None
-    except OSError as e:
-        hint = "check the path and its permissions"
-        raise LockError(f"{path}: cannot be read: {e.strerror}", hint) from None
+    raw = lock_bytes(path, "check the path in the recipe's 'lock:'")
     if len(raw) > MAX_BYTES:
         raise LockError(f"{path}: the file has more than {MAX_BYTES} bytes", RESTORE)
     try:
