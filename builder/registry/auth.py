@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -61,43 +61,27 @@ def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
     return [Challenge(scheme, params) for scheme, params in found]
 
 
+@dataclass(repr=False, eq=False)  # repr would show tokens
 class Authenticator:
-    """Answers a registry's challenges; has a token for each set of scopes. Safe for threads.
+    """Answers a registry's challenges; has a token for each set of scopes. Safe for threads."""
 
-    Args:
-        host: the registry, for messages.
-        http: creates token requests.
-        send: sends them; repeats them while the server is busy. The response is read within a
-            limit.
-        credentials: returns the credentials for a repository; called at the first challenge, not
-            before.
-        secure: whether the registry uses TLS; passwords are then sent to token servers with https
-            only.
-        warn: receives a warning when the password is sent to another domain; repeats are dropped
-            there.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        http: httpx.Client,
-        send: Callable[[httpx.Request], Answer],
-        credentials: Callable[[str], Credentials],
-        *,
-        secure: Callable[[], bool],
-        warn: Callable[[str], None],
-    ) -> None:
-        self._host = host
-        self._http = http
-        self._send = send
-        self._find = credentials
-        self._secure = secure
-        self._warn = warn
-        self._lock = threading.RLock()
-        self._challenge: Challenge | None = None
-        self._tokens: dict[Scopes, tuple[str, float]] = {}
-        self.used = ANONYMOUS
-        """The credentials that were used last, for messages."""
+    host: str
+    """The registry, for messages."""
+    http: httpx.Client
+    """Creates token requests."""
+    send: Callable[[httpx.Request], Answer]
+    """Sends them; repeats them while the server is busy. The response is read within a limit."""
+    find: Callable[[str], Credentials]
+    """Returns the credentials for a repository; called at the first challenge, not before."""
+    secure: Callable[[], bool]
+    """Whether the registry uses TLS; passwords are then sent to token servers with https only."""
+    warn: Callable[[str], None]
+    """Receives a warning when the password is sent to another domain; repeats are dropped there."""
+    used: Credentials = ANONYMOUS
+    """The credentials that were used last, for messages."""
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _challenge: Challenge | None = field(default=None, init=False)
+    _tokens: dict[Scopes, tuple[str, float]] = field(default_factory=dict, init=False)
 
     def header(self, scopes: Scopes, repository: str) -> str | None:
         """Return the ``Authorization`` header for a request; None before the first challenge.
@@ -109,7 +93,7 @@ class Authenticator:
             if self._challenge is None:
                 return None
             if self._challenge.scheme == "basic":
-                self.used = self._find(repository)
+                self.used = self.find(repository)
                 return self.used.basic if self.used.username else None
             token, expires = self._tokens.get(scopes, ("", 0.0))
             if time.monotonic() >= expires:
@@ -137,7 +121,7 @@ class Authenticator:
         with self._lock:
             self._challenge = challenge
             if challenge.scheme == "basic":
-                self.used = self._find(repository)
+                self.used = self.find(repository)
                 return sent is None and bool(self.used.username)
             stored = self._tokens.get(scopes, ("",))[0]
             if sent is not None and stored == sent.removeprefix("Bearer "):
@@ -146,8 +130,8 @@ class Authenticator:
 
     def _fetch(self, challenge: Challenge, scopes: Scopes, repository: str) -> tuple[str, float]:
         """Return a new token, and the time (of time.monotonic) from which on it must be renewed."""
-        host = self._host
-        self.used = credentials = self._find(repository)
+        host = self.host
+        self.used = credentials = self.find(repository)
         try:
             url = parse_url(challenge.params["realm"])
         except ValueError:
@@ -159,7 +143,7 @@ class Authenticator:
         log.info("asking %s for %s, credentials: %s", where, permission, credentials.source)
         started = time.monotonic()
         try:
-            answer = self._send(self._token_request(challenge, url, scopes, credentials))
+            answer = self.send(self._token_request(challenge, url, scopes, credentials))
         except httpx.HTTPError as e:
             message = f"cannot reach {where}: {type(e).__name__}"
             hint = "check the network and the proxy settings"
@@ -177,15 +161,15 @@ class Authenticator:
 
     def _check_owner(self, url: httpx.URL, where: str, credentials: Credentials) -> None:
         """Refuse to send a password in clear; warn before it is sent to another domain."""
-        if credentials and self._secure() and url.scheme != "https":
+        if credentials and self.secure() and url.scheme != "https":
             raise RegistryError(
                 f"{where} does not use https, so no password is sent to it",
                 "ask the registry's owner to correct the realm in its configuration",
-                host=self._host,
+                host=self.host,
             )
-        if credentials and not same_owner(self._host, url.host):
-            self._warn(
-                f"{self._host} has its token server on another domain: the credentials of "
+        if credentials and not same_owner(self.host, url.host):
+            self.warn(
+                f"{self.host} has its token server on another domain: the credentials of "
                 f"{credentials.source} are sent to {url.host}"
             )
 
@@ -204,12 +188,12 @@ class Authenticator:
                 "scope": " ".join(wanted),
                 "refresh_token": credentials.identity_token,
             }
-            return self._http.build_request("POST", url, data=form)
+            return self.http.build_request("POST", url, data=form)
         headers = {"Authorization": credentials.basic} if credentials else {}
         query: list[tuple[str, str | int | float | bool | None]] = [("scope", s) for s in wanted]
         if service:
             query.insert(0, ("service", service))
-        return self._http.build_request("GET", url.copy_merge_params(query), headers=headers)
+        return self.http.build_request("GET", url.copy_merge_params(query), headers=headers)
 
 
 def _parse_token(body: bytes) -> tuple[str, float]:

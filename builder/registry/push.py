@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -93,42 +93,38 @@ def push_image(
     return report
 
 
+@dataclass(frozen=True, eq=False)
 class _Push:
     """One push of one image."""
 
-    def __init__(
-        self,
-        image: Image,
-        client: RegistryClient,
-        repository: str,
-        known: KnownBlobs,
-        reporter: Reporter,
-    ) -> None:
-        self._image = image
-        self._client = client
-        self._repository = repository
-        self._known = known
-        self._reporter = reporter
-        self._task = f"pushing to {client.host}/{repository}"
-        self._stop = threading.Event()
+    image: Image
+    client: RegistryClient
+    repository: str
+    known: KnownBlobs
+    reporter: Reporter
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def task(self) -> str:
+        return f"pushing to {self.client.host}/{self.repository}"
 
     def run(self) -> PushReport:
         started = time.monotonic()
-        image, client = self._image, self._client
-        client.expect_push(self._repository)
+        image, client = self.image, self.client
+        client.expect_push(self.repository)
         layers = {layer.descriptor.digest: layer for layer in image.layers}
-        has_manifest = client.manifests.head(self._repository, image.digest) is not None
+        has_manifest = client.manifests.head(self.repository, image.digest) is not None
 
-        with working(self._reporter, f"asking {client.host} for layers"):
+        with working(self.reporter, f"asking {client.host} for layers"):
             missing = self._missing(layers.values())
             to_send = self._not_mounted(missing)
         mounted = len(missing) - len(to_send)
         counts = (len(layers) - len(missing), mounted, len(to_send))
-        log.info("%s: %d layers are there, %d mounted, %d to send", self._task, *counts)
+        log.info("%s: %d layers are there, %d mounted, %d to send", self.task, *counts)
         config_sent, config_mounted = self._upload(to_send)
         if not has_manifest or missing or config_sent or config_mounted:
             media_type = image.manifest_descriptor.media_type
-            client.manifests.put(self._repository, image.digest, image.manifest, media_type)
+            client.manifests.put(self.repository, image.digest, image.manifest, media_type)
 
         sent = [layer.descriptor for layer in to_send]
         if config_sent:
@@ -146,7 +142,7 @@ class _Push:
         """Return the layers that the repository does not have, or has with another size."""
 
         def is_there(layer: Layer) -> bool:
-            return self._client.blobs.has(self._repository, layer.descriptor)
+            return self.client.blobs.has(self.repository, layer.descriptor)
 
         return [layer for layer, there in in_parallel(is_there, layers, CHECKS) if not there]
 
@@ -155,7 +151,7 @@ class _Push:
 
         def mount(layer: Layer) -> bool:
             host, _, origin = layer.origin.partition("/")
-            sources = [origin] if origin and host == self._client.host else []
+            sources = [origin] if origin and host == self.client.host else []
             return self._mount(layer.descriptor, sources)
 
         return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
@@ -167,8 +163,8 @@ class _Push:
             blob: the blob.
             first: repositories to try after those that are known to have it.
         """
-        blobs, repository = self._client.blobs, self._repository
-        known = self._known.repositories(self._client.host, blob.digest)
+        blobs, repository = self.client.blobs, self.repository
+        known = self.known.repositories(self.client.host, blob.digest)
         others = [source for source in dict.fromkeys([*known, *first]) if source != repository]
         mounted = any(blobs.mount(repository, blob.digest, source) for source in others)
         return mounted and blobs.has(repository, blob)
@@ -177,14 +173,14 @@ class _Push:
         """Upload layers and the config; return how many configs (0 or 1) were sent and mounted."""
         if not layers:
             return self._upload_config()
-        with working(self._reporter, self._task, sum(layer.descriptor.size for layer in layers)):
-            with Origins(self._client.settings, self._reporter, self._client) as origins:
+        with working(self.reporter, self.task, sum(layer.descriptor.size for layer in layers)):
+            with Origins(self.client.settings, self.reporter, self.client) as origins:
                 for layer in layers:
                     if layer.path is None:  # without origin: an error before anything is sent
                         origins.client_of(layer)
                 largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
                 upload = partial(self._upload_layer, origins)
-                in_parallel(upload, largest_first, UPLOADS, self._stop)
+                in_parallel(upload, largest_first, UPLOADS, self.stop)
             return self._upload_config()
 
     def _upload_layer(self, origins: Origins, layer: Layer) -> None:
@@ -195,8 +191,8 @@ class _Push:
             return
         origin, source = origins.client_of(layer)
         try:
-            self._client.blobs.upload(
-                self._repository,
+            self.client.blobs.upload(
+                self.repository,
                 blob,
                 lambda offset: origin.blobs.read(source, blob.digest, offset),
                 self._advance,
@@ -210,7 +206,7 @@ class _Push:
 
     def _upload_file(self, blob: Descriptor, path: Path) -> None:
         try:
-            self._client.blobs.upload_file(self._repository, blob, path, self._advance)
+            self.client.blobs.upload_file(self.repository, blob, path, self._advance)
         except RegistryError as e:
             may_be_damaged = isinstance(e, DamagedSource) or "DIGEST_INVALID" in e.codes
             if may_be_damaged and not _is_intact(path, blob):
@@ -224,7 +220,7 @@ class _Push:
 
     def _damaged(self, blob: Descriptor, path: Path) -> RegistryError:
         """Remove a damaged layer from the store; return the error for it."""
-        settings = self._client.settings
+        settings = self.client.settings
         store = Store(settings.cache) if settings is not None else None
         if store is None or path != store.path(blob.digest):
             message = f"{path} is damaged: it is no longer {blob.digest}"
@@ -234,18 +230,18 @@ class _Push:
         return RegistryError(message, "build again: the layer is made again")
 
     def _upload_config(self) -> tuple[int, int]:
-        config = self._image.config_descriptor
-        if self._client.blobs.has(self._repository, config):
+        config = self.image.config_descriptor
+        if self.client.blobs.has(self.repository, config):
             return 0, 0
         if self._mount(config):
             return 0, 1
-        self._client.blobs.upload(self._repository, config, bytes_source(self._image.config))
+        self.client.blobs.upload(self.repository, config, bytes_source(self.image.config))
         return 1, 0
 
     def _advance(self, amount: int) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped
-        self._reporter.advance(self._task, amount)
+        self.reporter.advance(self.task, amount)
 
 
 def _is_intact(path: Path, blob: Descriptor) -> bool:

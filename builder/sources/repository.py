@@ -57,11 +57,8 @@ class Repository:
         if GIT_HASH.fullmatch(revision) and self._has(revision):
             return self._peeled(revision)
         self._require_network(revision or "its default branch")
-        try:
-            return self._fetched(revision or "HEAD")
-        except GitError as e:
-            if not _UNKNOWN.search(str(e)):
-                raise self._failure(str(e)) from None
+        if (commit := self._fetched(revision or "HEAD")) is not None:
+            return commit
         raise FetchError(
             f"{self.shown} has no branch, tag or commit {revision!r}",
             "write all 40 digits of the commit"
@@ -81,12 +78,8 @@ class Repository:
         if self._has(commit):
             return
         self._require_network(f"commit {commit[:12]}")
-        try:
-            self._fetched(commit)
+        if self._fetched(commit) is not None:
             return
-        except GitError as e:
-            if not _UNKNOWN.search(str(e)):
-                raise self._failure(str(e)) from None
         raise FetchError(
             f"{self.shown} no longer has commit {commit} of the lock",
             "lock again: builder lock; or name a repository that has the commit (BUILDER_MIRRORS='FROM=TO')",
@@ -135,11 +128,6 @@ class Repository:
         """Return the commit that a name means, which may be that of an annotated tag."""
         return self.git.text("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
 
-    def _keep(self, commit: str) -> str:
-        """Record a commit with all its files. An interrupted fetch leaves no such record."""
-        self.git.run("update-ref", f"refs/commits/{commit}", commit)
-        return commit
-
     # the network
 
     def _remotes(self, folder: Path) -> Iterator[Git]:
@@ -148,12 +136,24 @@ class Repository:
             path = as_path(place)
             yield Git(folder, path.as_uri() if path is not None else place)
 
-    def _fetched(self, revision: str) -> str:
-        """Fetch one revision without its history; returns its commit. Raises as :meth:`_fetch`."""
-        self._fetch(
-            self._folder, "--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched"
-        )
-        return self._keep(self._peeled("refs/fetched"))
+    def _fetched(self, revision: str) -> str | None:
+        """Fetch one revision without its history; returns its commit, None if there is none.
+
+        The commit is recorded when all its files are there: an interrupted fetch leaves no record.
+
+        Raises:
+            FetchError: the repository is not available.
+        """
+        wanted = ("--depth=1", "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
+        try:
+            self._fetch(self._folder, *wanted)
+            commit = self._peeled("refs/fetched")
+            self.git.run("update-ref", f"refs/commits/{commit}", commit)
+        except GitError as e:
+            if not _UNKNOWN.search(str(e)):
+                raise self._failure(str(e)) from None
+            return None
+        return commit
 
     def _fetch(self, folder: Path, *arguments: str) -> None:
         """Run ``git fetch`` in a folder, from the first place that has what it asks for.
