@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor
+from builder.config.recipe import GpuVendor, Recipe
+from builder.errors import UsageError
 from builder.launch.images import RunImage, TargetImages
-from builder.launch.srun import run_srun, srun_words
 from builder.model import SifImage
 from builder.oci.reference import is_digest
 from builder.progress import QUIET, Reporter
@@ -25,6 +26,7 @@ from builder.site.images import check_sif
 from builder.site.job_plan import edf_name
 from builder.site.paths import command_folder
 from builder.site.shell import command_line, expand
+from builder.site.srun import SrunContainer
 from builder.workspace import Workspace
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
@@ -59,7 +61,7 @@ def printed_command(
     request = replace(request, image=image or images.to_print(), edf=edf_name(recipe))
     made = site_command(recipe, request)
     if made.srun:
-        words = [*srun_words(request, made.srun), *made.words]
+        words = [*_srun_words(request, made.srun), *made.words]
         text = made.srun.shell(command_line(words))
         return PrintedCommand(tuple(words), text, "\n".join(made.srun.edf))
     if recipe.site.runtime.kind == "userns":
@@ -94,7 +96,7 @@ def run_target(
     if runtime.kind == "userns":
         return _run_userns(images, request)
     if runtime.started_by_srun:
-        return run_srun(recipe, request)
+        return _run_srun(recipe, request)
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
     if chosen.origin:
@@ -113,6 +115,43 @@ def _run_userns(images: TargetImages, request: ContainerRequest) -> int:
     project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
     runner = UsernsRunner(project.work)
     return runner.run(artifact, request.command, options).returncode
+
+
+def _run_srun(recipe: Recipe, request: ContainerRequest) -> int:
+    """Run a command with srun in the allocation of this shell; return its exit code.
+
+    Raises:
+        UsageError: this shell has no allocation.
+        RunnerError: srun is not installed, cannot start containers, or the image does not exist.
+    """
+    environ = {**os.environ, "PWD": str(Path.cwd())}
+    # The current folder: the nodes must see the file.
+    file = Path.cwd() / f".builder-{secrets.token_hex(4)}.toml"
+    made = site_command(recipe, replace(request, edf=str(file)))
+    assert made.srun is not None
+    made.srun.require_plugin(environ)
+    if "SLURM_JOB_ID" not in environ:
+        raise UsageError(
+            f"{recipe.site_title} runs containers with srun, and this shell has no allocation",
+            f"builder job {recipe.name} --interactive prints the commands; "
+            f"builder run {recipe.name} --print prints this one",
+        )
+    if "://" not in request.image:
+        check_sif(request.image, environ)
+    environ |= {name: expand(value, environ) for name, value in made.srun.env.items()}
+    words = [*_srun_words(request, made.srun), *made.words]
+    try:
+        if made.srun.edf:
+            file.write_text("\n".join([*made.srun.edf, ""]))
+            file.chmod(0o644)  # root of a node has no rights on some file systems
+        return run_site(recipe, words, environ=environ).returncode
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _srun_words(request: ContainerRequest, container: SrunContainer) -> list[str]:
+    """Return srun and its options for a command in a container."""
+    return ["srun", *(["--pty"] if request.interactive else []), *container.options]
 
 
 def run_reference(

@@ -11,7 +11,6 @@ from builder.config.site import Additions, RuntimeKind, Site
 from builder.errors import UsageError
 from builder.oci.reference import is_digest
 from builder.site.arguments import BindMount
-from builder.site.edf import edf_lines
 from builder.site.shell import ShellText, join, map_literal
 from builder.site.srun import (
     EDF,
@@ -20,6 +19,7 @@ from builder.site.srun import (
     NVIDIA,
     WITH_FILE,
     SrunContainer,
+    edf_lines,
     engine_image,
     pyxis_options,
 )

@@ -12,8 +12,7 @@ from builder.site.checks import check_request
 from builder.site.command import site_command, start
 from builder.site.containers import ContainerRequest, Invocation, pass_through_options
 from builder.site.job import BatchJob, ImageFile, Resources
-from builder.site.jupyter import JupyterLauncher
-from builder.site.launchers import LAUNCHERS, ProcessLauncher, SrunLauncher
+from builder.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user, join
 from builder.site.slurm import directives, find_queue, job_options, srun_options

@@ -2,25 +2,30 @@
 
 The user-namespace runner comes first: an overlay of the unpacked image and a folder on disk, which
 is the difference (:mod:`builder.steps.changes`). Where the kernel refuses it, docker or podman runs
-a container and commits it (:mod:`builder.steps.containers`).
+a container and commits it, and its topmost layer is read back. The engine's layer has other times and
+owners, and the engine's own mount points; :mod:`builder.steps.changes` makes the same layer of it.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
+import shutil
+import tarfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
-from builder.errors import FetchError, LayerError, RunnerError
+from builder.errors import FetchError, ImageError, LayerError, RunnerError
 from builder.layers.build import make_layer
 from builder.layers.cache import cache_key, cached_layer
 from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
-from builder.model import Compression, Image, Layer, SifImage
+from builder.model import OCI_LAYER, Compression, Descriptor, Image, Layer, SifImage
 from builder.progress import working
-from builder.run.base import ImageConfig, Runner, RunOptions
+from builder.run.base import ImageConfig, Runner, RunOptions, require_oci
 from builder.run.confine import seccomp_library
 from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
@@ -31,10 +36,9 @@ from builder.run.select import ENGINE_NAMES, find_runner
 from builder.run.task import TaskLog
 from builder.run.userns import interpreter_of, run_recorded
 from builder.settings import Settings
-from builder.steps.changes import Changes, Nodes, nodes_of_upper
-from builder.steps.containers import run_in_engine
+from builder.steps.changes import Changes, Nodes, nodes_of_layer, nodes_of_upper
 from builder.steps.job import StepJob, StepRun, check_step
-from builder.store.files import space_errors
+from builder.store.files import sha256_file, space_errors
 from builder.store.leftovers import temporary_folder
 from builder.text import human_bytes
 from builder.workspace import Workspace
@@ -152,7 +156,7 @@ def _layer(job: StepJob, runner: Runner) -> Layer:
         on_line=job.output.add,
     )
     if isinstance(runner, DockerRunner | PodmanRunner):
-        nodes = run_in_engine(runner, job, options)
+        nodes = _run_in_engine(runner, job, options)
     else:
         nodes = _in_namespaces(job, rootfs, options)
     targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
@@ -193,3 +197,49 @@ def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
         ) from None
     check_step(done, job.step, job.output)
     return nodes_of_upper(job.folder / "upper")
+
+
+# docker and podman
+
+
+def _run_in_engine(runner: DockerRunner | PodmanRunner, job: StepJob, options: RunOptions) -> Nodes:
+    """Run a step in a container engine and return its changes.
+
+    Raises:
+        ImageError: A command failed.
+        RunnerError: The engine does not work.
+    """
+    archive = job.folder / "image.tar"
+    image = require_oci(job.image, runner.name)
+    done = runner.run_recorded(image, job.step.arguments, options, archive)
+    check_step(done, job.step, job.output)
+    top = _top_layer(archive, len(image.layers), job.folder / "layer.tar")
+    return {} if top is None else nodes_of_layer(top, job.work.store, job.folder / "files")
+
+
+def _top_layer(archive: Path, below: int, path: Path) -> Layer | None:
+    """Copy the topmost layer of a saved image into a file; None if the step left no layer.
+
+    Args:
+        archive: what ``docker save`` or ``podman save`` wrote.
+        below: how many layers the image had before.
+        path: the new file.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            names = json.load(_member(tar, "manifest.json"))[0]["Layers"]
+            if len(names) <= below:
+                return None
+            with path.open("wb") as out:
+                shutil.copyfileobj(_member(tar, names[-1]), out)
+    except (tarfile.TarError, KeyError, IndexError, ValueError, TypeError) as e:
+        message = f"the engine saved an image that cannot be read: {e}"
+        raise ImageError(message, "see its log") from None
+    return Layer(Descriptor(OCI_LAYER, sha256_file(path), path.stat().st_size), "", path)
+
+
+def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    found = tar.extractfile(name)  # follows links, which docker 20.10 writes for equal layers
+    if found is None:
+        raise KeyError(f"{name} is not a file")
+    return found

@@ -12,11 +12,11 @@ import yaml
 
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError
-from builder.site.edf import toml
 from builder.site.job_plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
+from builder.site.srun import toml
 
 SITE: dict[str, Any] = {
     "title": "Engine",
