@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from builder.lock.hints import pip_hint
 from builder.lock.indexes import Indexes
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.request import SolveRequest
+from builder.lock.tool import run_tool
 from builder.lock.urls import unexpanded
 from builder.lock.wheels import glibc_minor
 from builder.net.pipconfig import pip_configuration
@@ -66,19 +66,9 @@ def run_uv(
     """
     path = request.environment.path
     command, env = _command(request, python), _environment(folder / "bin")
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        problem = f"{path}: uv found no solution within {_LIMIT_S} s"
-        raise FetchError(problem, "check the network and the indexes, then run again") from None
+    problem = f"{path}: uv found no solution within {_LIMIT_S} s"
+    late = FetchError(problem, "check the network and the indexes, then run again")
+    done = run_tool(command, folder, env, _LIMIT_S, late)
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
         text = redact(unexpanded(done.stderr, indexes.urls)).replace(f"{folder}/", "")

@@ -85,7 +85,7 @@ class _HashedFile(io.RawIOBase):
 class InflatingReader:
     """Reads the tar of a layer blob; a thread decompresses ahead (the codecs release the GIL).
 
-    Call :meth:`close` when done, or use it as a context manager.
+    Call :meth:`close` when done.
 
     Args:
         path: the blob.
@@ -100,12 +100,6 @@ class InflatingReader:
         self._hashed = hashed
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> InflatingReader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _run(self) -> None:
         try:

@@ -113,7 +113,7 @@ def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
 
 
 def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
-    with InflatingReader(path, hashed) as reader:
+    with closing(InflatingReader(path, hashed)) as reader:
         try:
             for header in read_headers(reader):
                 content = _MemberContent(reader, path, header.path, header.size)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from builder.lock.formats.foreign import ForeignLock, Found, LockTarget
 from builder.lock.formats.requirements import read_pins
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.tomlfile import items, table
+from builder.lock.tool import run_tool
 from builder.lock.uv import uv_program
 from builder.lock.wheels import best_wheel, ranks_of
 from builder.model import MAIN, LockedPackage
@@ -96,13 +96,8 @@ def _exported(
             command += ["--extra", group]
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     env["NO_COLOR"] = "1"
-    try:
-        done = subprocess.run(
-            command, cwd=path.parent, env=env, capture_output=True, text=True, timeout=_TIME_LIMIT_S
-        )
-    except subprocess.TimeoutExpired:
-        problem = f"{path}: uv did not read this lock within {_TIME_LIMIT_S} s"
-        raise LockError(problem, RESTORE) from None
+    late = LockError(f"{path}: uv did not read this lock within {_TIME_LIMIT_S} s", RESTORE)
+    done = run_tool(command, path.parent, env, _TIME_LIMIT_S, late)
     if done.returncode:
         reason = re.sub(r"(?m)^\s*(error|cause):\s*", "", redact(done.stderr)).strip()
         problem = f"{path}: uv cannot read this lock:\n{reason}"
