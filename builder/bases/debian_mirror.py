@@ -6,12 +6,12 @@ import hashlib
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from builder.net.apt import parse_stanza
 from builder.settings import Settings
+from builder.store.leftovers import temporary_folder
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _PASSED_ON = re.compile(
@@ -65,12 +65,11 @@ def mirror_state(sources: str, settings: Settings) -> str | None:
         a process: a base made before counts as current then. None when the mirror does not answer.
     """
     state = hashlib.sha256()
-    settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="debian-") as tmp:
+    with temporary_folder(settings.tmpdir, 0o700) as tmp:
         for number, url in enumerate(_release_files(sources)):
             if "@" in url.partition("://")[2].partition("/")[0]:
                 return ""
-            target = Path(tmp) / str(number)
+            target = tmp / str(number)
             command = [_APT_HELPER, "-o", f"Dir::State={tmp}", "download-file", url, str(target)]
             try:
                 subprocess.run(

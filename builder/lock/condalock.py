@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -28,13 +26,14 @@ from builder.lock.inputs import inputs, virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.solve import finish_lock, request_for_solver
+from builder.lock.tool import run_tool
 from builder.lock.urls import public
 from builder.model import MAIN, Lock, LockedPackage, LockRecord
 from builder.net.mirrors import mirrored_url, public_url
 from builder.progress import working
 from builder.redact import redact
 from builder.settings import Settings
-from builder.store.temporary import temporary_name
+from builder.store.leftovers import temporary_folder
 
 #: Programs that solve for conda-lock, the fastest first, and the variables that name one.
 PROGRAMS = ("micromamba", "mamba", "conda")
@@ -110,10 +109,8 @@ def _solve(
     request: SolveRequest, channels: Sequence[SolverChannel], program: Path
 ) -> tuple[LockedPackage, ...]:
     """Return the packages of the lock that conda-lock writes."""
-    recipe, tmpdir = request.recipe, request.settings.tmpdir
-    tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
-        work = Path(name)
+    recipe = request.recipe
+    with temporary_folder(request.settings.tmpdir, 0o700) as work:
         _write_inputs(work, request, channels)
         _run(_command(recipe.platform, program), work, request)
         try:
@@ -134,19 +131,8 @@ def _command(platform: str, program: Path) -> list[str]:
 def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
     path = request.environment.path
     env = {name: value for name, value in os.environ.items() if not name.startswith("BUILDER_")}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=work,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        problem = f"{path}: conda-lock found no solution within {_LIMIT_S} s"
-        raise FetchError(problem, _OMIT) from None
+    late = FetchError(f"{path}: conda-lock found no solution within {_LIMIT_S} s", _OMIT)
+    done = run_tool(command, work, env, _LIMIT_S, late)
     if done.returncode:
         # conda-lock prints conda's reason, the command and its output, and then a traceback of its
         # own

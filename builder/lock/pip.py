@@ -20,9 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,7 @@ from builder.lock.wheels import WheelChooser
 from builder.model import LockedPackage
 from builder.redact import redact
 from builder.settings import Settings
-from builder.store.temporary import temporary_name
+from builder.store.leftovers import temporary_folder
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +79,7 @@ def solve_pip(
     indexes = find_indexes(request)
     log.info("pip packages are from %s", ", ".join(map(redact, indexes.urls)) or "no index")
     chooser = WheelChooser(request, python.version, indexes.urls)
-    with _temporary_folder(request) as folder:
+    with temporary_folder(request.settings.tmpdir, 0o700) as folder:
         sourced = SourceSolver(request, conda, indexes, folder, builder)
         with_built = replace(indexes, find_links=(*indexes.find_links, sourced.links.as_uri()))
 
@@ -99,14 +97,6 @@ def solve_pip(
         return locked(sourced.solve(solve, locked))
 
 
-@contextmanager
-def _temporary_folder(request: SolveRequest) -> Iterator[Path]:
-    tmpdir = request.settings.tmpdir
-    tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
-        yield Path(name)
-
-
 def _solve(
     request: SolveRequest,
     python: str,
@@ -119,7 +109,7 @@ def _solve(
     ``files`` are lines for uv's files of requirements, besides those of the environment.
     """
     path = request.environment.path
-    with _temporary_folder(request) as folder:  # only this user can read it
+    with temporary_folder(request.settings.tmpdir, 0o700) as folder:  # only this user can read it
         stubs = _stubs(folder / "stubs", provided)
         named = [spec.text for spec in request.environment.constraints]
         more = {"constraints.txt": [*stubs, *named]}

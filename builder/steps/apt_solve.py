@@ -6,8 +6,6 @@ Nothing is installed here. apt's lists are in a container whose changes are lost
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 from urllib.parse import unquote
 
 from builder.bases.image import BaseImage
@@ -24,6 +22,7 @@ from builder.run.select import ENGINE_NAMES, find_runner
 from builder.steps import apt_base
 from builder.steps.apt_base import MOUNTED, AptBase, AptNetwork
 from builder.steps.recipe import check_processor
+from builder.store.leftovers import temporary_folder
 from builder.text import human_bytes, visible
 from builder.workspace import Workspace
 
@@ -88,12 +87,11 @@ def solve_os_packages(
     image = apt_base.runnable(base)
     unfit = ENGINE_NAMES if isinstance(image, SifImage) else ("apptainer",)
     runner = find_runner(work, without=unfit)
-    work.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with (
         working(work.reporter, f"OS packages of {recipe.base}"),
-        tempfile.TemporaryDirectory(dir=work.settings.tmpdir, prefix="apt-") as tmp,
+        temporary_folder(work.settings.tmpdir, 0o700) as tmp,
     ):
-        folder = Path(tmp) / "mounted"
+        folder = tmp / "mounted"
         folder.mkdir()
         found = apt_base.read_apt_base(base, runner, where)
         network = apt_base.prepare_network(folder, found, work.settings, where)
