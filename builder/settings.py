@@ -6,6 +6,7 @@ import os
 import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from builder.errors import UsageError
@@ -123,3 +124,13 @@ def _mirrors(text: str) -> tuple[tuple[str, str], ...]:
             raise UsageError(f"BUILDER_MIRRORS: {word!r} is not FROM=TO", hint)
         pairs.append((source, target))
     return tuple(pairs)
+
+
+def seconds_of(text: str) -> int | None:
+    """Return seconds since 1970; None for a text that is not a time from 1970 to 2106."""
+    try:
+        time = datetime.fromisoformat(text)
+        seconds = int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp())
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds <= MAX_EPOCH else None

@@ -23,12 +23,13 @@ from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.lock.markers import ARCHITECTURES
 from builder.lock.othertools import TOOLS, other_file
-from builder.lock.record import TIME, RecordError, custom_metadata, read_custom, seconds_of
+from builder.lock.record import TIME, RecordError, custom_metadata, read_custom
 from builder.lock.sourcerecords import TEXT, with_sources
 from builder.model import MAIN, Lock, LockedPackage
 from builder.net.urlvariables import variables_in
 from builder.oci.digest import sha256
 from builder.redact import redact
+from builder.settings import seconds_of
 from builder.store.files import write_atomic
 
 log = logging.getLogger(__name__)

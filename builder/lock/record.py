@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -24,7 +23,7 @@ from builder.errors import LockError
 from builder.lock.sourcerecords import parse_sources, rendered_sources
 from builder.model import Lock, LockedBase, LockedSource, LockRecord, OsPackage, canonical_json
 from builder.oci.reference import is_digest
-from builder.settings import MAX_EPOCH
+from builder.settings import seconds_of
 
 #: The form of times.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -145,13 +144,3 @@ def lock_date(record: LockRecord) -> int | None:
         problem = f"the lock's {_PREFIX}{name} {text[:40]!r} is not a time"
         raise LockError(problem, "write 2026-11-01T00:00:00Z, or lock again")
     return seconds
-
-
-def seconds_of(text: str) -> int | None:
-    """Return seconds since 1970; None for a text that is not a time from 1970 to 2106."""
-    try:
-        time = datetime.fromisoformat(text)
-        seconds = int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp())
-    except (ValueError, OverflowError):
-        return None
-    return seconds if 0 <= seconds <= MAX_EPOCH else None

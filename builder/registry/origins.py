@@ -30,7 +30,6 @@ class Origins:
         self._settings = settings
         self._reporter = reporter
         self._clients = {client.host: client} if client is not None else {}
-        self._first = client
         self._lock = threading.Lock()
         self._stack = ExitStack()
 

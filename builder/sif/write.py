@@ -13,7 +13,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -21,7 +20,7 @@ from builder.errors import ImageError
 from builder.model import Compression, Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
 from builder.progress import working
-from builder.settings import DEFAULT_EPOCH, MAX_EPOCH
+from builder.settings import DEFAULT_EPOCH, seconds_of
 from builder.sif import format as raw
 from builder.sif.digests import remember_digest, remembered_digest
 from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
@@ -112,12 +111,8 @@ def _created(config: bytes, epoch: int) -> int:
     """Return the time of the SIF in seconds: SOURCE_DATE_EPOCH, or that of the image."""
     if epoch != DEFAULT_EPOCH:
         return epoch
-    try:
-        time = datetime.fromisoformat(json.loads(config)["created"])
-        seconds = int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp())
-    except (ValueError, LookupError, TypeError, OverflowError):
-        return epoch
-    return seconds if 0 <= seconds <= MAX_EPOCH else epoch
+    seconds = seconds_of(str(json.loads(config).get("created")))
+    return epoch if seconds is None else seconds
 
 
 def _prepare_place(path: Path) -> None:

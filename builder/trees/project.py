@@ -23,7 +23,7 @@ from pathlib import Path
 
 from builder.errors import ConfigError
 from builder.model import canonical_json
-from builder.store.files import space_errors
+from builder.store.files import sha256_file, space_errors
 from builder.store.unchanged import look
 from builder.text import human_bytes
 from builder.trees.ignore import GitIgnore, Ignore, plain_path
@@ -196,15 +196,11 @@ def _digest(folder: Path, files: tuple[str, ...]) -> str:
         if path.is_symlink():
             kind, content = "link", hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
         else:
-            kind, content = "program" if _is_executable(path) else "file", _sha256(path)
+            kind = "program" if _is_executable(path) else "file"
+            content = sha256_file(path).removeprefix("sha256:")
         shown = os.fsencode(name).decode("utf-8", "backslashreplace")
         total.update(canonical_json([shown, kind, content]) + b"\n")
     return total.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_executable(path: Path) -> bool:
