@@ -34,7 +34,6 @@ from builder.smoke.slurm import (
     REPORT,
     collect_report,
     graded,
-    job_folder,
     job_request,
     require_slurm,
     run_script,
@@ -42,6 +41,7 @@ from builder.smoke.slurm import (
 )
 from builder.smoke.suggested import SmokePlan
 from builder.smoke.values import Report
+from builder.store.leftovers import temporary_folder
 from builder.workspace import Workspace
 
 _PROGRAM = "smoke.py"
@@ -201,7 +201,7 @@ def ab_on_slurm(
     require_slurm(recipe)
     runs = list(_runs(rounds))
     done: dict[int, list[SmokeReport]] = {number: [] for number in range(rounds + 1)}
-    with job_folder(folder) as work:
+    with temporary_folder(folder, 0o755) as work:
         script = _write_job(sides, recipe, work, slurm, options, runs)
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
         for run in runs:

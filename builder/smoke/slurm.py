@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +26,7 @@ from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
 from builder.smoke.schema import benchmark_problem, could_not_run
 from builder.smoke.values import Report
+from builder.store.leftovers import temporary_folder
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ def smoke_on_slurm(
         return not_tested(built.digest, recipe, options.plan.none)
     require_slurm(recipe)
     started = time.monotonic()
-    with job_folder(folder) as work:
+    with temporary_folder(folder, 0o755) as work:
         job = _job(recipe, slurm, options)
         script = render(with_sif_hash(plan_job(recipe, job)))
         number, state = run_script(script, recipe, work, slurm.nodes, reporter)
@@ -197,17 +195,6 @@ def complete_job(
     else:
         image = digest_reference(recipe, result.digest)
     return replace(sized(slurm, recipe, all_gpus=all_gpus), image=image, is_other=bool(slurm.image))
-
-
-@contextmanager
-def job_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder in ``folder``, removed at the end."""
-    work = folder / f".job-{secrets.token_hex(4)}"
-    work.mkdir(parents=True)
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def run_script(
