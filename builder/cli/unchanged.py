@@ -90,10 +90,10 @@ def _is_published(context: Context, published: Sequence[tuple[str, str, Sequence
 def _names(context: Context, name: str, digest: str, tags: Sequence[str]) -> bool:
     """Ask a registry whether all tags of a repository name a digest."""
     from builder.registry.client import RegistryClient
-    from builder.registry.profile import named_credentials
+    from builder.registry.credentials import environment_credentials
 
     host, _, repository = name.partition("/")
-    credentials, settings = named_credentials(warn=context.output.warn), context.settings
+    credentials, settings = environment_credentials(), context.settings
     with RegistryClient(host, credentials, settings=settings, reporter=context.output) as client:
         found = [client.manifests.head(repository, tag) for tag in tags]
     return all(one is not None and one.digest == digest for one in found)

@@ -33,10 +33,10 @@ from builder.oci.reference import TAG_RULE, Reference, is_tag
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
+from builder.registry.credentials import environment_credentials
 from builder.registry.known import KnownBlobs
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
-from builder.registry.profile import named_credentials
 from builder.registry.pull import fetch_layers, pull_image
 from builder.registry.push import CHECKS, TRANSFERS, PushReport, push_image
 from builder.registry.referrers import (
@@ -389,7 +389,7 @@ def open_destination(
             raise UsageError(f"{option} oci: names no folder", "write oci:DIR")
         return LayoutDestination(expand_home(folder), work.store, work.settings, work.reporter)
     reference = Reference.parse(text)
-    credentials = named_credentials(warn=work.reporter.warn)
+    credentials = environment_credentials()
     client = RegistryClient(
         reference.host, credentials, settings=work.settings, reporter=work.reporter
     )

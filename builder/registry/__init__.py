@@ -2,7 +2,6 @@
 
 ===============  ==================================================================================
 ``credentials``  where user names and passwords come from
-``profile``      those of the registry that is published to or pulled from
 ``auth``         Basic and Bearer authentication
 ``tls``          certificates; which hosts may use plain http
 ``transport``    requests: scheme, redirects, retries, limits
