@@ -99,11 +99,12 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
 
     sources = base_sources(replace(base, layers=()), work.store)
     sources += [_downloaded(layer, work) for layer in base.layers]
-    release = _release(_read(sources[:1]))
+    lowest = _read(sources[:1])
+    release = _release(lowest)
     families = {"", "debian", "ubuntu"}
     if not families & {release.get("ID", ""), *release.get("ID_LIKE", "").split()}:
         return BaseSystem(release["ID"], release.get("VERSION_ID", ""), ())
-    texts = _read(sources, last=_STATUS)
+    texts = _read(sources, last=_STATUS) if len(sources) > 1 else lowest
     release = _release(texts) or release
     packages = _packages(texts)
     version = release.get("VERSION_ID") or release.get("VERSION_CODENAME", "")
@@ -150,6 +151,5 @@ def _packages(texts: Mapping[str, str]) -> tuple[DebianPackage, ...]:
         fields = defaultdict(str, {name: value.strip() for name, value in _FIELD.findall(stanza)})
         name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]
         if name and version and fields["Status"].rpartition(" ")[2] not in _NO_FILES:
-            package = DebianPackage(name, version, architecture, fields["Source"])
-            found[name, architecture] = package
+            found[name, architecture] = DebianPackage(name, version, architecture, fields["Source"])
     return tuple(found[key] for key in sorted(found))

@@ -13,6 +13,7 @@ from builder.bases.dpkg import BaseSystem, DebianPackage, base_system, find_syst
 from builder.errors import ImageError
 from builder.model import LockedBase
 from builder.store.blobs import Store
+from builder.trees.sources import layer_source
 from builder.workspace import Workspace
 from tests.support.image_kit import base, layer, member, recipe, settings
 
@@ -92,6 +93,20 @@ def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work, locked = Workspace(settings(tmp_path), store), LockedBase("x", "sha256:" + "b" * 64)
     found = [base_system(locked, recipe(), work) for _ in range(2)]
     assert found == [BaseSystem("debian", "12", (BASH, ZLIB))] * 2
+
+
+def test_one_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base of one layer is inflated once."""
+    store = Store(tmp_path / "cache")
+    read = []
+
+    def source(*args: Any) -> Any:
+        read.append(args)
+        return layer_source(*args)
+
+    monkeypatch.setattr(module, "layer_source", source)
+    found = find_system(base(layer(store, *LISTED)), Workspace(settings(tmp_path), store))
+    assert found.packages == (BASH, ZLIB) and len(read) == 1
 
 
 def test_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
