@@ -42,7 +42,8 @@ description: what the benchmark installs
 base: docker://%s/bench/debian:bookworm
 environment: environments/bench.yml
 virtual_packages: {__glibc: "2.36"}
-registry: {repository: bench/builder}
+registry: {repository: bench/builder, tags: [latest]}
+smoke: {none: the benchmark measures builds}
 """
 #: The target that takes unchanged layers from the image in the registry.
 REUSE = "reuse"
@@ -117,8 +118,8 @@ class Project:
         program = [sys.executable, "-m", "builder", "--project", str(self.root), name, "--json"]
         return [*program, *(str(a) for a in args)]
 
-    def publish_command(self, target: str, *more: str) -> list[str]:
-        return self.command("publish", target, "--to", f"{self.registry.host}/", "--no-tags", *more)
+    def publish_command(self, target: str) -> list[str]:
+        return self.command("publish", target, "--to", f"{self.registry.host}/", "--force")
 
     def builder(self, name: str, *args: str | Path) -> Any:
         """Runs builder, not measured, and returns its JSON output."""
@@ -274,12 +275,12 @@ def measured(figures: Figures, before: Counts | None = None, after: Counts | Non
     return {**asdict(figures), **traffic}
 
 
-def builder_run(project: Project, target: str, group: Cgroup, traffic: Traffic, *more: str) -> dict[str, Any]:
-    """Runs and measures ``builder publish``: build and push in one process. ``more``: options."""
+def builder_run(project: Project, target: str, group: Cgroup, traffic: Traffic) -> dict[str, Any]:
+    """Runs and measures ``builder publish``: build and push in one process."""
     meter = Meter(group)
     before = traffic.count()
     with meter.measure():
-        text = meter.run(project.publish_command(target, *more), project.env, project.root)
+        text = meter.run(project.publish_command(target), project.env, project.root)
     assert meter.figures
     output = _first(text)
     stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}

@@ -11,13 +11,7 @@ import click
 
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, complete_target, with_context
-from builder.cli.options import (
-    choice,
-    flag,
-    origin_annotations,
-    origin_options,
-    reuse_option,
-)
+from builder.cli.options import choice, flag, origin_annotations, origin_options
 from builder.cli.signing import sign_option, signing_key
 from builder.cli.slurmoptions import job_options, take_job_options
 from builder.cli.unchanged import repeatable
@@ -73,7 +67,6 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @job_options
 @flag("--all-gpus", help="Smoke-test all GPUs at once, and communication between them.")
 @sign_option
-@reuse_option
 @flag("--dry-run", help="Build, and print what would be published.")
 @origin_options
 @with_context

@@ -132,9 +132,10 @@ class Registry(Model):
     """Path of the repository on the host."""
     tags: tuple[Line, ...] = ("latest", "%y.%m")
     """Tags, also strftime patterns: ``%y.%m`` makes a dated tag."""
-    reuse: bool = False
-    """Take layers that the cache lacks from the published image. Whoever may push there decides
-    what they contain. A project with a policy reuses signed images without this key.
+    reuse: bool | Line = False
+    """Take layers that the cache lacks from the published image, or from the image of a reference.
+    Whoever may push there decides what they contain. A project with a policy reuses signed images
+    without this key.
     """
 
 

@@ -69,8 +69,6 @@ class PublishOptions:
     """Of the manifest."""
     sign: SigningKey | None = None
     """The key that signs the release. None: it is not signed."""
-    reuse: str = ""
-    """The published image whose layers are reused; empty: that of the target's tags."""
     known: KnownBlobs = field(default_factory=KnownBlobs)
     """Blobs that this command has pushed, and where: they are not sent again."""
 
@@ -138,7 +136,7 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
         check_smoke_job(recipe, options.job, options.smoke)
     download_base = recipe.engine != "layered" or recipe.format != "oci"
     annotations = dict(options.annotations)
-    work = reusing(project.work, recipe, where, trust, options.reuse)
+    work = reusing(project.work, recipe, where, trust)
     strict = replace(project, changed_code="refuse", build_work=work)
     return strict.build(recipe, annotations=annotations, download_base=download_base)
 

@@ -148,7 +148,7 @@ def _documents(result: BuildResult, store: Store) -> list[str]:
 
 def is_reused(recipe: Recipe, trust: Trust | None) -> bool:
     """Return whether builds take layers of the target's published image, so that it needs a record."""
-    return recipe.registry.reuse or trust is not None
+    return bool(recipe.registry.reuse) or trust is not None
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -167,16 +167,19 @@ def reusing(
         recipe: the target.
         where: the destination of its images; empty or ``oci:DIR``: nothing is reused.
         trust: the policy that the image must fulfil; None: there is none.
-        image: a reference in place of the target's tags (``--reuse``).
+        image: a reference (``--reuse``); empty: the recipe's, or the target's tags.
 
     Raises:
         UsageError: ``image`` is no reference.
     """
-    if not (image or is_reused(recipe, trust)) or (image or where or "oci:").startswith("oci:"):
+    is_wanted = image or is_reused(recipe, trust)
+    if not image and isinstance(recipe.registry.reuse, str):
+        image = recipe.registry.reuse
+    if not is_wanted or work.settings.offline or (image or where or "oci:").startswith("oci:"):
         return work
     if image and not is_reference(image):
-        hint = "write --reuse HOST/REPOSITORY:TAG"
-        raise UsageError(f"--reuse {image}: not an image of a registry", hint)
+        hint = "write HOST/REPOSITORY:TAG"
+        raise UsageError(f"reuse of {image}: not an image of a registry", hint)
     images = [image] if image else [f"{where}:{tag}" for tag in reversed(TagPlan.of(recipe).tags)]
 
     def find() -> Reuse | None:

@@ -95,7 +95,7 @@ class BlobWriter:
 class Store:
     """The store of one cache folder. Several processes may use it at the same time."""
 
-    def __init__(self, root: Path, find_reuse: Callable[[], Reuse | None] = lambda: None) -> None:
+    def __init__(self, root: Path, find_reuse: Callable[[], Reuse | None] | None = None) -> None:
         self.root = root
         """The cache folder."""
         self._find_reuse = find_reuse
@@ -113,7 +113,8 @@ class Store:
     def reuse(self) -> Reuse | None:
         """The image that is reused. It is looked for once, when the cache lacks something."""
         if not self._has_looked:
-            self._reuse, self._has_looked = self._find_reuse(), True
+            self._has_looked = True
+            self._reuse = self._find_reuse() if self._find_reuse else None
         return self._reuse
 
     def records(self, path: Path) -> Iterator[Any]:

@@ -161,12 +161,17 @@ def test_fresh_machine(place: Place) -> None:
 
 @pytest.mark.usefixtures("no_channel")
 def test_named_image(place: Place) -> None:
-    """``--reuse`` needs no key in the recipe, and takes any image."""
+    """``--reuse`` needs no key in the recipe, and takes any image; the key may name one, too."""
     machine = place.fresh()
-    edit(machine.project.recipe, registry={"host": place.host, "repository": f"{place.repository}-new"})
-    assert publish(machine, "--reuse", f"{place.name}:latest")["digest"] == place.honest
+    registry = {"host": place.host, "repository": f"{place.repository}-new"}
+    edit(machine.project.recipe, registry=registry)
+    built = machine.json("build", "tiny", "--reuse", f"{place.name}:latest")
+    assert built["digest"] == place.honest
     error = machine.run("build", "tiny", "--reuse", "latest", check=False)
-    assert error.returncode == 2 and "write --reuse HOST/REPOSITORY:TAG" in error.stderr
+    assert error.returncode == 2 and "write HOST/REPOSITORY:TAG" in error.stderr
+    other = place.fresh("other")
+    edit(other.project.recipe, registry={**registry, "reuse": f"{place.name}:latest"})
+    assert publish(other)["digest"] == place.honest
 
 
 @pytest.mark.usefixtures("no_channel")
