@@ -25,7 +25,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Literal
@@ -175,7 +175,8 @@ def reusing(
     is_wanted = image or is_reused(recipe, trust)
     if not image and isinstance(recipe.registry.reuse, str):
         image = recipe.registry.reuse
-    if not is_wanted or work.settings.offline or (image or where or "oci:").startswith("oci:"):
+    own = where if recipe.format == "oci" else ""  # a SIF is one layer
+    if not is_wanted or work.settings.offline or (image or own or "oci:").startswith("oci:"):
         return work
     if image and not is_reference(image):
         hint = "write HOST/REPOSITORY:TAG"
@@ -197,10 +198,10 @@ def reusing(
 
 
 def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:
-    """Return an image with its record; None if there is no such image.
+    """Return an image with its record; None if there is no such image, or no record.
 
     Raises:
-        ImageError, VerifyError: it has no record that counts, or a damaged one.
+        ImageError, VerifyError: the policy refuses it, or its record is damaged.
         RegistryError: the registry refuses, or cannot be reached.
     """
     where, tag = split_image(name)
@@ -208,7 +209,10 @@ def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:
         if not isinstance(place, RegistryDestination) or place.resolve(tag) is None:
             return None
         image = read_published(place, tag)
-        record, digest = _record_of(Subject.of(place, tag, image), image, trust)
+        attached = _attached(Subject.of(place, tag, image), trust)
+    if not attached:
+        return None
+    record, digest = _newest(attached, image)
     for document in record.documents:
         work.store.add(document.encode())
     folder = work.store.folders.reuse / digest
@@ -221,17 +225,21 @@ def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:
     return Reuse(folder, place.name, layers, record.records)
 
 
-def _record_of(subject: Subject, image: Image, trust: Trust | None) -> tuple[LayersRecord, str]:
-    """Return the first record that counts and can be read, and the hash of its bytes."""
-    if trust is not None:
-        verified = verify(subject, trust)
-        verified.require()
-        assert verified.release is not None
-        attached = [read_document(subject, verified.release, LAYERS)]
-    else:
+def _attached(subject: Subject, trust: Trust | None) -> list[bytes]:
+    """Return the attached records that count, the newest first."""
+    if trust is None:
         found = subject.place.attached_to(subject.digest, LAYERS)
-        attached = [file.data for one in reversed(found) for file in one.files]
-    problem = ImageError("no record of layers is attached to it", "publish it again")
+        return [file.data for one in reversed(found) for file in one.files]
+    verified = verify(subject, trust)
+    verified.require()
+    signed = verified.release
+    has_record = signed is not None and LAYERS in signed.attached
+    return [read_document(subject, signed, LAYERS)] if signed and has_record else []
+
+
+def _newest(attached: Sequence[bytes], image: Image) -> tuple[LayersRecord, str]:
+    """Return the first record that can be read, and the hash of its bytes."""
+    problem = ImageError("")
     for data in attached:
         try:
             return read_layers(data, image), hashlib.sha256(data).hexdigest()[:32]
