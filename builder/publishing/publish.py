@@ -27,7 +27,12 @@ from builder.model import Image
 from builder.project import Project
 from builder.publishing import testers
 from builder.publishing.attest import attach_all
-from builder.publishing.destination import PublishDestination, destination_text, open_destination
+from builder.publishing.destination import (
+    PublishDestination,
+    RegistryDestination,
+    destination_text,
+    open_destination,
+)
 from builder.publishing.keys import SigningKey
 from builder.publishing.read_back import Verified, push_and_read_back
 from builder.publishing.reuse import is_reused, reusing
@@ -192,7 +197,8 @@ def _publish_to(
     release = tester.before_push(release)
     pushed, verified = push_and_read_back(destination, release.image, project.work.settings.cache)
     release = tester.after_push(release)
-    reuses = isinstance(result.artifact, Image) and is_reused(recipe, signer.trust)
+    can_reuse = isinstance(destination, RegistryDestination) and isinstance(result.artifact, Image)
+    reuses = can_reuse and is_reused(recipe, signer.trust)
     attached = attach_all(destination, release, project, reuses=reuses)
     if plan.tags:
         release.require_verdict()
