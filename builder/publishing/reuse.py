@@ -172,16 +172,9 @@ def reusing(
     Raises:
         UsageError: ``image`` is no reference.
     """
-    is_wanted = image or is_reused(recipe, trust)
-    if not image and isinstance(recipe.registry.reuse, str):
-        image = recipe.registry.reuse
-    own = where if recipe.format == "oci" else ""  # a SIF is one layer
-    if not is_wanted or work.settings.offline or (image or own or "oci:").startswith("oci:"):
+    images = _images(recipe, where, trust, image)
+    if not images or work.settings.offline:
         return work
-    if image and not is_reference(image):
-        hint = "write HOST/REPOSITORY:TAG"
-        raise UsageError(f"reuse of {image}: not an image of a registry", hint)
-    images = [image] if image else [f"{where}:{tag}" for tag in reversed(TagPlan.of(recipe).tags)]
 
     def find() -> Reuse | None:
         for name in images:
@@ -191,10 +184,26 @@ def reusing(
             except BuilderError as e:
                 work.reporter.warn(f"no layer of {name} is reused: {e.message}")
                 return None
-        log.info("%s has no image to reuse", where)
+        is_named = image or recipe.registry.reuse not in (True, False)
+        say = work.reporter.warn if is_named else log.info
+        say(f"no layer is reused: no image with a record of layers at {', '.join(images)}")
         return None
 
     return replace(work, store=Store(work.settings.cache, find))
+
+
+def _images(recipe: Recipe, where: str, trust: Trust | None, image: str) -> list[str]:
+    """Return the references of images that may be reused, the first choice first."""
+    image = image or (recipe.registry.reuse if isinstance(recipe.registry.reuse, str) else "")
+    if image and (image.startswith("oci:") or not is_reference(image)):
+        hint = "write HOST/REPOSITORY:TAG"
+        raise UsageError(f"reuse of {image}: not an image of a registry", hint)
+    if image or not is_reused(recipe, trust):
+        return [image] if image else []
+    is_layered = (
+        recipe.format == "oci" and where and not where.startswith("oci:")
+    )  # a SIF has one layer
+    return [f"{where}:{tag}" for tag in reversed(TagPlan.of(recipe).tags)] if is_layered else []
 
 
 def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:

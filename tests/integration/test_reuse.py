@@ -169,6 +169,8 @@ def test_named_image(place: Place) -> None:
     assert built["digest"] == place.honest
     error = machine.run("build", "tiny", "--reuse", "latest", check=False)
     assert error.returncode == 2 and "write HOST/REPOSITORY:TAG" in error.stderr
+    missing = place.fresh("missing").run("build", "tiny", "--reuse", f"{place.name}:none", check=False)
+    assert f"no image with a record of layers at {place.name}:none" in missing.stderr
     other = place.fresh("other")
     edit(other.project.recipe, registry={**registry, "reuse": f"{place.name}:latest"})
     assert publish(other)["digest"] == place.honest
