@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +65,10 @@ class Packages:
         with self._fetching:
             missing = {p.key: p for p in packages if p.key not in self._fetched}
             if missing:
+                # One thread imports the readers: of a module that two threads import at once, one may
+                # get a part (Python 3.11 breaks the deadlock of their import locks so).
+                for reader in ("conda", "wheel"):
+                    importlib.import_module(f"builder.layers.{reader}")
                 fetched = self._fetch([*missing.values()])
                 self._fetched |= {one.package.key: one for one in fetched}
 
