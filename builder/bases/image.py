@@ -52,8 +52,8 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
     image = read_image(manifest, descriptor, lambda d: _stored(d.digest, store), reference)
     layers = []
     for layer in image.layers:
-        path = store.get(layer.descriptor.digest, layer.descriptor.size)
-        origin = "" if path else store.remote(layer.descriptor.digest, layer.diff_id)
+        blob = layer.descriptor
+        path, origin = store.locate(blob.digest, blob.size, layer.diff_id)
         layers.append(replace(layer, path=path, origin=origin))
     return BaseImage(reference, digest, parse_config(image.config, reference), tuple(layers))
 

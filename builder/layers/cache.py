@@ -86,8 +86,7 @@ def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     packages whose libraries are not recorded.
     """
     descriptor = Descriptor.from_json(data["descriptor"])
-    path = store.get(descriptor.digest, descriptor.size)
-    origin = "" if path else store.remote(descriptor.digest, data["diff_id"])
+    path, origin = store.locate(descriptor.digest, descriptor.size, data["diff_id"])
     libraries = library_record(descriptor.digest, store)
     has_libraries = libraries.exists() or store.read_record(libraries) is not None
     if not (path or origin) or (data["packages"] and not has_libraries):

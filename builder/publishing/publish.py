@@ -128,8 +128,10 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
         UsageError: no destination is configured, no job can run the test, or the policy of the
             project cannot be fulfilled.
     """
-    where, trust = options.destination_of(recipe), Trust.find(recipe.root)
-    if options.tags_of(recipe).tags:
+    where = options.destination_of(recipe)
+    if not options.tags_of(recipe).tags:
+        trust = Trust.find(recipe.root)
+    else:
         trust = Signer.of(where, recipe.root, options.sign).trust
         if recipe.smoke.none and trust is not None and "smoke" in trust.policy.require:
             problem = f"{POLICY_FILE} requires a smoke test, and target {recipe.name} has none"

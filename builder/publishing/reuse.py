@@ -200,10 +200,9 @@ def _images(recipe: Recipe, where: str, trust: Trust | None, image: str) -> list
         raise UsageError(f"reuse of {image}: not an image of a registry", hint)
     if image or not is_reused(recipe, trust):
         return [image] if image else []
-    is_layered = (
-        recipe.format == "oci" and where and not where.startswith("oci:")
-    )  # a SIF has one layer
-    return [f"{where}:{tag}" for tag in reversed(TagPlan.of(recipe).tags)] if is_layered else []
+    if recipe.format == "sif" or not where or where.startswith("oci:"):  # a SIF has one layer
+        return []
+    return [f"{where}:{tag}" for tag in reversed(TagPlan.of(recipe).tags)]
 
 
 def _open(name: str, trust: Trust | None, work: Workspace) -> Reuse | None:

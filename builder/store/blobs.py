@@ -139,6 +139,14 @@ class Store:
         folder = self.root if self._reuse is None else self._reuse.folder
         write_record(folder / path.relative_to(self.root), value)
 
+    def locate(self, digest: str, size: int, diff_id: str) -> tuple[Path | None, str]:
+        """Return the path of a layer here, or else the repository from which it is reused.
+
+        Neither: None and an empty text.
+        """
+        path = self.get(digest, size)
+        return path, "" if path else self.remote(digest, diff_id)
+
     def remote(self, digest: str, diff_id: str) -> str:
         """Return the repository from which a layer is reused; empty if it is not."""
         reuse = self.reuse
