@@ -219,6 +219,13 @@ def crane() -> Iterator[str]:
         stop(process)
 
 
+@pytest.fixture(params=["distribution", "crane"])
+def host(request: pytest.FixtureRequest) -> str:
+    """The address of docker-registry, and that of go-containerregistry's registry."""
+    own = request.param == "distribution"
+    return request.getfixturevalue("registry").host if own else request.getfixturevalue("crane")
+
+
 def _answers(host: str) -> bool:
     try:
         urllib.request.urlopen(f"http://{host}/v2/", timeout=10).close()

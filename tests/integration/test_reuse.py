@@ -35,12 +35,6 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     forget_settings(monkeypatch, tmp_path)
 
 
-@pytest.fixture(params=["distribution", "crane"])
-def host(request: pytest.FixtureRequest) -> str:
-    own = request.param == "distribution"
-    return request.getfixturevalue("registry").host if own else request.getfixturevalue("crane")
-
-
 @dataclass(frozen=True)
 class Place:
     """A project whose image is published, and then one of its packages changed."""

@@ -36,12 +36,6 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     forget_settings(monkeypatch, tmp_path)
 
 
-@pytest.fixture(params=["distribution", "crane"])
-def host(request: pytest.FixtureRequest) -> str:
-    own = request.param == "distribution"
-    return request.getfixturevalue("registry").host if own else request.getfixturevalue("crane")
-
-
 @pytest.fixture
 def team(registry: parts.Registry, tmp_path: Path) -> Team:
     """A team whose image is at docker-registry."""
