@@ -29,13 +29,17 @@ if TYPE_CHECKING:
     from builder.settings import Settings as Settings
     from builder.smoke.options import SmokeOptions as SmokeOptions
     from builder.smoke.run import SmokeReport as SmokeReport
+    from builder.stages import BuildOptions as BuildOptions
+    from builder.stages import LockOptions as LockOptions
 
 #: The module that defines each public name.
 _MODULES = {
+    "BuildOptions": "builder.stages",
     "BuildResult": "builder.engines.base",
     "BuilderError": "builder.errors",
     "Finding": "builder.doctor",
     "Lock": "builder.model",
+    "LockOptions": "builder.stages",
     "Project": "builder.project",
     "PublishOptions": "builder.publishing.publish",
     "Published": "builder.publishing.publish",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from builder.bases.python import base_python
@@ -24,36 +24,18 @@ from builder.fetch.venv import locked_base_python
 from builder.image.recipe_files import recipe_entries
 from builder.lock.basepython import check_base_python
 from builder.lock.file import earlier_lock, read_lock, replace_lock
-from builder.lock.found import Solver, found_packages
+from builder.lock.found import found_packages
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment
 from builder.model import Lock, LockedBase, OsPackage
 from builder.redact import redact
+from builder.stages import LockOptions
 from builder.steps.apt_solve import solve_os_packages
 from builder.wheels.builder import ImageWheelBuilder
 from builder.wheels.locked import place_wheels, remove_unnamed
 from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LockOptions:
-    """What a lock takes from the one before, and what it leaves to newer packages."""
-
-    update: Sequence[str] = ()
-    """Names of packages to update; all others stay, except dependencies that have to change."""
-    update_base: bool = False
-    """Pin the digest that the base's reference has now; packages stay."""
-    exclude_newer: str | None = None
-    """Ignore packages newer than a date (``2026-11-01``) or of this ``month``."""
-    solver: Solver = "rattler"
-    """``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba."""
-
-    @property
-    def is_update(self) -> bool:
-        """Whether packages of an earlier lock stay."""
-        return bool(self.update) or self.update_base
 
 
 def lock(recipe: Recipe, work: Workspace, options: LockOptions, path: Path) -> Lock:

@@ -42,13 +42,13 @@ from builder.oci.layout import (
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings, project_root
 from builder.site.pulled import forget_pull
+from builder.stages import BuildOptions, LockOptions
 from builder.trees.inside import own_path
 from builder.wheels.locked import build_missing_wheels
 from builder.wheels.own import changed_wheels, has_own_code, update_wheels
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
-    from builder.lock.found import Solver
     from builder.smoke.options import SlurmOptions, SmokeOptions
     from builder.smoke.run import SmokeReport
     from builder.smoke.suggested import SmokePlan
@@ -158,35 +158,24 @@ class Project:
     def lock(
         self,
         recipe: Recipe,
-        *,
-        update: Sequence[str] = (),
-        update_base: bool = False,
-        exclude_newer: str | None = None,
+        options: LockOptions = LockOptions(),
         path: Path | None = None,
-        solver: Solver = "rattler",
     ) -> Lock:
         """Solve the environment, or import the lock of another tool, and write the lock file.
 
         Args:
             recipe: the target.
-            update: names of packages to update; all others stay, except dependencies that have to
-                change.
-            update_base: take the digest that the base image's reference has now.
-            exclude_newer: ignore packages newer than a date (``2026-11-01``) or of this ``month``.
+            options: what the lock takes from an earlier one, and the solver.
             path: the file to write; None: the target's lock file.
-            solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or
-                micromamba.
 
         Raises:
             LockError: the recipe names a lock of conda-lock, or there is no lock to update.
             SolveError: no set of packages satisfies the environment.
             FetchError, RegistryError: base, channel or index do not answer.
         """
-        from builder.locking import LockOptions, lock
+        from builder.locking import lock
 
-        options = LockOptions(update, update_base, exclude_newer, solver)
-        path = path or recipe.lock_path
-        return lock(recipe, self.work, options, path)
+        return lock(recipe, self.work, options, path or recipe.lock_path)
 
     def check(self, recipe: Recipe) -> list[Path]:
         """Check what a recipe names, before anything is downloaded or made.
@@ -251,45 +240,16 @@ class Project:
         lock = earlier_lock(recipe.lock_path)
         return lock if lock is not None and has_own_code(recipe, lock) else None
 
-    def build(
-        self,
-        recipe: Recipe,
-        *,
-        lock_file: Path | None = None,
-        download_base: bool = True,
-        annotations: dict[str, str] | None = None,
-        engine: str | None = None,
-        accept_licenses: bool = False,
-        rebuild: bool = False,
-        check_steps: bool = False,
-    ) -> BuildResult:
-        """Build a target from its lock. :meth:`place` puts the result into ``dist/``.
-
-        Args:
-            recipe: the target.
-            lock_file: a lock file to use instead of the target's own.
-            download_base: False leaves the base image's layers in their registry.
-            annotations: annotations of the image's manifest, in addition to the recipe's.
-            engine: the engine to use instead of the recipe's.
-            accept_licenses: the user accepts the licences that the engine asks about.
-            rebuild: build again even if nothing changed (engines docker, apptainer and cotainr).
-            check_steps: run each step of the recipe twice, and compare.
-        """
+    def build(self, recipe: Recipe, options: BuildOptions = BuildOptions()) -> BuildResult:
+        """Build a target from its lock. :meth:`place` puts the result into ``dist/``."""
         secrets = self.check(recipe)
-        request = replace(
-            self._request(recipe, lock_file),
-            download_base=download_base,
-            annotations=annotations or {},
-            accept_licenses=accept_licenses,
-            rebuild=rebuild,
-            check_steps=check_steps,
-            work=self.build_work or self.work,
-        )
+        request = self._request(recipe, options.lock_file)
+        request = replace(request, options=options, work=self.build_work or self.work)
         if secrets:
             from builder.image.ignore import secret_note
 
             self.work.reporter.warn(secret_note(recipe, secrets))
-        result = run_engine(find_engine(engine or recipe.engine), request)
+        result = run_engine(find_engine(options.engine or recipe.engine), request)
         text = lock_in_image(request.lock_text)
         return replace(result, image_lock=sha256(text), lock_text=text, requested=request.requested)
 

@@ -24,6 +24,7 @@ from builder.cli.unchanged import repeatable
 from builder.engines import ENGINES
 from builder.errors import ImageError, UsageError
 from builder.progress import working
+from builder.stages import BuildOptions
 from builder.store.folders import CacheFolders
 from builder.store.unchanged import give_up
 from builder.text import human_bytes
@@ -63,19 +64,14 @@ def _destination(value: str) -> Destination:
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class Command(BuildOptions):
     """The options of ``builder build``, see their help texts."""
 
-    lock_file: Path | None
-    to: tuple[Destination, ...]
-    load: str | None
-    engine: str | None
-    job: SlurmOptions | None
-    accept_licenses: bool
-    rebuild: bool
-    check_reproducible: bool
-    source: str | None
-    revision: str | None
+    to: tuple[Destination, ...] = ()
+    load: str | None = None
+    job: SlurmOptions | None = None
+    source: str | None = None
+    revision: str | None = None
     reuse: str = ""
 
     @property
@@ -146,6 +142,7 @@ class BuildOptions:
 @flag("--rebuild", help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).")
 @flag(
     "--check-reproducible",
+    "check_steps",
     help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
 )
 @origin_options
@@ -166,10 +163,11 @@ def build(
     Without TARGET it builds the only target of the project; --all builds all of them.
     """
     job = take_job_options(values)
-    options = BuildOptions(**values, job=job)
+    annotations = origin_annotations(values["source"], values["revision"])
+    options = Command(**values, job=job, annotations=annotations)
     recipes = _chosen(context, [*names, *more], all_targets=all_targets)
     options.check(recipes)
-    if dry_run or options.rebuild or options.check_reproducible:
+    if dry_run or options.rebuild or options.check_steps:
         give_up("it was asked for")
     if dry_run:
         from builder.cli.dry_run import print_plan
@@ -198,24 +196,16 @@ def _chosen(context: Context, names: list[str], *, all_targets: bool) -> list[Re
 # on this host ---------------------------------------------------------------------------------------------
 
 
-def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
+def _build_here(context: Context, recipe: Recipe, options: Command) -> dict[str, Any]:
     """Build a target, writes all its forms, and returns the build as JSON."""
     project = _reusing(context, recipe, options.reuse)
-    result = project.build(
-        recipe,
-        lock_file=options.lock_file,
-        annotations=origin_annotations(options.source, options.revision),
-        engine=options.engine,
-        accept_licenses=options.accept_licenses,
-        rebuild=options.rebuild,
-        check_steps=options.check_reproducible,
-    )
+    result = project.build(recipe, options)
     _note_left_out(context, recipe, result.lock)
     place = project.place(result, options.layout)
     answer = print_build(context, result, place)
     if result.image and not result.sif and (options.archives or options.load):
         answer |= _write_other_forms(context, result.image, recipe.name, options)
-    if options.check_reproducible:
+    if options.check_steps:
         _print_differences(context, result)
     return answer
 
@@ -348,7 +338,7 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
 
 
 def _write_other_forms(
-    context: Context, image: Image, name: str, options: BuildOptions
+    context: Context, image: Image, name: str, options: Command
 ) -> dict[str, str]:
     """Write archives and load the image into an engine; return more of the JSON."""
     from builder.image.archive import write_docker_archive
@@ -372,7 +362,7 @@ def _write_other_forms(
 # in a job -------------------------------------------------------------------------------------------------
 
 
-def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildTask:
+def _job_task(context: Context, recipe: Recipe, options: Command) -> BuildTask:
     """Return the build of a target in a job, whose packages are on this machine then.
 
     It locks and downloads on this host, because compute nodes may have no network.
@@ -392,7 +382,7 @@ def _job_task(context: Context, recipe: Recipe, options: BuildOptions) -> BuildT
     return task
 
 
-def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> list[str]:
+def _job_command(context: Context, recipe: Recipe, options: Command) -> list[str]:
     """Return the command line of builder in the job."""
     settings = context.settings
     is_usual = settings.tmpdir == CacheFolders(settings.cache).tmp
@@ -411,7 +401,7 @@ def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> lis
         "--revision": options.revision,
         "--accept-licenses": options.accept_licenses,
         "--rebuild": options.rebuild,
-        "--check-reproducible": options.check_reproducible,
+        "--check-reproducible": options.check_steps,
     }
     builder = (sys.executable, "-m", "builder")
     return [*builder, *_given(before), "build", recipe.name, *_given(after)]

@@ -10,6 +10,7 @@ import click
 from builder.cli.context import Context, complete_target, context_exit, with_context
 from builder.cli.options import FILE, choice, flag
 from builder.errors import LockError
+from builder.stages import LockOptions
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -84,7 +85,7 @@ def lock(
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
         before = earlier_lock(recipe.lock_path)
-        made = project.lock(recipe, **options)
+        made = project.lock(recipe, LockOptions(**options))
         changes = compare_locks(before, made)
         if changes_file is not None:
             if changes:

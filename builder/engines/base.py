@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from builder.config.recipe import Recipe
 from builder.lock.record import lock_date
 from builder.model import Image, Lock, LockedBase, LockedPackage, MissingLibrary, SifImage
 from builder.settings import DEFAULT_EPOCH
+from builder.stages import BuildOptions
 from builder.store.files import space_errors
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import remove_left_behind
@@ -40,20 +41,9 @@ class BuildRequest:
     work: Workspace
     requested: frozenset[str] = frozenset()
     """Names of the packages that the environment file lists; conda records them as requested."""
-    download_base: bool = True
-    """False does not download layers of a base image, or of an image that is reused. Enough where
-    they can be mounted.
-    """
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the manifest, in addition to the recipe's."""
-    accept_licenses: bool = False
-    """The user accepts the licences that the engine asks about (cotainr: Miniforge's)."""
-    rebuild: bool = False
-    """Build even if a stored build has the same inputs (engines that are not repeatable)."""
+    options: BuildOptions = BuildOptions()
     wheel_of: str = ""
     """The source package whose wheel is built in the image, which has its ``base_packages`` too."""
-    check_steps: bool = False
-    """Run each step a second time, and compare (engine layered)."""
     build_wheels: Callable[[Sequence[LockedPackage]], None] = lambda packages: None
     """Is called before archives are fetched: builds the wheels among them that no place has."""
 

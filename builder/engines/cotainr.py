@@ -117,7 +117,7 @@ def with_cotainr_prefix(request: BuildRequest) -> BuildRequest:
 
 
 def _require_licence(request: BuildRequest) -> None:
-    if request.accept_licenses or os.environ.get(ACCEPT) == "1":
+    if request.options.accept_licenses or os.environ.get(ACCEPT) == "1":
         return
     raise UsageError(
         f"cotainr installs Miniforge in the image of target {request.recipe.name}, "

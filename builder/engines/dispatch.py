@@ -57,7 +57,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     from builder.engines.last_build import LastBuild
 
     last_build = LastBuild(engine.name, request)
-    found = None if request.rebuild else last_build.find()
+    found = None if request.options.rebuild else last_build.find()
     if found is not None:
         log.info("the last build with %s has the same inputs: it is reused", engine.name)
         return found

@@ -45,7 +45,9 @@ class Docker:
         # with a whole base, and gzip layers: Docker 20.10 does not unpack zstd
         gzip = request.recipe.layers.model_copy(update={"compression": "gzip"})
         recipe = request.recipe.model_copy(update={"layers": gzip})
-        request = replace(request, recipe=recipe, download_base=True)
+        request = replace(
+            request, recipe=recipe, options=replace(request.options, download_base=True)
+        )
         stack = make_layers(request, clock)
         base = stack.inputs.base
         layers = _added_layers(request, stack)

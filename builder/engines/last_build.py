@@ -134,7 +134,7 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
         "base": [mirrored_base(r.work.settings, r.lock.base.reference), r.lock.base.digest],
         "files": files.diff_id,
         "requested": sorted(r.requested),
-        "annotations": dict(r.annotations),
+        "annotations": dict(r.options.annotations),
         "epoch": r.work.settings.epoch,
     }
     return hashlib.sha256(canonical_json(inputs)).hexdigest()

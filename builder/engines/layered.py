@@ -104,7 +104,7 @@ class Stack:
         """The lowest layer: the whiteout of the prefix."""
         self.layers: list[Layer] = [*in_order(packages.layers, bytecode_layers(modules))]
         """The layers above it."""
-        if request.download_base or request.recipe.step_count:
+        if request.options.download_base or request.recipe.step_count:
             self.layers = [*present_layers(self.layers, request.work)]
         self.differences: list[StepDifference] = []
         """Files that differed when the steps ran twice (only with ``check_steps``)."""
@@ -175,7 +175,7 @@ class Stack:
         )
         compression = recipe.layers.compression
         layer = cached_step(image, step, request.work, compression=compression)
-        if request.check_steps:
+        if request.options.check_steps:
             again = run_step(image, step, request.work, compression=compression)
             self.differences += compare_layers(step.name, layer, again, request.work.store)
         self.layers.append(layer)

@@ -87,7 +87,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     recipe = request.recipe
     locked = _locked_base(request)
     log.info("base %s %s", redact(locked.reference), locked.digest)
-    base = _open(request, locked, download=request.download_base or bool(recipe.step_count))
+    base = _open(request, locked, download=request.options.download_base or bool(recipe.step_count))
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
             f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} "
@@ -134,7 +134,7 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     keys = (*(("pip", "build", request.wheel_of) if build.base_packages else ()), "base_packages")
 
     def complete() -> BaseImage:
-        return base if request.download_base else _open(request, locked, download=True)
+        return base if request.options.download_base else _open(request, locked, download=True)
 
     packages = request.lock.record.os_packages
     if packages is None:
@@ -237,7 +237,7 @@ def image_of_build(
         recipe=request.recipe,
         lock=request.lock,
         env=env,
-        annotations={**request.recipe.annotations, **request.annotations},
+        annotations={**request.recipe.annotations, **request.options.annotations},
         epoch=request.created,
     )
 

@@ -21,6 +21,7 @@ from builder.smoke.abrun import AbRuns, Side, ab_options
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import check_smoke_job
 from builder.smoke.suggested import TORCH, SmokePlan, plan_smoke
+from builder.stages import BuildOptions
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ def compare_pair(
         for name in pair
         if name != BUILD
     }
-    annotations = dict(request.annotations)
-    result = project.build(recipe, annotations=annotations) if BUILD in pair else None
+    build = BuildOptions(annotations=request.annotations)
+    result = project.build(recipe, build) if BUILD in pair else None
     options = ab_options(_plan(project, recipe, result), request.options)
     if result is not None:
         images[BUILD] = built_side(project, result, job)

@@ -20,6 +20,7 @@ from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import StoredReport, earlier_runs, find_reports
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import check_smoke_job, complete_job
+from builder.stages import BuildOptions
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def smoke_target(
     if job is not None:
         check_smoke_job(recipe, job, options)
         job = replace(job, image=TargetImages(project, recipe).accepted(job.image))
-    result = project.build(recipe, annotations=dict(request.annotations))
+    result = project.build(recipe, BuildOptions(annotations=request.annotations))
     folder = project.place(result)
     earlier = _named_runs(project, recipe, request.compare, result.digest)
     if job is not None:

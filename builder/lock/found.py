@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, UsageError
@@ -23,11 +22,9 @@ from builder.lock.inputs import stale_reasons
 from builder.lock.request import LockRequest
 from builder.lock.solve import lock_target
 from builder.model import Lock
+from builder.stages import Solver
 
 log = logging.getLogger(__name__)
-
-#: What solves the conda packages of an environment.
-Solver = Literal["rattler", "conda-lock"]
 
 
 def choose_solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:

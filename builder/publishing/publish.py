@@ -44,6 +44,7 @@ from builder.registry.known import KnownBlobs
 from builder.registry.push import PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.values import mapping
+from builder.stages import BuildOptions
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,10 @@ def build_to_publish(project: Project, recipe: Recipe, options: PublishOptions) 
 
         check_smoke_job(recipe, options.job, options.smoke)
     download_base = recipe.engine != "layered" or recipe.format != "oci"
-    annotations = dict(options.annotations)
     work = reusing(project.work, recipe, where, trust)
     strict = replace(project, changed_code="refuse", build_work=work)
-    return strict.build(recipe, annotations=annotations, download_base=download_base)
+    build = BuildOptions(annotations=options.annotations, download_base=download_base)
+    return strict.build(recipe, build)
 
 
 def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:

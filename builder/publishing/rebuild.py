@@ -30,6 +30,7 @@ from builder.project import Project
 from builder.publishing.published import described_image, layers_by_name
 from builder.publishing.testers import Release
 from builder.redact import redact
+from builder.stages import BuildOptions
 from builder.steps.recipe import recipe_steps
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import temporary_folder
@@ -186,8 +187,7 @@ def _build(inputs: _Inputs, published: Image, lock: bytes, work: Workspace, fold
         request,
         lock=replace(request.lock, digest=inputs.lock),  # an annotation
         requested=inputs.requested,
-        download_base=recipe.format != "oci",
-        annotations=annotations,
+        options=BuildOptions(annotations=annotations, download_base=recipe.format != "oci"),
     )
     return Release(run_engine(find_engine("layered"), request), annotations).image
 

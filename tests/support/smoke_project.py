@@ -69,7 +69,7 @@ class SmokeProject:
         self.sif: object = None
         """The SIF of the build, which is then in ``dist``."""
 
-        def build(project: Project, recipe: Any, **options: Any) -> Any:
+        def build(project: Project, recipe: Any, options: Any = None) -> Any:
             return SimpleNamespace(
                 recipe=recipe,
                 digest=self.digest,

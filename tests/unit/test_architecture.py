@@ -21,7 +21,7 @@ FUNCTION_LINES = 60
 #: it. Rooms of one floor do not import each other.
 HOUSES = {
     "ground": (
-        ("bench", "errors", "interrupts", "model", "progress", "redact", "tarheaders", "text"),
+        ("bench", "errors", "interrupts", "model", "progress", "redact", "stages", "tarheaders", "text"),
         ("git", "parallel", "settings", "version"),
         ("store",),
         ("workspace",),

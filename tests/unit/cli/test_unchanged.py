@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -67,6 +68,7 @@ class Typed:
             assert done.returncode == 0, done.stderr
             if self.is_known(*more):
                 return
+            time.sleep(0.5)  # a large file is too young for two seconds
         raise AssertionError(self.log())
 
     def log(self) -> str:

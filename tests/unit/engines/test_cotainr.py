@@ -12,6 +12,7 @@ from builder.engines import cotainr
 from builder.engines.cotainr import Cotainr, environment_file
 from builder.engines.dispatch import run_engine
 from builder.errors import ImageError, UsageError
+from builder.stages import BuildOptions
 from builder.store.blobs import Store
 from tests.support import image_kit
 from tests.support.engines import HASH, package, request
@@ -69,7 +70,7 @@ def test_licence_not_accepted(tmp_path: Path, programs: Path) -> None:
 def test_success_without_a_file(tmp_path: Path, programs: Path) -> None:
     asked = request(tmp_path, [package("zlib")], format="sif")
     with pytest.raises(ImageError) as caught:
-        run_engine(Cotainr(), replace(asked, accept_licenses=True))
+        run_engine(Cotainr(), replace(asked, options=BuildOptions(accept_licenses=True)))
     assert (
         "cotainr build of target t ended with code 0 but wrote no file:\n    Cotainr:-: nothing to do"
         in caught.value.message

@@ -14,6 +14,7 @@ from builder.engines.cotainr import PREFIX, with_cotainr_prefix
 from builder.engines.dispatch import run_engine
 from builder.layers.libraries import library_record
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, LockedBase, SifImage
+from builder.stages import BuildOptions
 from builder.store.files import sha256_file
 from builder.store.records import write_record
 from tests.support.engines import package, request
@@ -73,7 +74,10 @@ def test_unchanged_inputs(tmp_path: Path, format: str) -> None:
     assert again.recipe == first.recipe and again.definition == ("def", "x")
     assert again.recipe.conda.prefix == PREFIX and again.notes[0] == "by hand"
     assert "unchanged since the build at" in again.notes[1] and "--rebuild" in again.notes[1]
-    assert run_engine(engine, replace(asked, rebuild=True)).digest != first.digest and engine.builds == 2
+    assert (
+        run_engine(engine, replace(asked, options=BuildOptions(rebuild=True))).digest != first.digest
+        and engine.builds == 2
+    )
     moved = replace(
         asked, recipe=asked.recipe.model_copy(update={"registry": Registry(repository="else/where")})
     )
@@ -110,7 +114,7 @@ def test_missing_layer(tmp_path: Path) -> None:
     "change",
     [
         {"lock_text": b"version: 1 # another\n"},
-        {"annotations": {"org.opencontainers.image.revision": "2"}},
+        {"options": BuildOptions(annotations={"org.opencontainers.image.revision": "2"})},
         {"requested": frozenset({"zlib"})},
         {"file": "changed"},
         {"recipe": {"labels": {"a": "b"}}},

@@ -14,6 +14,7 @@ from builder.engines.base import BuildRequest
 from builder.engines.prepare import open_locked_base
 from builder.errors import LockError
 from builder.model import Layer, LockedBase, LockRecord, OsPackage
+from builder.stages import BuildOptions
 from builder.steps import apt_install, apt_solve
 from builder.steps.apt_install import OsInstall
 from builder.store.blobs import Store
@@ -62,7 +63,7 @@ def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: li
 
     monkeypatch.setattr(apt_install, "recorded_layer", lambda *_: None)
     monkeypatch.setattr(apt_install, "os_layer", os_layer)
-    wanted = replace(os_request(tmp_path, (HELLO,)), download_base=False)
+    wanted = replace(os_request(tmp_path, (HELLO,)), options=BuildOptions(download_base=False))
     assert open_locked_base(wanted).layers[-1] == layer
     assert opened == [False, True] and made[0].packages == (HELLO,)
 
