@@ -15,12 +15,12 @@ from builder.store.prune import prune, usage
 OLD, NEW = "old", "new"
 
 
-def test_attributes_and_list_agree(tmp_path):
-    """Each attribute of CacheFolders is in FOLDERS under its own name, and the other way round."""
-    attributes = vars(CacheFolders(tmp_path))
-    assert set(attributes) == {folder.name for folder in FOLDERS} and len(attributes) == len(FOLDERS)
-    for name, path in attributes.items():
-        assert path.relative_to(tmp_path).parts[0] == name
+def test_paths(tmp_path):
+    """Each of FOLDERS is an attribute of CacheFolders: the path of the folder of this name."""
+    for folder in FOLDERS:
+        path = getattr(CacheFolders(tmp_path), folder.name)
+        assert path.relative_to(tmp_path).parts[0] == folder.name
+    assert CacheFolders(tmp_path).blobs == tmp_path / "blobs/sha256"
 
 
 def folders_with(rule: PruneRule) -> list[str]:
