@@ -27,6 +27,12 @@ def plain_image(layers: Sequence[Layer], config: Mapping[str, Any]) -> Image:
     return Image(tuple(layers), data, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 
 
+def image_blobs(image: Image) -> list[Descriptor]:
+    """Return the layers and the config of an image, each once."""
+    blobs = [*(layer.descriptor for layer in image.layers), image.config_descriptor]
+    return list({blob.digest: blob for blob in blobs}.values())
+
+
 def image_of(
     layers: Sequence[Layer], env: Mapping[str, str], architecture: str = "amd64", target: str = ""
 ) -> Image:

@@ -13,6 +13,7 @@ from builder.errors import ImageError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.oci.digest import hex_of, sha256
 from builder.oci.documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
+from builder.oci.image import image_blobs
 from builder.oci.manifest import (
     INDEXES,
     MANIFESTS,
@@ -111,9 +112,8 @@ def write_layout(
 
 def _sync_blobs(image: Image, folder: Path) -> None:
     """Wait until the blobs of an image are on the disk."""
-    descriptors = [image.config_descriptor, image.manifest_descriptor]
-    descriptors += [layer.descriptor for layer in image.layers]
-    sync_files({blob_path(folder, descriptor.digest) for descriptor in descriptors})
+    blobs = [*image_blobs(image), image.manifest_descriptor]
+    sync_files({blob_path(folder, blob.digest) for blob in blobs})
     for parent in (folder / "blobs", folder, folder.absolute().parent):  # they may be new
         sync_folder(parent)
 

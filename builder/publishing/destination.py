@@ -19,6 +19,7 @@ from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, Layer
 from builder.oci.documents import read_file
+from builder.oci.image import image_blobs
 from builder.oci.layout import (
     blob_path,
     list_tags,
@@ -34,11 +35,10 @@ from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import environment_credentials
-from builder.registry.known import KnownBlobs
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
 from builder.registry.pull import fetch_layers, pull_image
-from builder.registry.push import CHECKS, TRANSFERS, PushReport, push_image
+from builder.registry.push import CHECKS, TRANSFERS, KnownBlobs, PushReport, push_image
 from builder.registry.referrers import (
     Artifact,
     Attached,
@@ -361,12 +361,6 @@ def verify_layers(image: Image, folder: Path, store: Store) -> None:
                 f"{layer.path} is corrupt: its content does not match its digest",
                 f"{folder} is damaged: publish or pull again",
             )
-
-
-def image_blobs(image: Image) -> list[Descriptor]:
-    """Return the layers and the config of an image, each once."""
-    found = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
-    return list((found | {image.config_descriptor.digest: image.config_descriptor}).values())
 
 
 def open_destination(

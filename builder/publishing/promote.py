@@ -15,8 +15,9 @@ from builder.config.recipe import Recipe
 from builder.errors import ImageError, SmokeError, UsageError, VerifyError
 from builder.model import Descriptor, Image
 from builder.oci.documents import load_json
+from builder.oci.image import image_blobs
 from builder.progress import Reporter
-from builder.publishing.destination import PublishDestination, image_blobs
+from builder.publishing.destination import PublishDestination
 from builder.publishing.keys import SigningKey
 from builder.publishing.published import described_image
 from builder.publishing.pull import reference_of, resolve_published

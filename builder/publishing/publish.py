@@ -40,8 +40,7 @@ from builder.publishing.seal import Seal, Signer
 from builder.publishing.smoke_record import known_verdict
 from builder.publishing.tags import TagDigests, TagPlan, check_tags, move_tags
 from builder.publishing.verify import Trust
-from builder.registry.known import KnownBlobs
-from builder.registry.push import PushReport
+from builder.registry.push import KnownBlobs, PushReport
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.values import mapping
 from builder.stages import BuildOptions
@@ -75,7 +74,7 @@ class PublishOptions:
     """Of the manifest."""
     sign: SigningKey | None = None
     """The key that signs the release. None: it is not signed."""
-    known: KnownBlobs = field(default_factory=KnownBlobs)
+    known: KnownBlobs = field(default_factory=dict)
     """Blobs that this command has pushed, and where: they are not sent again."""
 
     def destination_of(self, recipe: Recipe) -> str:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.model import Image
-from builder.publishing.destination import PublishedContent, image_blobs
+from builder.oci.image import image_blobs
+from builder.publishing.destination import PublishedContent
 from builder.registry.push import PushReport
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record

@@ -8,6 +8,7 @@ from typing import Any
 
 from builder.lock.changes import LockChanges, compare_locks
 from builder.model import Image
+from builder.oci.image import image_blobs
 from builder.publishing.published import PublishedImage, layers_by_name
 from builder.publishing.release import SMOKE_REPORT
 from builder.smoke.changes import ReportComparison, compare
@@ -69,7 +70,7 @@ def compare_published(old: PublishedImage, new: PublishedImage) -> ReleaseChange
         RegistryError, ImageError: what is attached is damaged, or cannot be read.
     """
     before, after = layers_by_name(old.image), layers_by_name(new.image)
-    here, there = _blobs(old.image), _blobs(new.image)
+    here = {blob.digest for blob in image_blobs(old.image)}
     return ReleaseChanges(
         old.image,
         new.image,
@@ -79,19 +80,13 @@ def compare_published(old: PublishedImage, new: PublishedImage) -> ReleaseChange
             for name in dict.fromkeys([*after, *before])
             if before.get(name) != after.get(name)
         ),
-        sum(there[digest] for digest in there.keys() - here.keys()),
+        sum(blob.size for blob in image_blobs(new.image) if blob.digest not in here),
         (_report(old), _report(new)),
     )
 
 
 def _bytes(layers: Mapping[str, Mapping[str, int]], name: str) -> int | None:
     return sum(layers[name].values()) if name in layers else None
-
-
-def _blobs(image: Image) -> dict[str, int]:
-    """Return the bytes of each blob by digest."""
-    blobs = [image.config_descriptor, *(layer.descriptor for layer in image.layers)]
-    return {blob.digest: blob.size for blob in blobs}
 
 
 def _report(published: PublishedImage) -> StoredReport | None:

@@ -9,7 +9,6 @@
 ``manifests``    manifests and tags
 ``blobs``        blobs: query, download, mount
 ``answer``       responses, read within limits
-``known``        where blobs are that this command has pushed
 ``meter``        the progress of a transfer
 ``source``       where the bytes of an upload come from, hashed while they are sent
 ``upload``       blobs: upload, in one request or in chunks

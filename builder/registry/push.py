@@ -23,10 +23,10 @@ from pathlib import Path
 
 from builder.errors import RegistryError
 from builder.model import Descriptor, Image, Layer
+from builder.oci.image import image_blobs
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
-from builder.registry.known import KnownBlobs
 from builder.registry.origins import Origins
 from builder.registry.source import DamagedSource, bytes_source
 from builder.store.blobs import Store
@@ -40,6 +40,10 @@ CHECKS, TRANSFERS = 16, 4
 #: Uploads at a time. Where a connection is slow and the network is not, eight take 0.6 to 0.8 of
 #: the time of four (docs/performance.md).
 UPLOADS = 8
+#: By registry and digest: the first repository to which this command pushed a blob. Images that share
+#: layers may go to several repositories of a registry. A layer that one of them has is mounted in the
+#: others, not sent again.
+KnownBlobs = dict[tuple[str, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +90,10 @@ def push_image(
     Raises:
         RegistryError: the registry refuses, or cannot be reached; then it does not have the image.
     """
-    known = KnownBlobs() if known is None else known
+    known = {} if known is None else known
     report = _Push(image, client, repository, known, reporter).run()
-    digests = [layer.descriptor.digest for layer in image.layers]
-    known.add(client.host, repository, [*digests, image.config_descriptor.digest])
+    for blob in image_blobs(image):
+        known.setdefault((client.host, blob.digest), repository)
     return report
 
 
@@ -164,8 +168,8 @@ class _Push:
             first: repositories to try after those that are known to have it.
         """
         blobs, repository = self.client.blobs, self.repository
-        known = self.known.repositories(self.client.host, blob.digest)
-        others = [source for source in dict.fromkeys([*known, *first]) if source != repository]
+        known = self.known.get((self.client.host, blob.digest), repository)
+        others = [source for source in dict.fromkeys([known, *first]) if source != repository]
         mounted = any(blobs.mount(repository, blob.digest, source) for source in others)
         return mounted and blobs.has(repository, blob)
 

@@ -13,8 +13,7 @@ from builder.errors import RegistryError
 from builder.model import Image
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
-from builder.registry.known import KnownBlobs
-from builder.registry.push import push_image
+from builder.registry.push import KnownBlobs, push_image
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply
@@ -38,7 +37,7 @@ def test_order(fake: FakeRegistry, client: RegistryClient, image: Image) -> None
 def test_log(client: RegistryClient, image: Image, caplog: pytest.LogCaptureFixture) -> None:
     """The log has the number of layers that are there, mounted and sent."""
     caplog.set_level(logging.INFO, "builder")
-    known = KnownBlobs()
+    known: KnownBlobs = {}
     for repository, counts in (
         ("a/b", "0 layers are there, 0 mounted, 5 to send"),
         ("c/d", "0 layers are there, 5 mounted, 0 to send"),
@@ -69,8 +68,7 @@ def test_cut_blob_is_not_mounted(fake: FakeRegistry, client: RegistryClient, ima
     layer = image.layers[0]
     assert layer.path is not None
     fake.blobs["other/repo"] = {layer.descriptor.digest: layer.path.read_bytes()[:50]}
-    known = KnownBlobs()
-    known.add(client.host, "other/repo", [layer.descriptor.digest])
+    known = {(client.host, layer.descriptor.digest): "other/repo"}
     report = push_image(image, client, "a/b", known=known)
     assert fake.has("a/b", layer.path.read_bytes()) and (report.blobs_mounted, report.blobs_sent) == (0, 6)
 
