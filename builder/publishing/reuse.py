@@ -14,7 +14,7 @@ Trust: whoever writes the record decides what the build contains. Where the proj
 the publish signs, only a record that an accepted signature covers counts; otherwise the recipe has
 to say ``registry: {reuse: true}``. A layer that the record names must be one of the image, with its
 diff id, and its content is verified when it is downloaded. What a build makes with a record stays
-apart from the cache of other builds, see :mod:`builder.store.reuse`.
+apart from the cache of other builds, see :class:`builder.store.blobs.Reuse`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ from builder.publishing.release import COMPILER, LAYERS, Digest
 from builder.publishing.tags import TagPlan
 from builder.publishing.verify import Subject, Trust, read_document, verify
 from builder.registry.referrers import Artifact, AttachedFile
-from builder.store.blobs import Store
-from builder.store.reuse import Reuse
+from builder.store.blobs import Reuse, Store
 from builder.text import human_bytes, one_line
 from builder.workspace import Workspace
 

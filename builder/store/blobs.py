@@ -16,8 +16,9 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -36,7 +37,6 @@ from builder.store.folders import CacheFolders
 from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
 from builder.store.locks import file_lock
 from builder.store.records import read_record, write_record
-from builder.store.reuse import Reuse
 from builder.store.temporary import temporary_name
 from builder.store.unchanged import keep
 from builder.store.walk import Stuck
@@ -90,6 +90,25 @@ class BlobWriter:
         with contextlib.suppress(OSError):
             self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """A published image and its record: layers that a build may use in place of its own.
+
+    The record says which inputs made which layer (:mod:`builder.publishing.reuse`). Whoever wrote it
+    decides what the build contains, so nothing that follows from it may reach a build which does
+    not accept it: records of a build that reuses an image go into a folder of that image's record.
+    """
+
+    folder: Path
+    """Receives the records of builds that reuse the image."""
+    origin: str
+    """``host/repository``."""
+    layers: Mapping[str, str]
+    """The diff ids of the layers that the repository has, by their digests."""
+    records: Mapping[str, Any]
+    """The image's record: records of a cache, by their paths in it."""
 
 
 class Store:

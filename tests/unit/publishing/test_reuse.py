@@ -13,9 +13,8 @@ from builder.errors import ImageError
 from builder.layers.cache import layer_record
 from builder.model import Image
 from builder.publishing.reuse import read_layers
-from builder.store.blobs import Store
+from builder.store.blobs import Reuse, Store
 from builder.store.records import read_record, write_record
-from builder.store.reuse import Reuse
 from tests.support.images import make_layer, make_test_image
 
 NAME = "layers/" + "a" * 64 + ".json"
