@@ -14,7 +14,7 @@ from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError
 from builder.layers.entry import Entry, Range
-from builder.store.unchanged import keep
+from builder.store.unchanged import look
 from builder.trees.inside import is_inside
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _walk(
         ignore: what is left out of folders.
         where: names the item in error messages.
     """
-    info = keep(source).lstat()
+    info = look(source).lstat()
     if stat.S_ISLNK(info.st_mode):
         yield Entry(target, "symlink", 0o777, target=str(source.readlink()))
     elif stat.S_ISDIR(info.st_mode):

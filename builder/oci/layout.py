@@ -35,7 +35,7 @@ from builder.store.files import OUTPUT_HINT, space_errors, write_atomic
 from builder.store.leftovers import remove_left_behind
 from builder.store.locks import writer_lock
 from builder.store.temporary import temporary_beside
-from builder.store.unchanged import keep
+from builder.store.unchanged import look
 
 log = logging.getLogger(__name__)
 
@@ -277,8 +277,7 @@ def _place(layer: Layer, folder: Path, store: Store) -> None:
 def _holds(folder: Path, layer: Layer, store: Store) -> bool:
     """Return whether the layout's file is the layer, by its inode or by its content."""
     assert layer.path is not None
-    target = blob_path(folder, layer.descriptor.digest)
-    keep(target)
+    target = look(blob_path(folder, layer.descriptor.digest))
     try:
         if layer.path.samefile(target):
             return True

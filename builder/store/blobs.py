@@ -38,7 +38,7 @@ from builder.store.leftovers import SHARED_FOLDERS, remove_left_behind
 from builder.store.locks import file_lock
 from builder.store.records import read_record, write_record
 from builder.store.temporary import temporary_name
-from builder.store.unchanged import keep
+from builder.store.unchanged import look
 from builder.store.walk import Stuck
 
 log = logging.getLogger(__name__)
@@ -309,7 +309,7 @@ class Store:
         """
         with space_errors(target.parent, OUTPUT_HINT):
             if _is_same(source, target) or self.verify(target, digest):
-                keep(target)
+                look(target)
                 sync_files([target])
                 return
             with durable_file(target) as temporary:

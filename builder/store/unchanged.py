@@ -7,16 +7,16 @@ stored under the words of the command::
     content /p/recipes/cpu.yaml      mode and SHA-256
     content /p/recipes               names, which are folders, targets of symlinks
     content /p/.builderignore        missing
-    kept /p/dist/blobs/sha256/9c34   mode, size, inode, modification time
-    kind /p/.git                     mode and owner
+    looks /p/dist/blobs/sha256/9c34  mode, owner, size, inode, modification time
+    looks /p/.git                    of a folder: mode and owner
 
 The next command with the same words, environment and code takes these prints again. Nothing is
 stored for a command that renamed or removed a file, started a program or opened a connection, nor
 for one that read what has changed meanwhile.
 
 No event shows what is only asked for with ``stat``. So the folders of the project above each file
-count, which have the names of all others, and modules report the rest: :func:`look`, :func:`keep`.
-A test compares a record with all calls of ``stat``. The cache is left out: no result depends on it.
+count, which have the names of all others, and modules report the rest with :func:`look`. A test
+compares a record with all calls of ``stat``. The cache is left out: no result depends on it.
 """
 
 # ruff: noqa: PTH100, PTH109, PTH115, PTH116, PTH120, PTH123
@@ -75,7 +75,7 @@ def _content(path: str) -> str:
         with open(path, "rb") as file:
             data = file.read()
     else:
-        return f"{_times(info)} {info.st_ctime_ns}"
+        return f"{_looks(info)} {info.st_ctime_ns}"
     return f"{info.st_mode:o} {hashlib.sha256(data).hexdigest()}"
 
 
@@ -85,22 +85,11 @@ def _entry(entry: os.DirEntry[str]) -> str:
     return f"{entry.name}{'/' * entry.is_dir()}"
 
 
-def _times(info: os.stat_result) -> str:
+def _looks(info: os.stat_result) -> str:
+    kind = f"{info.st_mode:o} {info.st_uid}"
     if stat.S_ISDIR(info.st_mode):
-        return f"{info.st_mode:o}"
-    return f"{info.st_mode:o} {info.st_size} {info.st_ino} {info.st_mtime_ns}"
-
-
-def _kind(path: str) -> str:
-    info = os.lstat(path)
-    return f"{info.st_mode:o} {info.st_uid}"
-
-
-_PRINTS: dict[str, Callable[[str], str]] = {
-    "content": _content,
-    "kept": lambda path: _times(os.lstat(path)),
-    "kind": _kind,
-}
+        return kind
+    return f"{kind} {info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
 def _path_of(event: str, args: tuple[Any, ...]) -> str | None:
@@ -119,7 +108,7 @@ def _print(key: str) -> str:
     """Return the print of ``KIND PATH``."""
     kind, _, path = key.partition(" ")
     try:
-        return _PRINTS[kind](path)
+        return _content(path) if kind == "content" else _looks(os.lstat(path))
     except OSError as e:
         return f"missing: {e.errno}"
 
@@ -176,7 +165,7 @@ class Recording:
         """Store what :meth:`find` is to return, unless the next command may do something else."""
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == "builder" and getattr(module, "__file__", None):
-                self._prints.setdefault(key := f"kept {module.__file__}", _print(key))
+                self._prints.setdefault(key := f"looks {module.__file__}", _print(key))
         changed = (key for key, known in self._prints.items() if _print(key) != known)
         if key := next(changed, "") or next(filter(self._is_young, self._prints), ""):
             self.give_up(f"{key} has changed")
@@ -278,14 +267,8 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 
 
 def look(path: Path) -> Path:
-    """Record that the command asks whether something is at a path, and what; return the path."""
-    _guarded(Recording.note, "kind", str(path))
-    return path
-
-
-def keep(path: Path) -> Path:
-    """Record a file whose times count, which need not be read; return the path."""
-    _guarded(Recording.note, "kept", str(path))
+    """Record that the command asks what is at a path, without reading it; return the path."""
+    _guarded(Recording.note, "looks", str(path))
     return path
 
 
