@@ -19,13 +19,15 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
+from builder.bases.registry import fetch_layer
 from builder.bytecode import worker
-from builder.bytecode.inputs import BytecodeRequest, compiler_key, modules_of
+from builder.bytecode.inputs import BytecodeRequest, modules_of, modules_record
 from builder.bytecode.runtime import JOB_FOLDER, make_runtime
 from builder.errors import LayerError, RunnerError
-from builder.layers.cache import cache_key
+from builder.layers.cache import recorded_layer
 from builder.layers.content import read_whole
 from builder.layers.entry import Entry, Range
 from builder.model import Image, LockedPackage
@@ -37,11 +39,11 @@ from builder.run.task import Task, run_task
 from builder.store.files import read_foreign
 from builder.store.leftovers import temporary_folder
 from builder.text import visible
+from builder.trees.merge import Merge
+from builder.trees.sources import layer_source
 
 log = logging.getLogger(__name__)
 
-#: Part of the keys of records. Increase it when records have another form.
-_FORMAT = 2
 #: Bytes of sources from which on a file of the job is complete.
 _SOURCE = 1 << 20
 #: Bytes of a module's source. No larger module is compiled.
@@ -79,16 +81,17 @@ def compile_packages(
         SpaceError: the disk is full.
     """
     found = {package.key: _known(request, package) for package in chosen}
-    missing = [package for package in chosen if found[package.key] is None]
-    log.info("modules of %d packages: compiling those of %d", len(chosen), len(missing))
-    if missing:
-        _compile(request, missing)
-        found |= {package.key: _known(request, package) for package in missing}
+    for make in (_reuse, _compile):
+        missing = [package for package in chosen if found[package.key] is None]
+        if missing:
+            make(request, missing)
+            found |= {package.key: _known(request, package) for package in missing}
     return {key: bytecode or () for key, bytecode in found.items()}
 
 
 def _compile(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
     """Compile packages in one container, and record the results."""
+    log.info("compiling the modules of %d packages", len(missing))
     request.packages.fetch(missing)
     settings, reporter = request.work.settings, request.work.reporter
     with temporary_folder(settings.tmpdir, 0o755) as folder, working(reporter, "compiling modules"):
@@ -127,14 +130,6 @@ def _sources(request: BytecodeRequest, package: LockedPackage) -> Iterator[tuple
 # the cache ----------------------------------------------------------------------------------------
 
 
-def _record_path(request: BytecodeRequest, package: LockedPackage) -> Path:
-    packages, context = request.packages, request.packages.context
-    own = [package.key, package.url, context.prefix, context.site_packages]
-    modules = sorted(modules_of(packages, package))
-    key = cache_key([_FORMAT, *compiler_key(packages, request.base), own, modules])
-    return request.work.store.folders.bytecode / f"{key}.json"
-
-
 def _record(
     request: BytecodeRequest, package: LockedPackage, tag: str, pycs: Iterable[tuple[str, bytes]]
 ) -> None:
@@ -148,22 +143,52 @@ def _record(
                 offset += len(pyc)
         digest, size = blob.commit()
     record = {"tag": tag, "digest": digest, "size": size, "files": sorted(files)}
-    request.work.store.write_record(_record_path(request, package), record)
+    request.work.store.write_record(modules_record(request, package), record)
 
 
 def _known(request: BytecodeRequest, package: LockedPackage) -> Bytecode | None:
     """Return the compiled modules in the cache; None if they are not there."""
-    data = request.work.store.read_record(_record_path(request, package))
+    data = request.work.store.read_record(modules_record(request, package))
     blob = None if data is None else request.work.store.get(data["digest"], data["size"])
     if blob is None:
         return None
     found = []
     for source, offset, size, sha256 in data["files"]:
-        folder, _, name = source.rpartition("/")
-        path = f"{folder}/__pycache__/{name.removesuffix('.py')}.{data['tag']}.pyc"
         content = Range(blob, offset, sha256=sha256)
+        path = _pyc_path(source, data["tag"])
         found.append((source, Entry(path, "file", 0o644, size, content=content)))
     return found
+
+
+def _pyc_path(source: str, tag: str) -> str:
+    folder, _, name = source.rpartition("/")
+    return f"{folder}/__pycache__/{name.removesuffix('.py')}.{tag}.pyc"
+
+
+def _reuse(request: BytecodeRequest, missing: Sequence[LockedPackage]) -> None:
+    """Take compiled modules from layers of the image that is reused.
+
+    A package that has not changed may be in a group with one that has: without its archive, which
+    may be large, the old layer of the group has its modules.
+    """
+    store = request.work.store
+    records = [(p.name, store.read_record(modules_record(request, p))) for p in missing]
+    for name, data in (store.reuse.records if store.reuse else {}).items():
+        if not name.startswith("layers/bytecode-"):
+            continue
+        known = [found for package, found in records if found and package in data["packages"]]
+        layer = recorded_layer(data, store) if known else None
+        if layer is None:
+            continue
+        merge = Merge([layer_source(fetch_layer(layer, request.work), store)])
+        pycs = {
+            m.path: b"".join(map(bytes, content)) for m, content in merge if m.path.endswith(".pyc")
+        }
+        for record in known:
+            files = sorted(record["files"], key=itemgetter(1))  # by offset
+            paths = [_pyc_path(source, record["tag"]) for source, *_ in files]
+            if pycs.keys() >= set(paths):
+                store.add(b"".join(map(pycs.__getitem__, paths)))
 
 
 # one run of the compiler in a container, and the folder that it shares with builder ---------------

@@ -5,16 +5,20 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.layers.cache import FORMAT as LAYERS_FORMAT
+from builder.layers.cache import cache_key
 from builder.layers.packages import Packages
 from builder.model import Layer, LockedPackage
 from builder.workspace import Workspace
 
 #: Part of every cache key. Increase it when the same modules are compiled to other bytes.
 FORMAT = 1
+#: Part of the keys of records. Increase it when records have another form.
+_RECORD = 2
 #: Folders below lib/pythonX.Y whose modules are not compiled: programs do not import a package's
 #: tests.
 _TESTS = re.compile(r"(.*/)?tests?/")
@@ -90,6 +94,15 @@ def compiler_key(packages: Packages, base: BaseImage) -> list[str | int]:
     """
     needed = [text for p in python_packages(packages) for text in (p.key, p.url)]
     return [FORMAT, LAYERS_FORMAT, *needed, *base_key(base)]
+
+
+def modules_record(request: BytecodeRequest, package: LockedPackage) -> Path:
+    """Return the path of the record of a package's compiled modules."""
+    packages, context = request.packages, request.packages.context
+    own = [package.key, package.url, context.prefix, context.site_packages]
+    modules = sorted(modules_of(packages, package))
+    key = cache_key([_RECORD, *compiler_key(packages, request.base), own, modules])
+    return request.work.store.folders.bytecode / f"{key}.json"
 
 
 def modules_of(packages: Packages, package: LockedPackage) -> dict[str, int]:

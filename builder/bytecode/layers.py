@@ -27,7 +27,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.bytecode.inputs import BytecodeRequest, can_compile, compiler_key, modules_of
+from builder.bytecode.inputs import (
+    BytecodeRequest,
+    can_compile,
+    compiler_key,
+    modules_of,
+    modules_record,
+)
 from builder.layers.build import LayerMaker, PlannedLayer, contents_key, packages_key
 from builder.layers.cache import cache_key, layer_record, recorded_layers
 from builder.layers.compress import codec_name
@@ -108,13 +114,21 @@ def bytecode_layers(request: BytecodeRequest) -> tuple[Layer, ...]:
 
 
 def bytecode_records(request: BytecodeRequest) -> list[Path]:
-    """Return the records of the layers of compiled modules, and of the image that compiles."""
+    """Return the records of the layers of compiled modules, and of the image that compiles.
+
+    Also of the modules of each package in a group, whose layer changes with any of them.
+    """
     if not _compiles(request):
         return []
     from builder.bytecode.runtime import runtime_parts
 
-    image = [part.record for part in runtime_parts(request)]
-    return [*image, *(plan.record(request.work.store) for plan in _plans(request, {}))]
+    records = [part.record for part in runtime_parts(request)]
+    for plan in _plans(request, {}):
+        records.append(plan.record(request.work.store))
+        for package in plan.packages if len(plan.packages) > 1 else ():
+            own = modules_record(request, package), request.packages.record_path(package)
+            records += own
+    return records
 
 
 def _compiles(request: BytecodeRequest) -> bool:

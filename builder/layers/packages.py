@@ -167,7 +167,7 @@ class Packages:
                 assert isinstance(entry.content, Inline)
                 content = entry.content.data.decode()
                 data = {"path": record, "content": content}
-                store.write_record(self._record_path(package), data)
+                store.write_record(self.record_path(package), data)
             yield entry
 
     def record(self, package: LockedPackage) -> tuple[str, bytes]:
@@ -179,7 +179,7 @@ class Packages:
         Raises:
             LayerError: the archive is unsafe or damaged.
         """
-        path = self._record_path(package)
+        path = self.record_path(package)
         data = self._work.store.read_record(path)
         if data is None:
             for _ in self.entries(package):
@@ -190,7 +190,7 @@ class Packages:
             raise LayerError(f"{path} cannot be read", hint)
         return data["path"], data["content"].encode()
 
-    def _record_path(self, package: LockedPackage) -> Path:
+    def record_path(self, package: LockedPackage) -> Path:
         """Return the cache's record of a package's RECORD, or of its record in conda-meta."""
         return self._work.store.folders.index / f"{package_key(package, self.context)}-record.json"
 

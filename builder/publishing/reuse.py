@@ -86,6 +86,15 @@ class _LibrariesRecord(_Strict):
     files: dict[str, list[str]]
 
 
+class _ModulesRecord(_Strict):
+    """See :mod:`builder.bytecode.compile`."""
+
+    tag: str
+    digest: Digest
+    size: int
+    files: list[tuple[str, int, int, str]]
+
+
 #: See :func:`builder.layers.cache.write_index`.
 _Index = tuple[list[tuple[str, Kind, int, str]], list[str], list[str], int, list[str]]
 
@@ -103,8 +112,10 @@ class LayersRecord(_Strict):
 _SHAPES: Mapping[str, Any] = {
     r"layers/(bytecode-)?[0-9a-f]{64}": _LayerRecord,
     r"bytecode/python-[0-9a-f]{64}": _LayerRecord,
+    r"bytecode/[0-9a-f]{64}": _ModulesRecord,
     r"layers/libraries-\d+-[0-9a-f]{64}": _LibrariesRecord,
     r"index/[0-9a-f]{64}": _Index,
+    r"index/[0-9a-f]{64}-record": dict[str, str],
     r"index/licences-[\w-]+": list[str],
     r"index/python-[0-9a-f]{64}": tuple[str, str],
     r"index/base-system-[\w-]+": tuple[str, str, list[tuple[str, ...]]],

@@ -270,21 +270,27 @@ def test_killed(place: Place) -> None:
 
 
 def test_modules(base_cache: Path, registry: parts.Registry, tmp_path: Path) -> None:
-    """Modules of a changed package are compiled without the base and without archives of Python."""
+    """Modules of a changed package are compiled without the base and without archives of Python.
+
+    Those of another package in its group are taken from the published layer, without its archive.
+    """
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     make_wheel(wheels, "pure", "1.0", files={"pure.py": "x = 1\n"})
+    large = {"large/__init__.py": "y = 1\n", "large/data.bin": os.urandom(5 << 20)}
+    archive = make_wheel(wheels, "large", "1.0", files=large)
     registry = {
         "host": registry.host,
         "repository": f"modules/{tmp_path.name.strip('-_').replace('_', '-')}",
         "reuse": True,
     }
     project = new_project(tmp_path / "first", "cpu")
-    text = "dependencies: [python=3.11, pip, {pip: [pure]}]\nchannels: [conda-forge, nodefaults]\n"
+    text = "dependencies: [python=3.11, pip, {pip: [large, pure]}]\nchannels: [conda-forge, nodefaults]\n"
     (project / "environments/cpu.yml").write_text(text)
     edit(
         project / "recipes/cpu.yaml",
         registry=registry,
+        layers={"groups": 1},
         pip={"find_links": [str(wheels)]},
         smoke={"none": "x"},
     )
@@ -294,6 +300,7 @@ def test_modules(base_cache: Path, registry: parts.Registry, tmp_path: Path) -> 
     first.run("publish", "cpu", env=env)
     make_wheel(wheels, "pure", "1.1", files={"pure.py": "x = 2\n"})
     first.run("lock", "cpu", "--update", "pure", env=env)
+    archive.unlink()
     shutil.copytree(project, tmp_path / "second")
     fresh = Builder(tmp_path / "second", tmp_path / "empty")
     done = fresh.json("publish", "cpu", "--only", "candidate", env=env)
