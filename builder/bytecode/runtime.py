@@ -32,7 +32,7 @@ from builder.workspace import Workspace
 #: Where the job's folder is in a container of the image.
 JOB_FOLDER = "/run/builder-compile"
 #: Part of the keys of records. Increase it when an image has other files.
-_FORMAT = 2
+_FORMAT = 3
 #: The C library and what a Python is linked with, by the usual names; links to folders, too.
 _LIBRARIES = re.compile(
     r"(usr/)?lib(32|64|x32)?(/[^/]+-linux-(gnu|musl)[^/]*)?"
@@ -41,8 +41,11 @@ _LIBRARIES = re.compile(
 _C_LIBRARY = re.compile(r".*/(libc\.so\.6|libc-2[^/]*\.so|ld-musl-[^/]*)")
 #: Folders of the standard library that are not needed to compile.
 _NOT_NEEDED = (
-    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|(site|dist)-packages|config-[^/]*)/"
+    r"(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|(site|dist)-packages|config-[^/]*|asyncio"
+    r"|ctypes|curses|distutils|email|http|logging|multiprocessing|pydoc_data|sqlite3|unittest|xml)/"
 )
+#: Conda's libraries that only modules of the standard library need, by their names.
+_NOT_LINKED = r"lib(crypto|ssl|sqlite3|tcl\d|tk\d)"
 #: Bytes of a file of the base.
 _MAX_SIZE = 256 << 20
 #: Where runtimes mount things; Apptainer makes no folders.
@@ -109,10 +112,10 @@ def _conda_python(source: BytecodeRequest, python: LockedPackage) -> RuntimePart
     context = source.packages.context
     key = cache_key([_FORMAT, context.prefix, context.python, [(p.key, p.url) for p in needed]])
     root = re.escape(context.prefix.strip("/"))
+    libraries = re.compile(rf"{root}/lib/(?!{_NOT_LINKED})[^/]*\.so[^/]*")
     python_files = re.compile(
-        rf"{root}/(bin/python3[^/]*|lib/[^/]*\.so[^/]*|lib/python3\.\d+t?/(?!{_NOT_NEEDED}).*)"
+        rf"{libraries.pattern}|{root}/(bin/python3[^/]*|lib/python3\.\d+t?/(?!{_NOT_NEEDED}).*)"
     )
-    libraries = re.compile(rf"{root}/lib/[^/]*\.so[^/]*")
 
     def entries() -> Iterator[Entry]:
         source.packages.fetch(needed)

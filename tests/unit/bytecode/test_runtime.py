@@ -80,7 +80,8 @@ def names(found: Layer) -> set[str]:
 
 def conda(folder: Path) -> list[Fetched]:
     """A Python, a library that it needs, and a package that it does not need."""
-    ssl = [Member("lib/libssl.so.3"), symlink("lib/libssl.so", "libssl.so.3"), Member("share/ssl.txt")]
+    zlib = [Member("lib/libz.so.1"), symlink("lib/libz.so", "libz.so.1"), Member("share/zlib.txt")]
+    zlib.append(Member("lib/libssl.so.3"))  # only its module of the standard library needs it
     python = [
         Member("bin/python3.11", b"program"),
         Member("bin/pip"),
@@ -88,16 +89,17 @@ def conda(folder: Path) -> list[Fetched]:
         Member("lib/python3.11/os.py"),
         Member("lib/python3.11/encodings/utf_8.py"),
         Member("lib/python3.11/test/test_os.py"),
+        Member("lib/python3.11/asyncio/__init__.py"),
         Member("lib/python3.11/site-packages/README.txt"),
         Member("include/python3.11/Python.h"),
     ]
     made = [
-        condapackage.pack(folder, "openssl", ssl),
-        condapackage.pack(folder, "python", python, "3.11.9", depends=["openssl >=3"]),
+        condapackage.pack(folder, "zlib", zlib),
+        condapackage.pack(folder, "python", python, "3.11.9", depends=["zlib >=1"]),
         condapackage.pack(folder, "blas", [Member("lib/libblas.so")]),
     ]
     found = [condapackage.fetched(path) for path in made]
-    needs = replace(found[1].package, dependencies={"openssl": ">=3", "__glibc": ""})
+    needs = replace(found[1].package, dependencies={"zlib": ">=1", "__glibc": ""})
     return [found[0], replace(found[1], package=needs), found[2]]
 
 
@@ -109,8 +111,8 @@ def test_conda_python(tmp_path: Path, settings: Settings, base: BaseImage) -> No
     assert names(python) == {
         "opt/conda/bin/python3.11",
         "opt/conda/lib/libpython3.11.so.1.0",
-        "opt/conda/lib/libssl.so",
-        "opt/conda/lib/libssl.so.3",
+        "opt/conda/lib/libz.so",
+        "opt/conda/lib/libz.so.1",
         "opt/conda/lib/python3.11/encodings/utf_8.py",
         "opt/conda/lib/python3.11/os.py",
     }
