@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from builder.config.recipe import Recipe
-from builder.errors import ImageError, RegistryError, UsageError
+from builder.errors import ImageError, UsageError
 from builder.model import Descriptor, Image, Layer
 from builder.oci.documents import read_file
 from builder.oci.image import image_blobs
@@ -201,12 +201,11 @@ class RegistryDestination:
         def check(blob: Descriptor) -> None:
             digest, size = self.client.blobs.hash(self.repository, blob, advance)
             if digest != blob.digest:
-                raise RegistryError(
+                raise self.client.error(
                     f"{self.name} returned {size} bytes with the digest {digest} for the blob "
                     f"{blob.digest} of {blob.size} bytes",
                     "nobody could pull this image, so no tag was moved; publish again, and if this "
                     "happens again, ask the registry's owner to delete that blob",
-                    host=self.client.host,
                 )
 
         with working(self.reporter, task, sum(blob.size for blob in blobs)):

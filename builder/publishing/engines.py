@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.config.policy import has_policy
-from builder.errors import BuilderError, RegistryError, RunnerError, UsageError
+from builder.errors import BuilderError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
 from builder.publishing.destination import PublishDestination, RegistryDestination
@@ -136,10 +136,9 @@ def _other_image(
             f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
             f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
         )
-    return RegistryError(
+    return origin.client.error(
         f"the engine pulled another image than {digest}, which {name} was before the pull",
         "the tag has moved: pull again",
-        host=origin.client.host,
     )
 
 

@@ -101,10 +101,9 @@ def add_signature(
             if "DIGEST_INVALID" not in e.message or failures == _TRIES:
                 raise
         client.pause(failures, "others may sign at the same time")
-    raise RegistryError(
+    raise client.error(
         f"{destination.name}:{signature_tag(digest)} was changed by other clients {_TRIES} times",
         "wait until they are done, then sign again",
-        host=client.host,
     )
 
 
@@ -166,10 +165,9 @@ def _stored(destination: RegistryDestination, digest: str) -> tuple[dict[str, An
 
 
 def _too_many(destination: RegistryDestination, digest: str) -> RegistryError:
-    return RegistryError(
+    return destination.client.error(
         f"{destination.name}:{signature_tag(digest)} holds {MAX_SIGNATURES} signatures or more",
         "somebody fills it: find out who may push there, delete that tag, and sign again",
-        host=destination.client.host,
     )
 
 

@@ -14,7 +14,7 @@
 ``upload``       blobs: upload, in one request or in chunks
 ``referrers``    artifacts attached to an image
 ``oras``         SIF files as artifacts
-``client``       the facade that the rest of builder uses: one registry
+``client``       what the rest of builder uses: one registry
 ``origins``      clients of the registries that layers come from
 ``push, pull``   whole images
 ===============  ==================================================================================

@@ -94,14 +94,9 @@ class Answer:
         except (ValueError, TypeError, OverflowError):
             return None
 
-    @property
-    def content_length(self) -> int | None:
-        """The length of the content in bytes; None: not stated, or that of compressed bytes."""
-        return content_length(self.headers)
-
 
 def content_length(headers: httpx.Headers) -> int | None:
-    """Return the length that the headers state; see :attr:`Answer.content_length`."""
+    """Return the length of a content in bytes; None: not stated, or that of compressed bytes."""
     if headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
     return number(headers.get("Content-Length", ""))

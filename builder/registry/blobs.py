@@ -54,7 +54,7 @@ class Blobs:
         if answer.status != 200:
             action = f"report whether {self._name(repository)} has {descriptor.digest}"
             raise self._transport.refusal(answer, action)
-        size = answer.content_length
+        size = content_length(answer.headers)
         if size is None:
             return UNKNOWN
         if size == descriptor.size:

@@ -16,8 +16,10 @@ from builder.registry.transport import Transport
 from builder.settings import Settings
 
 
-class RegistryClient:
-    """One registry. Use as a context manager, or call :meth:`close`.
+class RegistryClient(Transport):
+    """The transport of one registry, with its manifests and blobs.
+
+    Use it as a context manager, or call :meth:`close`.
 
     Args:
         host: ``host[:port]``; Docker Hub is ``docker.io``.
@@ -40,10 +42,10 @@ class RegistryClient:
         reporter: Reporter = QUIET,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        super().__init__(host, credentials, settings, reporter, sleep)
         self.settings = settings
-        self._transport = Transport(host, credentials, settings, reporter, sleep)
-        self.manifests = Manifests(self._transport)
-        self.blobs = Blobs(self._transport)
+        self.manifests = Manifests(self)
+        self.blobs = Blobs(self)
 
     def __enter__(self) -> RegistryClient:
         return self
@@ -54,28 +56,7 @@ class RegistryClient:
     def __repr__(self) -> str:
         return f"RegistryClient({self.host!r})"
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._transport.close()
-
-    @property
-    def host(self) -> str:
-        """``host[:port]``; ``docker.io`` for Docker Hub."""
-        return self._transport.host
-
     @property
     def plain_http(self) -> bool:
         """Whether the registry is used without TLS."""
-        return self._transport.scheme == "http"
-
-    def credentials(self, repo: str) -> Credentials:
-        """Return the credentials for when the registry asks; ANONYMOUS if none are known."""
-        return self._transport.credentials(repo)
-
-    def expect_push(self, repo: str) -> None:
-        """Announce a push: one token with that permission is used for all requests."""
-        self._transport.expect_push(repo)
-
-    def pause(self, failures: int, cause: str) -> None:
-        """Wait before a request is repeated because of other clients: 0.5, 1, 2 ... 30 s."""
-        self._transport.pause(failures, cause)
+        return self.scheme == "http"

@@ -13,7 +13,7 @@ from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from builder.oci.digest import sha256
 from builder.oci.manifest import parse_index, parse_json, stated_media_type
 from builder.oci.reference import check_repository, is_digest
-from builder.registry.answer import BUSY, Answer, Request, printable
+from builder.registry.answer import BUSY, Answer, Request, content_length, printable
 from builder.registry.errors import ArtifactRefused
 from builder.registry.transport import Transport, push_scopes
 
@@ -73,7 +73,7 @@ class Manifests:
             action = f"return the manifest of {self._name(repository, ref)}"
             raise self._transport.refusal(answer, action)
         digest = answer.headers.get("Docker-Content-Digest", "")
-        size = answer.content_length
+        size = content_length(answer.headers)
         if not is_digest(digest) or size is None:
             data, media_type, digest = self.get(repository, ref)
             return Descriptor(media_type, digest, len(data))

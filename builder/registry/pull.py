@@ -8,7 +8,6 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from builder.errors import RegistryError
 from builder.model import Descriptor, Image, Layer
 from builder.oci.documents import check_size
 from builder.oci.manifest import (
@@ -59,11 +58,10 @@ def resolve_manifest(
     manifest = read(found)
     media_type = stated_media_type(manifest, found.media_type, where)
     if media_type not in MANIFESTS:
-        raise RegistryError(
+        raise client.error(
             f"{where} is not an image; its media type is {media_type or 'not stated'}",
             "builder reads OCI images and Docker images of schema 2: "
             "push an older one again with a current Docker",
-            host=client.host,
         )
     return manifest, Descriptor(media_type, found.digest, len(manifest))
 

@@ -202,10 +202,9 @@ class _Push:
                 self._advance,
             )
         except DamagedSource:
-            raise RegistryError(
+            raise origin.error(
                 f"{layer.origin} returned different content for the layer {blob.digest}",
                 f"the copy there is damaged, or a proxy changes it: ask the owner of {origin.host}",
-                host=origin.host,
             ) from None
 
     def _upload_file(self, blob: Descriptor, path: Path) -> None:

@@ -156,10 +156,9 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
         manifests.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
     listed, _ = _listed_by_tag(client, repository, subject)
     if not _is_listed(entry.digest, listed):
-        raise RegistryError(
+        raise client.error(
             f"{client.host}/{repository}:{tag} was changed by other clients {_TRIES} times",
             "wait until they are done, then publish again",
-            host=client.host,
         )
 
 
@@ -202,10 +201,9 @@ def _listed_by_tag(
     name = f"{client.host}/{repository}:{tag}"
     data, media_type, _ = client.manifests.get(repository, current.digest, [OCI_INDEX])
     if media_type != OCI_INDEX:
-        raise RegistryError(
+        raise client.error(
             f"{name} is not a list of attached artifacts but {media_type}",
             "something else uses this tag, which the OCI reserves: delete it there",
-            host=client.host,
         )
     return parse_referrers(data, name), current.digest
 

@@ -63,6 +63,7 @@ class Transport:
         sleep: Callable[[float], None],
     ) -> None:
         self.host = DOCKER_IO if host in DOCKER_ALIASES else host
+        """``host[:port]``; ``docker.io`` for Docker Hub."""
         #: Docker Hub's API has another name than its images.
         self._api_host = "registry-1.docker.io" if host in DOCKER_ALIASES else host
         self._loopback = is_loopback(self._api_host)
@@ -232,7 +233,10 @@ class Transport:
             raise self._not_a_url(request.url) from None
 
     def pause(self, failures: int, cause: Answer | Exception | str) -> None:
-        """Wait before the next attempt: as ``Retry-After`` states, else 0.5, 1, 2 ... 30 s."""
+        """Wait before the next attempt: as ``Retry-After`` states, else 0.5, 1, 2 ... 30 s.
+
+        ``cause`` may be a text: what other clients do.
+        """
         wait, text = None, cause if isinstance(cause, str) else type(cause).__name__
         if isinstance(cause, Answer):
             wait, text = cause.retry_after, f"{cause.status} {cause.reason}"

@@ -49,7 +49,8 @@ def test_any_response(header: str, body: bytes) -> None:
     assert wait is None or wait >= 0
     assert all(len(code) <= 100 and len(message) <= 300 for code, message in answer.errors())
     assert all(text.isprintable() for pair in answer.errors() for text in pair)
-    assert answer.content_length == content_length(headers)
+    length = content_length(headers)
+    assert length is None or length >= 0
     assert answer.media_type.isprintable()
     parse_challenges([header, header])
     token, _ = _parse_token(body)
