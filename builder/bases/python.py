@@ -14,6 +14,7 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, ImageError
 from builder.fetch.venv import BasePython
+from builder.layers.conflicts import walk
 from builder.model import LockedBase
 from builder.oci.config import DEFAULT_PATH, config_environment
 from builder.progress import working
@@ -33,8 +34,6 @@ _INTERPRETER = re.compile(r"python(3\.\d+)")
 _READ = re.compile(r"(.+/)?(pyvenv\.cfg|include/python3\.\d+/patchlevel\.h)|var/lib/dpkg/status")
 #: Bytes of such a file. That of dpkg has about 4 MB on a large system.
 _MAX_SIZE = 32 << 20
-#: As many symlinks as the Linux kernel follows.
-_MAX_LINKS = 40
 
 
 def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePython:
@@ -47,9 +46,8 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
         ConfigError: the recipe's prefix would hide it.
         RegistryError, SpaceError: the base is not available.
     """
-    record = (
-        work.store.folders.index / f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
-    )
+    name = f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
+    record = work.store.folders.index / name
     known = read_record(record)
     if known is None:
         base = open_recipe_base(locked, recipe, work)
@@ -65,11 +63,9 @@ def base_python(locked: LockedBase, recipe: Recipe, work: Workspace) -> BasePyth
         write_record(record, known)
     python = BasePython(**known)
     _check_prefix(python, recipe)
-    return (
-        python
-        if recipe.python == "base-with-packages"
-        else BasePython(python.interpreter, python.version)
-    )
+    if recipe.python == "base-with-packages":
+        return python
+    return BasePython(python.interpreter, python.version)
 
 
 def _check_prefix(python: BasePython, recipe: Recipe) -> None:
@@ -108,24 +104,11 @@ class _PythonFiles:
 
     def real(self, path: str) -> str:
         """Return a path with all symlinks followed; empty if there are too many."""
-        done: list[str] = []
-        todo = path.split("/")[::-1]
-        followed = 0
-        while todo:
-            part = todo.pop()
-            if part == "..":
-                done = done[:-1]
-            elif part not in ("", "."):
-                done.append(part)
-            target = self.links.get("/".join(done))
-            if target is None:
-                continue
-            followed += 1
-            if followed > _MAX_LINKS:
-                return ""
-            done = [] if target.startswith("/") else done[:-1]
-            todo += target.split("/")[::-1]
-        return "/".join(done)
+        try:
+            places = list(walk(path, self.links.get, is_image=True))
+        except RecursionError:
+            return ""
+        return places[-1] if places else ""
 
 
 def _read_files(sources: Sequence[Source]) -> _PythonFiles:

@@ -59,12 +59,10 @@ def sif_layers(image: SifImage, work: Workspace) -> list[Layer]:
     sources = read_sif(image.path).sources()
     layers = []
     for number, source in enumerate(sources, 1):
-        with working(
-            work.reporter, f"reading partition {number} of {len(sources)} of {image.path}"
-        ):
-            layers.append(
-                pack_tar(_tar(source), work.store, work.settings.jobs, "partition of a SIF")
-            )
+        task = f"reading partition {number} of {len(sources)} of {image.path}"
+        with working(work.reporter, task):
+            tar, jobs = _tar(source), work.settings.jobs
+            layers.append(pack_tar(tar, work.store, jobs, "partition of a SIF"))
     return layers
 
 

@@ -270,7 +270,9 @@ class _Redirects:
         return self._targets[link]
 
 
-def walk(path: str, link_text: Callable[[str], str | None]) -> Iterator[str]:
+def walk(
+    path: str, link_text: Callable[[str], str | None], *, is_image: bool = False
+) -> Iterator[str]:
     """Yield each place on the way to a path, after following symlinks as the kernel does.
 
     ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a
@@ -285,6 +287,7 @@ def walk(path: str, link_text: Callable[[str], str | None]) -> Iterator[str]:
     Args:
         path: relative to the image's root.
         link_text: returns the text of a symlink; None if there is none at a path.
+        is_image: the image is complete, so ``..`` of its root is the root.
 
     Raises:
         IndexError: ``..`` leads out of the image.
@@ -298,7 +301,8 @@ def walk(path: str, link_text: Callable[[str], str | None]) -> Iterator[str]:
         if part in ("", "."):
             continue
         if part == "..":
-            done.pop()
+            if done or not is_image:
+                done.pop()
         else:
             done.append(part)
             text = link_text("/".join(done))

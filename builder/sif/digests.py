@@ -1,4 +1,7 @@
-"""The digests of SIF files, which are hashed again only when they change."""
+"""The digests of SIF files, which are hashed again only when they change.
+
+The digest of a file is not known before, so there is a record for each path.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def sif_digest(path: Path, store: Store) -> str:
 
 def remembered_digest(path: Path, store: Store) -> str | None:
     """Return the digest of a file that has not changed since it was hashed; otherwise None."""
-    known = read_record(_record(path, store))
+    known = read_record(store.folders.sif_record(path))
     if known is None or known["fingerprint"] != fingerprint(path):
         return None
     digest: str = known["digest"]
@@ -40,9 +43,5 @@ def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
         digest: of its content.
         looks: its fingerprint, from before it was hashed.
     """
-    write_record(_record(path, store), {"fingerprint": looks, "digest": digest})
-
-
-def _record(path: Path, store: Store) -> Path:
-    """Return the record of a path. The digest is not known before, so there is one per path."""
-    return store.folders.sif_record(path)
+    record = {"fingerprint": looks, "digest": digest}
+    write_record(store.folders.sif_record(path), record)

@@ -72,10 +72,8 @@ class PartitionMaker:
 
     def flat(self) -> PlannedPartition:
         """Return one partition that holds everything."""
-        common, own = (
-            common_files(self.work.settings.epoch),
-            self.metadata.files(self.work.settings.epoch),
-        )
+        epoch = self.work.settings.epoch
+        common, own = common_files(epoch), self.metadata.files(epoch)
         sources = [listed_source(common)]
         if self.base is not None:
             base = self.base
@@ -144,10 +142,8 @@ class PartitionMaker:
 
     def _primary(self, layers: Sequence[Layer]) -> SquashfsPart:
         """Return the base image's partition, with a script that refuses to run without overlays."""
-        common, guard = (
-            common_files(self.work.settings.epoch),
-            guard_files(self.work.settings.epoch),
-        )
+        epoch = self.work.settings.epoch
+        common, guard = common_files(epoch), guard_files(epoch)
         key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common), *map(self._layer, layers), listed_source(guard)]
         return self._partition("base", key, sources, total=_unpacked(layers))

@@ -21,7 +21,7 @@ from builder.model import Compression, Image
 from builder.oci.manifest import require_layers
 from builder.progress import Reporter
 from builder.sif.partitions import Files, PartitionMaker
-from builder.sif.singularity import Metadata
+from builder.sif.singularity import Metadata, text_file
 from builder.store.durable import durable_file
 from builder.store.files import require_space, sha256_file, space_errors
 from builder.text import one_line
@@ -79,8 +79,10 @@ def write_plain(
     _warn(inner, work.reporter)
     maker = PartitionMaker(image, Metadata(config, image.digest), None, compression, work)
     log.info("writing %s: a squashfs of %d layers", path, len(image.layers))
-    folders = _folders(inner, work.settings.epoch)
-    files = _files(inner, image.digest, work.settings.epoch)
+    epoch = work.settings.epoch
+    folders = _folders(inner, epoch)
+    texts = config_files(inner, image.digest)
+    files = [text_file(path, text, 0o644, epoch) for path, text in texts.items()]
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         size = sum(layer.descriptor.size for layer in image.layers)
@@ -120,14 +122,6 @@ def _script(config: Mapping[str, Any], digest: str) -> str:
         entrypoint=f"{shlex.join(entrypoint)} " if entrypoint else "",
         command=shlex.join([*entrypoint, *command] or ["/bin/sh"]),
     )
-
-
-def _files(config: Mapping[str, Any], digest: str, time: int) -> Files:
-    found: Files = []
-    for path, text in config_files(config, digest).items():
-        data = text.encode()
-        found.append((Member(path, Kind.FILE, 0o644, size=len(data), mtime=time), data))
-    return found
 
 
 def _folders(config: Mapping[str, Any], time: int) -> Files:

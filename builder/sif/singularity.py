@@ -195,10 +195,15 @@ def guard_files(time: int) -> list[tuple[Member, bytes]]:
 def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
     found = []
     for path, text in texts.items():
-        data = text.encode()
         mode = 0o644 if path.endswith((".json", "Singularity")) else 0o755
-        found.append((Member(path, Kind.FILE, mode, size=len(data), mtime=time), data))
+        found.append(text_file(path, text, mode, time))
     return found
+
+
+def text_file(path: str, text: str, mode: int, time: int) -> tuple[Member, bytes]:
+    """Return a file with its content; ``time`` is in seconds since 1970."""
+    data = text.encode()
+    return Member(path, Kind.FILE, mode, size=len(data), mtime=time), data
 
 
 def _definition(labels: Mapping[str, str], digest: str) -> str:
