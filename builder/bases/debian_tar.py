@@ -9,7 +9,7 @@ from typing import IO
 
 from builder import tarheaders as tar
 from builder.errors import ImageError
-from builder.layers.conda_archive import PartReader
+from builder.trees.reader import TarReader
 
 #: What mmdebstrap needs to make a base, and the base does not.
 _SETTINGS = re.compile(
@@ -57,12 +57,11 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
     """
     dropped: set[str] = set()
     seen: set[str] = set()
-    source = PartReader(stream, _MOST)
-    for member in tar.read_headers(source):
+    source = TarReader(stream, _MOST)
+    for member in source.members():
         name = member.path.removeprefix("./").strip("/")
         if _is_dropped(name, member):
             dropped.add(name)
-            source.skip(member.size + -member.size % tar.BLOCK)
             continue
         info = _header(name, member, epoch)
         if member.flag == tar.HARDLINK and info.linkname in dropped:
@@ -71,11 +70,9 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
         seen.add(name)
         if name in _FIXED:
             yield from _fixed_file(name, epoch)
-            source.skip(member.size + -member.size % tar.BLOCK)
             continue
         yield info.tobuf(tarfile.PAX_FORMAT)
         yield from source.chunks(member.size)
-        source.skip(-member.size % tar.BLOCK)
         yield bytes(-member.size % tar.BLOCK)
     if not seen:
         raise tar.TarError("empty")

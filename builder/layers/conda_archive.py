@@ -27,9 +27,10 @@ from builder.layers.entry import Kind
 from builder.layers.tar import is_safe
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method, fault
 from builder.model import Fetched
-from builder.store.files import CHUNK, space_errors
+from builder.store.files import space_errors
 from builder.store.temporary import temporary_name
-from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, TarError, read_headers
+from builder.tarheaders import DIRECTORY, FILE, HARDLINK, SYMLINK, TarError
+from builder.trees.reader import TarReader
 
 #: What the decoders and json raise for damaged input.
 _DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)
@@ -67,80 +68,13 @@ def damage(fetched: Fetched) -> Iterator[None]:
         raise fault(fetched.package, f"cannot be read: {str(e) or type(e).__name__}") from e
 
 
-class PartReader:
-    """The uncompressed tar of one part, as it is decompressed.
-
-    Args:
-        stream: the uncompressed tar.
-        most: bytes that it may have. More raise a TarError.
-        copy: is called with all its bytes.
-    """
-
-    def __init__(self, stream: IO[bytes], most: int, copy: Consumer = lambda data: None) -> None:
-        self._stream = stream
-        self._most = most
-        self._copy = copy
-        self._data = memoryview(b"")
-        self._read = 0
-
-    @property
-    def position(self) -> int:
-        """Bytes that were read or skipped so far."""
-        return self._read - len(self._data)
-
-    def read_exactly(self, size: int) -> bytes:
-        """Return ``size`` bytes, or fewer at the end."""
-        parts = []
-        while size and (self._data or self._fill()):
-            parts.append(bytes(self._data[:size]))
-            self._data = self._data[size:]
-            size -= len(parts[-1])
-        return b"".join(parts)
-
-    read = read_exactly
-
-    def skip(self, size: int) -> None:
-        """Skip ``size`` bytes.
-
-        Raises:
-            TarError: there are fewer.
-        """
-        while size > len(self._data):
-            size -= len(self._data)
-            if not self._fill():
-                raise TarError("it ends too early")
-        self._data = self._data[size:]
-
-    def chunks(self, size: int) -> Iterator[bytes]:
-        """Yield the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
-        while size and (chunk := self.read_exactly(min(size, CHUNK))):
-            size -= len(chunk)
-            yield chunk
-
-    def finish(self) -> None:
-        """Read the rest, so that the checksums of the archive are checked. It is not copied."""
-        self._copy = len
-        while self._fill():
-            pass
-
-    def _fill(self) -> bool:
-        chunk = self._stream.read(CHUNK)
-        self._data = memoryview(chunk)
-        self._read += len(chunk)
-        if self._read > self._most:
-            what = f"it unpacks to more than {self._most} bytes, which is more than it declares"
-            raise TarError(what)
-        self._copy(chunk)
-        return bool(chunk)
-
-
 @contextmanager
 def open_part(
     fetched: Fetched,
     part: Literal["info", "pkg"],
     most: int | None = None,
     copy: Consumer = lambda data: None,
-) -> Iterator[PartReader]:
+) -> Iterator[TarReader]:
     """Open one part of a package. A ``.tar.bz2`` holds both parts in one tar.
 
     Args:
@@ -157,7 +91,7 @@ def open_part(
     with damage(fetched):
         if fetched.package.filename.endswith(".tar.bz2"):
             with bz2.open(fetched.path) as plain:
-                yield PartReader(cast(IO[bytes], plain), most, copy)
+                yield TarReader(cast(IO[bytes], plain), most, copy)
             return
         if not fetched.package.filename.endswith(".conda"):
             raise ValueError("conda packages end in .conda or .tar.bz2")
@@ -169,10 +103,10 @@ def open_part(
             decompressor = zstandard.ZstdDecompressor(max_window_size=bounds.MAX_ZSTD_WINDOW)
             with archive.open(found[0]) as raw:
                 stream = decompressor.stream_reader(raw, read_across_frames=True)
-                yield PartReader(cast(IO[bytes], stream), most, copy)
+                yield TarReader(cast(IO[bytes], stream), most, copy)
 
 
-def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
+def read_part(fetched: Fetched, reader: TarReader) -> Iterator[CondaMember]:
     """Yield the members of a part. The caller may read a member's content before the next one.
 
     Raises:
@@ -180,10 +114,9 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
     """
     package = fetched.package
     with damage(fetched):
-        for number, header in enumerate(read_headers(reader), 1):
+        for number, header in enumerate(reader.members(), 1):
             if number > bounds.MAX_MEMBERS:
                 raise TarError(f"more than {bounds.MAX_MEMBERS} members")
-            start = reader.position
             kind = _KINDS.get(header.flag)
             path = header.path.removeprefix("./")
             if kind == "dir":
@@ -194,8 +127,7 @@ def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
                 if kind is None:
                     raise fault(package, f"member {path!r} is not a file, a link or a folder")
                 target = header.target.removeprefix("./") if kind == "hardlink" else header.target
-                yield CondaMember(path, kind, header.mode, header.size, target, start)
-            reader.skip(start + header.size + -header.size % BLOCK - reader.position)
+                yield CondaMember(path, kind, header.mode, header.size, target, reader.position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from builder.fetch.download import Downloader, open_partial
 from builder.fetch.failure import NotAvailable, first_line
 from builder.fetch.packages import fetch_packages
 from builder.layers.bounds import most_unpacked
-from builder.layers.conda_archive import PartReader
 from builder.layers.zips import ZIP_ERRORS
 from builder.model import LockedPackage
 from builder.net.findlinks import as_path
@@ -30,6 +29,7 @@ from builder.sources.bounds import MAX_MEMBERS, MAX_TAR
 from builder.sources.target import Target
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.trees.reader import TarReader
 from builder.workspace import Workspace
 
 _TASK = "downloading a source"
@@ -133,7 +133,7 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
             _unpack_zip(path, target)
         else:
             with gzip.open(path) as stream:
-                _unpack_tar(PartReader(cast(IO[bytes], stream), MAX_TAR), target)
+                _unpack_tar(TarReader(cast(IO[bytes], stream), MAX_TAR), target)
     except (*ZIP_ERRORS, tar.TarError, OSError, EOFError, zlib.error, ValueError) as e:
         raise FetchError(
             f"{filename}: a damaged archive: {str(e) or type(e).__name__}",
@@ -158,18 +158,16 @@ def _unpack_zip(path: Path, target: Target) -> None:
                 )
 
 
-def _unpack_tar(reader: PartReader, target: Target) -> None:
-    for number, header in enumerate(tar.read_headers(reader), 1):
+def _unpack_tar(reader: TarReader, target: Target) -> None:
+    for number, header in enumerate(reader.members(), 1):
         if number > MAX_MEMBERS:
             raise ValueError(f"more than {MAX_MEMBERS} members")
-        start = reader.position
         name = _clean(header.path)
         if name:
             _add(name, header, reader, target)
-        reader.skip(start + header.size + -header.size % tar.BLOCK - reader.position)
 
 
-def _add(name: str, header: tar.TarHeader, reader: PartReader, target: Target) -> None:
+def _add(name: str, header: tar.TarHeader, reader: TarReader, target: Target) -> None:
     """Unpack one member of a tar."""
     if header.flag == tar.DIRECTORY:
         target.add_folder(name)

@@ -17,7 +17,6 @@ from isal import igzip, isal_zlib
 
 from builder.errors import ImageError
 from builder.store.files import CHUNK
-from builder.trees.member import DO_NOT_USE
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -82,32 +81,29 @@ class _HashedFile(io.RawIOBase):
         return size
 
 
-class InflatingReader:
-    """Reads the tar of a layer blob; a thread decompresses ahead (the codecs release the GIL).
+class InflatingStream:
+    """The tar of a layer blob; a thread decompresses ahead (the codecs release the GIL).
 
     Call :meth:`close` when done.
 
     Args:
         path: the blob.
-        hashed: receives the bytes of the blob; all of them when the reader is at its end.
+        hashed: receives the bytes of the blob; all of them when the stream is at its end.
     """
 
     def __init__(self, path: Path, hashed: hashlib._Hash | None = None) -> None:
-        self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(_CHUNKS_AHEAD)
+        self._queue: queue.Queue[bytes | BaseException] = queue.Queue(_CHUNKS_AHEAD)
         self._stop = False
-        self._data = memoryview(b"")
-        self._path = path
-        self._hashed = hashed
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(path, hashed), daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self, path: Path, hashed: hashlib._Hash | None) -> None:
         try:
-            for data in inflate(self._path, self._hashed):
+            for data in inflate(path, hashed):
                 self._queue.put(data)
                 if self._stop:
                     return
-            self._queue.put(None)
+            self._queue.put(b"")
         except BaseException as e:
             self._queue.put(e)
 
@@ -119,41 +115,15 @@ class InflatingReader:
                 # makes room for the put() that the thread may wait in
                 self._queue.get(timeout=0.05)
 
-    def read_some(self, limit: int) -> memoryview:
-        """Return between 1 and ``limit`` bytes; none at the end.
+    def read(self, size: int, /) -> bytes:
+        """Return the next chunk, whatever its size; an empty one at the end.
 
         Raises:
             ImageError: the blob is damaged.
         """
-        while not self._data:
-            item = self._queue.get()
-            if item is None:
-                self._queue.put(None)
-                return self._data
-            if isinstance(item, BaseException):
-                raise item
-            self._data = memoryview(item)
-        out, self._data = self._data[:limit], self._data[limit:]
-        return out
-
-    def read_exactly(self, size: int) -> bytes | memoryview:
-        """Return ``size`` bytes, or fewer at the end."""
-        first = self.read_some(size)
-        if len(first) == size:
-            return first
-        parts = bytearray(first)
-        while len(parts) < size and (more := self.read_some(size - len(parts))):
-            parts += more
-        return bytes(parts)
-
-    def skip(self, size: int) -> None:
-        """Skip ``size`` bytes.
-
-        Raises:
-            ImageError: there are fewer.
-        """
-        while size:
-            data = self.read_some(size)
-            if not data:
-                raise ImageError(f"{self._path} ends too early", DO_NOT_USE)
-            size -= len(data)
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        if not item:
+            self._queue.put(item)
+        return item

@@ -11,9 +11,9 @@ from pathlib import Path
 from builder.errors import ImageError
 from builder.model import Layer
 from builder.store.blobs import Store
-from builder.store.files import CHUNK
-from builder.tarheaders import BLOCK, TarError, TarHeader, read_headers
-from builder.trees.inflate import InflatingReader
+from builder.tarheaders import TarError, TarHeader
+from builder.trees.bounds import MAX_CONTENT
+from builder.trees.inflate import InflatingStream
 from builder.trees.member import (
     DEVICES,
     DO_NOT_USE,
@@ -24,6 +24,7 @@ from builder.trees.member import (
     is_whiteout,
     parse_whiteout,
 )
+from builder.trees.reader import TarReader
 from builder.trees.squashfs.reader import Squashfs
 
 #: Members with clean paths, each with its content. Whiteouts are members of their own kinds.
@@ -113,18 +114,18 @@ def _read_hashed(path: Path, digest: str, store: Store) -> _Members:
 
 
 def _read(path: Path, hashed: hashlib._Hash | None = None) -> _Members:
-    with closing(InflatingReader(path, hashed)) as reader:
+    with closing(InflatingStream(path, hashed)) as stream:
+        reader = TarReader(stream, MAX_CONTENT)
         try:
-            for header in read_headers(reader):
+            for header in reader.members():
                 content = _MemberContent(reader, path, header.path, header.size)
                 member = _member(header)
                 if member is not None:
                     yield member, content
-                reader.skip(content.left + -header.size % BLOCK)
         except TarError as e:
             raise ImageError(f"{path}: {e}", DO_NOT_USE) from None
-        while hashed is not None and reader.read_some(CHUNK):  # what follows the last member
-            pass
+        if hashed is not None:  # what follows the last member
+            reader.finish()
 
 
 def _member(header: TarHeader) -> Member | None:
@@ -149,7 +150,7 @@ def _member(header: TarHeader) -> Member | None:
 class _MemberContent:
     """Iterates over the content of one member."""
 
-    reader: InflatingReader
+    reader: TarReader
     path: Path
     name: str
     left: int

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from builder.layers.conda_archive import PartReader
 from builder.tarheaders import BLOCK, MAX_EXTENDED, TarError, TarHeader, read_headers
+from builder.trees.reader import TarReader
 from tests.support.image_kit import tar_bytes
 
 
@@ -22,7 +22,7 @@ def info(name: str, **values: Any) -> tarfile.TarInfo:
 
 
 def read(data: bytes) -> list[TarHeader]:
-    reader = PartReader(io.BytesIO(data), 1 << 30)
+    reader = TarReader(io.BytesIO(data), 1 << 30)
     found = []
     for header in read_headers(reader):
         found.append(header)

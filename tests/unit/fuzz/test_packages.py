@@ -15,12 +15,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builder.layers.build import make_layer
-from builder.layers.conda_archive import PartReader
 from builder.layers.libraries import recorded_libraries
 from builder.layers.wheel import wheel_entries
 from builder.model import Fetched
 from builder.store.blobs import Store
 from builder.tarheaders import BLOCK, TarError, read_headers
+from builder.trees.reader import TarReader
 from builder.workspace import Workspace
 from tests.support import condapackage, wheels
 from tests.support.condapackage import (
@@ -64,7 +64,7 @@ def read_tar(data: bytes, fix: bool) -> None:
     if fix:
         blocks = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
         data = b"".join(map(_with_checksum, blocks))
-    reader = PartReader(io.BytesIO(data), 1 << 30)
+    reader = TarReader(io.BytesIO(data), 1 << 30)
     with contextlib.suppress(TarError):
         for header in read_headers(reader):
             assert 0 <= header.size < 1 << 63 and "\0" not in header.path + header.target

@@ -1,0 +1,103 @@
+"""Reads a tar from its start to its end while it is decompressed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from builder.store.files import CHUNK
+from builder.tarheaders import BLOCK, TarError, TarHeader, read_headers
+
+
+class ByteStream(Protocol):
+    """A source of bytes: an open file, or a decompressor."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return some bytes; none at the end."""
+
+
+class TarReader:
+    """An uncompressed tar.
+
+    Args:
+        stream: its bytes.
+        most: bytes that it may have. More raise a TarError.
+        copy: is called with all its bytes.
+    """
+
+    def __init__(
+        self, stream: ByteStream, most: int, copy: Callable[[bytes], object] = lambda data: None
+    ) -> None:
+        self._stream = stream
+        self._most = most
+        self._copy = copy
+        self._data = memoryview(b"")
+        self._read = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read or skipped so far."""
+        return self._read - len(self._data)
+
+    def members(self) -> Iterator[TarHeader]:
+        """Yield the headers of the members; content that the caller does not read is skipped.
+
+        Raises:
+            TarError: the tar is damaged or ends too early, or a header is not supported or too
+                large.
+        """
+        for header in read_headers(self):
+            end = self.position + header.size + -header.size % BLOCK
+            yield header
+            self.skip(end - self.position)
+
+    def read_some(self, limit: int) -> memoryview:
+        """Return between 1 and ``limit`` bytes; none at the end."""
+        if not self._data:
+            self._fill()
+        out, self._data = self._data[:limit], self._data[limit:]
+        return out
+
+    def read_exactly(self, size: int) -> bytes:
+        """Return ``size`` bytes, or fewer at the end."""
+        parts = []
+        while size and (part := self.read_some(size)):
+            parts.append(bytes(part))
+            size -= len(part)
+        return b"".join(parts)
+
+    read = read_exactly
+
+    def skip(self, size: int) -> None:
+        """Skip ``size`` bytes.
+
+        Raises:
+            TarError: there are fewer.
+        """
+        while size:
+            part = self.read_some(size)
+            if not part:
+                raise TarError("it ends too early")
+            size -= len(part)
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """Yield the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
+        while size and (chunk := self.read_exactly(min(size, CHUNK))):
+            size -= len(chunk)
+            yield chunk
+
+    def finish(self) -> None:
+        """Read the rest, so that the checksums of the archive are checked. It is not copied."""
+        self._copy = len
+        while self._fill():
+            pass
+
+    def _fill(self) -> bool:
+        chunk = self._stream.read(CHUNK)
+        self._data = memoryview(chunk)
+        self._read += len(chunk)
+        if self._read > self._most:
+            what = f"it unpacks to more than {self._most} bytes, which is more than it declares"
+            raise TarError(what)
+        self._copy(chunk)
+        return bool(chunk)
