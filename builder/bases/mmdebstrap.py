@@ -152,13 +152,8 @@ def _command(base: DebianBase, mode: str) -> list[str]:
     Raises:
         ImageError: the base is for another processor, and this host cannot run programs for it.
     """
-    command = [
-        "mmdebstrap",
-        f"--mode={mode}",
-        "--format=tar",
-        f"--architectures={base.architecture}",
-    ]
-    command += base.variant_options
+    command = ["mmdebstrap", f"--mode={mode}", "--format=tar"]
+    command += [f"--architectures={base.architecture}", *base.variant_options]
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     command += [f"--setup-hook={_APT_SETTINGS}", base.suite, "-", "-"]
     if base.architecture != host_architecture():
@@ -250,10 +245,8 @@ def _known_hint(log: str) -> str:
     if re.search(r"new[ug]idmap", log):
         return f"as root: chmod u+s $(command -v newuidmap newgidmap); {_OTHER_BASES}"
     if "unshare" in log and "failed" in log:
-        return (
-            "this host does not let users make namespaces: make the base as root once, "
-            + _OTHER_BASES
-        )
+        problem = "this host does not let users make namespaces"
+        return f"{problem}: make the base as root once, {_OTHER_BASES}"
     if re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
         return f"the Debian mirror of apt's settings does not answer: correct them, {_OTHER_BASES}"
     return ""
@@ -261,12 +254,9 @@ def _known_hint(log: str) -> str:
 
 def _tree_folder(settings: Settings, mode: str) -> Path:
     """Return the first temporary folder that the mapped users of mmdebstrap can reach."""
-    folders = [
-        folder
-        for folder in (settings.tmpdir, *SHARED_FOLDERS)
-        if mode == "root" or _is_open(folder)
-    ]
-    return (*folders, settings.tmpdir)[0]
+    folders = (settings.tmpdir, *SHARED_FOLDERS)
+    reached = (folder for folder in folders if mode == "root" or _is_open(folder))
+    return next(reached, settings.tmpdir)
 
 
 def _is_open(folder: Path) -> bool:

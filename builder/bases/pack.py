@@ -38,12 +38,12 @@ def pack_tar(
     """
     digest = hashlib.sha256()
     size = 0
-    pending: deque[Future[bytes]] = deque()
+    pending: deque[Future[bytearray]] = deque()
     with store.writer() as out, ThreadPoolExecutor(max(1, jobs)) as pool:
         for block in _blocks(chunks):
             digest.update(block)
             size += len(block)
-            pending.append(pool.submit(_gzip_member, block))
+            pending.append(pool.submit(deflate.gzip_compress, block, LEVEL))
             while len(pending) > 2 * jobs or (pending and pending[0].done()):
                 out.write(pending.popleft().result())
         while pending:
@@ -56,10 +56,6 @@ def pack_tar(
         title=title,
         unpacked=size,
     )
-
-
-def _gzip_member(block: bytes) -> bytes:
-    return bytes(deflate.gzip_compress(block, LEVEL))
 
 
 def _blocks(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:

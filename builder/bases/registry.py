@@ -93,19 +93,13 @@ def fetch_layer(layer: Layer, work: Workspace) -> Layer:
     return present_layers([layer], work)[0]
 
 
-class _Source:
+class _Source(ExitStack):
     """Blobs from the store, or else from the repository, which is contacted only if necessary."""
 
     def __init__(self, image: Reference, work: Workspace) -> None:
+        super().__init__()
         self._image = image
         self._work = work
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Source:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     @cached_property
     def client(self) -> RegistryClient:
@@ -116,7 +110,7 @@ class _Source:
         client = RegistryClient(
             self._image.host, settings=self._work.settings, reporter=self._work.reporter
         )
-        return self._stack.enter_context(client)
+        return self.enter_context(client)
 
     def manifest(self, digest: str) -> bytes:
         """Return a manifest, which is stored."""

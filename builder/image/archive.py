@@ -62,7 +62,7 @@ def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
 
     Args:
         image: the image.
-        file: the archive.
+        file: the archive. It is written under a temporary name, and renamed.
         repo_tag: the image's name in the engine: ``repository:tag``.
 
     Raises:
@@ -70,7 +70,16 @@ def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {file}")
-    _write(_docker_files(image, repo_tag), file)
+    if file.is_dir():
+        raise ImageError(f"{file} is a folder", "name a file for the archive")
+    files = _docker_files(image, repo_tag)
+    log.info("writing the archive %s: %d files", file, len(files))
+    with (
+        space_errors(file.parent, OUTPUT_HINT),
+        durable_file(file) as temporary,
+        temporary.open("wb") as out,
+    ):
+        out.writelines(tar_stream(files))
 
 
 def docker_load(image: Image, repo_tag: str, client: docker.DockerClient) -> str:
@@ -165,16 +174,3 @@ def tar_stream(files: list[ArchiveFile]) -> Iterator[bytes]:
         if pad := padding(file.size):
             yield bytes(pad)
     yield END
-
-
-def _write(files: list[ArchiveFile], target: Path) -> None:
-    """Write the archive under a temporary name, and rename it."""
-    if target.is_dir():
-        raise ImageError(f"{target} is a folder", "name a file for the archive")
-    log.info("writing the archive %s: %d files", target, len(files))
-    with (
-        space_errors(target.parent, OUTPUT_HINT),
-        durable_file(target) as temporary,
-        temporary.open("wb") as out,
-    ):
-        out.writelines(tar_stream(files))

@@ -76,9 +76,8 @@ def make_layer(
         writer = LayerWriter(out, compression, work.settings.epoch, advance)
         writer.write(entries)
         digest, size = out.commit()
-    work.store.write_record(
-        library_record(digest, work.store), {"digest": digest, "files": writer.libraries.found}
-    )
+    libraries = {"digest": digest, "files": writer.libraries.found}
+    work.store.write_record(library_record(digest, work.store), libraries)
     descriptor, tar = Descriptor(MEDIA_TYPES[compression], digest, size), writer.blob
     return Layer(descriptor, tar.diff_id, work.store.path(digest), title=title, unpacked=tar.size)
 
@@ -130,21 +129,18 @@ class LayerMaker:
             LayerError: a package is unsafe or damaged.
             SpaceError: the disk is full.
         """
-        found = {
-            plan.key: read_layer(plan.record(self.work.store), self.work.store) for plan in plans
-        }
+        store, jobs = self.work.store, self.work.settings.jobs
+        found = {plan.key: read_layer(plan.record(store), store) for plan in plans}
         missing = [plan for plan in plans if found[plan.key] is None]
         cached = len(plans) - len(missing)
         log.info("%s: %d are needed, %d of them in the cache", self.task, len(plans), cached)
         if missing:
             prepare(missing)
             total = sum(plan.unpacked for plan in missing)
-            require_space(self.work.store.root, total // 2, "the layers")
+            require_space(store.root, total // 2, "the layers")
             largest_first = sorted(missing, key=lambda plan: -plan.unpacked)
             with working(self.work.reporter, self.task, total):
-                written = in_parallel(
-                    self._write, largest_first, self.work.settings.jobs, self._stop
-                )
+                written = in_parallel(self._write, largest_first, jobs, self._stop)
             found |= {plan.key: layer for plan, layer in written}
         # another build may have made the same layer under another title
         return tuple(

@@ -76,7 +76,7 @@ def read_info(fetched: Fetched) -> PackageInfo:
         index = _index(package, files)
         if "info/paths.json" not in files:
             raise fault(package, "no info/paths.json: it was made before 2017")
-        paths = _paths(files["info/paths.json"])
+        paths = tuple(map(_path, json.loads(files["info/paths.json"])["paths"]))
         noarch, points = _noarch(index, files)
     if len(paths) > bounds.MAX_MEMBERS:
         raise fault(package, f"{len(paths)} paths; at most {bounds.MAX_MEMBERS} are allowed")
@@ -133,12 +133,8 @@ def _index(package: LockedPackage, files: Mapping[str, bytes]) -> dict[str, Any]
     return index
 
 
-def _paths(data: bytes) -> tuple[PathInfo, ...]:
-    """Return the paths of a ``paths.json``. Raises ValueError or TypeError for another form."""
-    return tuple(_path(item) for item in json.loads(data)["paths"])
-
-
 def _path(item: Any) -> PathInfo:
+    """Return a path of ``paths.json``. Raises ValueError or TypeError for another form."""
     if not isinstance(item, dict) or not isinstance(path := item.get("_path"), str):
         raise ValueError("a path in paths.json has no name")
     kind = _KINDS.get(str(item.get("path_type") or "hardlink").lower())

@@ -8,26 +8,13 @@ from email.parser import HeaderParser
 from typing import Any
 
 from builder.layers import bounds
-from builder.layers.cache import licences_record
 from builder.layers.conda_info import read_index_file
 from builder.layers.wheel_archive import WheelArchive
 from builder.model import Fetched
 from builder.redact import redact
-from builder.store.blobs import Store
 
 #: The longest licence, in characters: some wheels have a whole text in METADATA.
 _MAX_TEXT = 500
-
-
-def licences_of(fetched: Fetched, store: Store) -> list[str]:
-    """Return the licences that a package declares, and record them by the archive's hash.
-
-    Raises:
-        LayerError: the archive is unsafe or damaged.
-    """
-    found = declared_licences(fetched)
-    store.write_record(licences_record(fetched.package, store), found)
-    return found
 
 
 def declared_licences(fetched: Fetched) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from builder.errors import ImageError
+from builder.oci.reference import is_digest
 
 
 def sha256(data: bytes) -> str:
@@ -18,8 +19,7 @@ def hex_of(digest: str) -> str:
     Raises:
         ImageError: it is not a sha256 digest.
     """
-    algorithm, _, value = digest.partition(":")
-    if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
+    if not is_digest(digest):
         hint = "the image is damaged, or uses a hash that builder does not know"
         raise ImageError(f"not a sha256 digest: {digest!r}", hint)
-    return value
+    return digest.removeprefix("sha256:")

@@ -22,14 +22,13 @@ from builder.oci.documents import read_file
 from builder.oci.image import image_blobs
 from builder.oci.layout import (
     blob_path,
-    list_tags,
     move_layout_tag,
     read_blob,
     read_index,
     read_layout,
     write_layout,
 )
-from builder.oci.manifest import choose
+from builder.oci.manifest import tag_of
 from builder.oci.reference import TAG_RULE, Reference, is_tag
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
@@ -247,8 +246,8 @@ class LayoutDestination:
         if not (self.folder / "index.json").exists():
             return None
         entries = read_index(self.folder)["manifests"]
-        known = {*list_tags(self.folder), *(str(entry["digest"]) for entry in entries)}
-        return choose(entries, ref, str(self.folder)) if ref in known else None
+        found = (entry for entry in entries if ref in (tag_of(entry), entry["digest"]))
+        return next(map(Descriptor.from_json, found), None)
 
     def manifest(self, descriptor: Descriptor) -> bytes:
         """Read a manifest or index."""

@@ -62,7 +62,7 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
     missing = [package for package in packages if found[package.key] is None]
     if missing:
         from builder.fetch.packages import fetch_packages
-        from builder.layers.licences import licences_of
+        from builder.layers.licences import declared_licences
         from builder.lock.environment import find_links
         from builder.lock.urls import url_variables
 
@@ -70,7 +70,9 @@ def _licences(recipe: Recipe, lock: Lock, work: Workspace) -> Licences:
         archives = fetch_packages(missing, work, find_links=links, variables=variables)
 
         def read(fetched: Fetched) -> list[str]:
-            return licences_of(fetched, work.store)
+            found = declared_licences(fetched)
+            work.store.write_record(licences_record(fetched.package, work.store), found)
+            return found
 
         with working(work.reporter, "reading licences"):
             read_now = in_parallel(read, archives, work.settings.jobs)

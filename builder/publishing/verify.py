@@ -40,7 +40,6 @@ from builder.publishing.smoke_record import PASSED
 from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.oras import is_sif
 from builder.smoke.values import mapping, mappings
-from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
 log = logging.getLogger(__name__)
@@ -210,7 +209,7 @@ def verify(subject: Subject, trust: Trust) -> Verification:
     checks += [_check_attached(subject, record, name) for name in trust.policy.require]
     done = Verification(subject, tuple(checks), record)
     if subject.tag and done.passed:
-        _Seen(subject).update(record)
+        write_record(_newest_record(subject), _stamp(record))
     return done
 
 
@@ -251,7 +250,8 @@ def _check_tag(subject: Subject, record: ReleaseRecord, policy: Policy) -> Itera
     elif tag not in record.fixed and policy.max_age_days is not None:
         limit = datetime.timedelta(days=policy.max_age_days)
         yield Check("age", f"{age.days} days, {limit.days} are allowed", age <= limit)
-    if newest := _Seen(subject).newest(record):
+    newest = str(read_record(_newest_record(subject)) or "")
+    if newest > _stamp(record):
         seen = f"this machine has verified a newer release of {tag}, signed at {newest}"
         yield Check("replay", seen, False)
 
@@ -327,21 +327,10 @@ _ATTESTATIONS: Mapping[Attestation, tuple[str, Callable[..., str]]] = {
 }
 
 
-class _Seen:
-    """The record of the newest release of a tag that this machine has verified."""
-
-    def __init__(self, subject: Subject) -> None:
-        name = hashlib.sha256(f"{subject.place.name}:{subject.tag}".encode()).hexdigest()
-        self._path = CacheFolders(subject.place.store.root).verified / f"{name[:32]}.json"
-
-    def newest(self, record: ReleaseRecord) -> str:
-        """Return the time of a release that is newer than a record; empty: there is none."""
-        found = read_record(self._path)
-        return str(found) if found and str(found) > _stamp(record) else ""
-
-    def update(self, record: ReleaseRecord) -> None:
-        """Store the time of a record that was verified."""
-        write_record(self._path, _stamp(record))
+def _newest_record(subject: Subject) -> Path:
+    """Return the record of when the newest release of a tag, which was verified here, was signed."""
+    name = hashlib.sha256(f"{subject.place.name}:{subject.tag}".encode()).hexdigest()
+    return subject.place.store.folders.verified / f"{name[:32]}.json"
 
 
 def _stamp(record: ReleaseRecord) -> str:

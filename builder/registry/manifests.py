@@ -120,8 +120,7 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses it, changes it, or cannot be reached.
         """
-        answer = self._put(repository, ref, data, media_type)
-        self._check_stored(answer, repository, ref, data)
+        self._put(repository, ref, data, media_type)
         return sha256(data)
 
     def move_tag(
@@ -165,9 +164,7 @@ class Manifests:
         Raises:
             ArtifactRefused: the registry does not accept such manifests.
         """
-        digest = sha256(data)
-        answer = self._put(repository, digest, data, media_type, ArtifactRefused)
-        self._check_stored(answer, repository, digest, data)
+        answer = self._put(repository, sha256(data), data, media_type, ArtifactRefused)
         return "OCI-Subject" in answer.headers
 
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
@@ -226,7 +223,7 @@ class Manifests:
         media_type: str,
         refused: type[RegistryError] = RegistryError,
     ) -> Answer:
-        """Send a manifest; return the answer, which is a success.
+        """Send a manifest; return the answer: the registry has stored these bytes.
 
         Args:
             repository, ref, data, media_type: see :meth:`put`.
@@ -244,22 +241,19 @@ class Manifests:
                 break
             if failures < _PUTS:
                 self._transport.pause(failures, answer)
-        if answer.status in (200, 201, 202):
-            return answer
-        of_this_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
-        kind = refused if of_this_kind else RegistryError
-        action = f"accept the manifest of {self._name(repository, ref)}"
-        raise self._transport.refusal(answer, action, kind)
-
-    def _check_stored(self, answer: Answer, repository: str, ref: str, data: bytes) -> None:
+        name = self._name(repository, ref)
+        if answer.status not in (200, 201, 202):
+            is_kind = answer.status in (400, 405, 415, 422) and not _BAD_PUT & set(answer.codes())
+            kind = refused if is_kind else RegistryError
+            raise self._transport.refusal(answer, f"accept the manifest of {name}", kind)
         digest = sha256(data)
         stored = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         if not is_digest_of(stored, data):
-            name = self._name(repository, ref)
             raise self._transport.error(
                 f"{self._transport.host} stored the manifest of {name} as {stored}, not as {digest}",
                 "the registry rewrites manifests: use another one",
             )
+        return answer
 
     def _url(self, repository: str, ref: str) -> httpx.URL:
         check_repository(repository)

@@ -12,7 +12,7 @@ from builder.registry.client import RegistryClient
 from builder.settings import Settings
 
 
-class Origins:
+class Origins(ExitStack):
     """Creates one client per registry when it is needed; a context manager, safe for threads.
 
     Args:
@@ -27,17 +27,11 @@ class Origins:
         reporter: Reporter = QUIET,
         client: RegistryClient | None = None,
     ) -> None:
+        super().__init__()
         self._settings = settings
         self._reporter = reporter
         self._clients = {client.host: client} if client is not None else {}
         self._lock = threading.Lock()
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Origins:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stack.close()
 
     def client_of(self, layer: Layer) -> tuple[RegistryClient, str]:
         """Return the client and the repository of a layer that is not on this machine.
@@ -54,5 +48,5 @@ class Origins:
         with self._lock:
             if host not in self._clients:
                 client = RegistryClient(host, settings=self._settings, reporter=self._reporter)
-                self._clients[host] = self._stack.enter_context(client)
+                self._clients[host] = self.enter_context(client)
             return self._clients[host], repository

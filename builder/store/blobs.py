@@ -59,7 +59,7 @@ class BlobWriter:
     def __enter__(self) -> BlobWriter:
         return self
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes and return their number.
 
         Raises:

@@ -97,7 +97,7 @@ def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: s
             member.target = _symlink_target(table, at)
         case raw.InodeType.FIFO:
             member.kind = Kind.FIFO
-        case raw.InodeType.CHARACTER_DEVICE if _device_number(table, at) == 0:
+        case raw.InodeType.CHARACTER_DEVICE if raw.DEVICE_INODE.unpack_from(table.data, at)[1] == 0:
             member.kind = Kind.WHITEOUT
         case _:
             return Inode(number, None, None)
@@ -129,11 +129,6 @@ def _symlink_target(table: InflatedTable, at: int) -> str:
     if len(target) != length or b"\0" in target:
         raise ValueError(f"a link target of {length} bytes")
     return os.fsdecode(target)
-
-
-def _device_number(table: InflatedTable, at: int) -> int:
-    number: int = raw.DEVICE_INODE.unpack_from(table.data, at)[1]
-    return number
 
 
 def read_listing(table: InflatedTable, listing: Listing) -> Iterator[tuple[str, int]]:
