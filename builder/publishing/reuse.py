@@ -38,6 +38,7 @@ from builder.engines.base import BuildResult
 from builder.errors import BuilderError, ImageError, UsageError
 from builder.layers.entry import Kind
 from builder.model import Image, LayerContent, canonical_json
+from builder.oci.shapes import BlobShape
 from builder.publishing.destination import RegistryDestination, open_destination
 from builder.publishing.published import read_published
 from builder.publishing.pull import is_reference, split_image
@@ -60,19 +61,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Blob(_Strict):
-    """See :meth:`builder.model.Descriptor.to_json`."""
-
-    mediaType: str
-    digest: Digest
-    size: int
-    annotations: dict[str, str] = {}
-
-
 class _LayerRecord(_Strict):
     """See :func:`builder.layers.cache.layer_record`."""
 
-    descriptor: _Blob
+    descriptor: BlobShape
     diff_id: Digest
     origin: str
     title: str

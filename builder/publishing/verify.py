@@ -328,7 +328,7 @@ _ATTESTATIONS: Mapping[Attestation, tuple[str, Callable[..., str]]] = {
 
 
 def _newest_record(subject: Subject) -> Path:
-    """Return the record of when the newest release of a tag, which was verified here, was signed."""
+    """Return the record of when the newest release of a tag that was verified here was signed."""
     name = hashlib.sha256(f"{subject.place.name}:{subject.tag}".encode()).hexdigest()
     return subject.place.store.folders.verified / f"{name[:32]}.json"
 

@@ -5,7 +5,7 @@
 ``auth``         Basic and Bearer authentication
 ``tls``          certificates; which hosts may use plain http
 ``transport``    requests: scheme, redirects, retries, limits
-``errors``       from a response to a :class:`~builder.errors.RegistryError`
+``errors``       hints for what a registry refuses
 ``manifests``    manifests and tags
 ``blobs``        blobs: query, download, mount
 ``answer``       responses, read within limits

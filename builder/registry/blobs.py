@@ -48,7 +48,8 @@ class Blobs:
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
         """
-        answer = self._transport.ask(self._request("HEAD", repository, descriptor.digest))
+        path = f"blobs/{descriptor.digest}"
+        answer = self._transport.ask(self._transport.reading("HEAD", repository, path))
         if answer.status == 404 or answer.status >= 500:
             return None
         if answer.status != 200:
@@ -60,7 +61,7 @@ class Blobs:
         if size == descriptor.size:
             return size
         found = None
-        request = self._request("GET", repository, descriptor.digest)
+        request = self._transport.reading("GET", repository, path)
         with contextlib.suppress(httpx.TransportError), self._transport.open(request) as response:
             found = content_length(response.headers) if response.status_code == 200 else None
         return UNKNOWN if found is None else found
@@ -88,8 +89,8 @@ class Blobs:
             )
         # what a manifest says of the size may be wrong
         most = max(descriptor.size, _MAX_REFUSAL)
-        request = replace(self._request("GET", repository, descriptor.digest), most=most)
-        answer = self._transport.ask(request)
+        request = self._transport.reading("GET", repository, f"blobs/{descriptor.digest}")
+        answer = self._transport.ask(replace(request, most=most))
         if answer.status != 200:
             action = f"return the blob {descriptor.digest} of {self._name(repository)}"
             raise self._transport.refusal(answer, action)
@@ -108,7 +109,8 @@ class Blobs:
             RegistryError: the registry does not have it, or refuses.
             httpx.TransportError: the connection broke.
         """
-        request = self._request("GET", repository, digest, range_header(offset))
+        headers = range_header(offset)
+        request = self._transport.reading("GET", repository, f"blobs/{digest}", headers)
         with self._transport.open(request) as response:
             if response.status_code == 416:
                 return  # no bytes from this offset on: the digest decides whether the blob is complete
@@ -289,14 +291,6 @@ class Blobs:
             self._chunk,
             Meter(progress, blob.size),
         ).run()
-
-    def _request(
-        self, method: str, repository: str, digest: str, headers: dict[str, str] | None = None
-    ) -> Request:
-        check_repository(repository)
-        url = self._transport.url(f"/v2/{repository}/blobs/{digest}")
-        scopes = self._transport.pull_scopes(repository)
-        return Request(method, url, scopes, repository, headers or {})
 
     def _name(self, repository: str) -> str:
         return f"{self._transport.host}/{repository}"

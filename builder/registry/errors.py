@@ -1,4 +1,4 @@
-"""From a registry's response, or a failed connection, to a :class:`RegistryError` with a hint."""
+"""What to do about a registry's response, or a failed connection: the hints of errors."""
 
 from __future__ import annotations
 
@@ -19,30 +19,6 @@ RUN_AGAIN = "run the same command again: finished blobs are not transferred agai
 
 class ArtifactRefused(RegistryError):
     """The registry accepts container images only, no other artifacts."""
-
-
-def error_of_answer(
-    answer: Answer,
-    host: str,
-    action: str,
-    used: Credentials,
-    kind: type[RegistryError] = RegistryError,
-) -> RegistryError:
-    """Return the error for a response that refuses a request.
-
-    Args:
-        answer: the response.
-        host: the registry.
-        action: what was requested; continues the sentence "HOST did not ...".
-        used: the credentials that were sent, for the hint.
-        kind: the class of the error.
-    """
-    details = [f"{code}: {text}" if text else code for code, text in answer.errors()]
-    message = f"{host} did not {action}: {answer.status} {answer.reason}"
-    if details:
-        message += f" ({'; '.join(details)})"
-    hint = _hint(answer, host, used)
-    return kind(message, hint, status=answer.status, codes=answer.codes(), host=host)
 
 
 _NOT_FOUND = "correct the repository and the tag; in some registries the project must exist first"
@@ -78,7 +54,14 @@ handled apart.
 """
 
 
-def _hint(answer: Answer, host: str, used: Credentials) -> str:
+def refusal_hint(answer: Answer, host: str, used: Credentials) -> str:
+    """Return the hint for a response that refuses a request.
+
+    Args:
+        answer: the response.
+        host: the registry.
+        used: the credentials that were sent.
+    """
     status, codes = answer.status, answer.codes()
     details = " ".join(f"{code} {message}" for code, message in answer.errors()).lower()
     if status == 413 or "quota" in details or "SIZE_LIMIT_EXCEEDED" in codes:

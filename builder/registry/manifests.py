@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import httpx
+from dataclasses import dataclass, replace
 
 from builder.errors import HashMismatch, ImageError, RegistryError
 from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
@@ -177,8 +175,7 @@ class Manifests:
             RegistryError: the registry refuses access, or cannot be reached.
         """
         found: list[Descriptor] = []
-        check_repository(repository)
-        for answer in self._pages(repository, f"/v2/{repository}/referrers/{digest}", OCI_INDEX):
+        for answer in self._pages(repository, f"referrers/{digest}", OCI_INDEX):
             if answer.status in (401, 403) or answer.status in BUSY:
                 name = self._name(repository, digest)
                 raise self._transport.refusal(answer, f"list what is attached to {name}")
@@ -190,11 +187,10 @@ class Manifests:
     def _pages(self, repository: str, path: str, accept: str) -> Iterator[Answer]:
         """Yield the responses of a list that may have several pages."""
         transport = self._transport
-        scopes = transport.pull_scopes(repository)
-        url = transport.url(path)
+        request = transport.reading("GET", repository, path, {"Accept": accept})
         left = MAX_LIST
         for _ in range(MAX_PAGES):
-            answer = transport.ask(Request("GET", url, scopes, repository, {"Accept": accept}))
+            answer = transport.ask(request)
             yield answer
             left -= len(answer.body)
             following = transport.next_page(answer)
@@ -202,18 +198,16 @@ class Manifests:
                 return
             if left < 0:
                 break
-            url = following
+            request = replace(request, url=following)
         raise transport.error(
-            f"{transport.host}: the list {path} does not end: "
+            f"{transport.host}: the list {request.url.path} does not end: "
             f"more than {MAX_PAGES} pages or {MAX_LIST >> 20} MiB",
             "this is a fault of the registry: ask its owner",
         )
 
     def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
-        url = self._url(repository, ref)
-        scopes = self._transport.pull_scopes(repository)
-        headers = {"Accept": ", ".join(accept)}
-        return self._transport.ask(Request(method, url, scopes, repository, headers))
+        headers, path = {"Accept": ", ".join(accept)}, f"manifests/{ref}"
+        return self._transport.ask(self._transport.reading(method, repository, path, headers))
 
     def _put(
         self,
@@ -229,7 +223,8 @@ class Manifests:
             repository, ref, data, media_type: see :meth:`put`.
             refused: the error for a registry that does not accept this kind of manifest.
         """
-        url = self._url(repository, ref)
+        check_repository(repository)
+        url = self._transport.url(f"/v2/{repository}/manifests/{ref}")
         headers = {"Content-Type": media_type}
         request = Request("PUT", url, push_scopes(repository), repository, headers, data)
         may_repeat = is_digest(ref) and is_digest_of(ref, data)  # a tag is looked at again first
@@ -254,10 +249,6 @@ class Manifests:
                 "the registry rewrites manifests: use another one",
             )
         return answer
-
-    def _url(self, repository: str, ref: str) -> httpx.URL:
-        check_repository(repository)
-        return self._transport.url(f"/v2/{repository}/manifests/{ref}")
 
     def _name(self, repository: str, ref: str) -> str:
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"

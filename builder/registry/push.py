@@ -40,9 +40,9 @@ CHECKS, TRANSFERS = 16, 4
 #: Uploads at a time. Where a connection is slow and the network is not, eight take 0.6 to 0.8 of
 #: the time of four (docs/performance.md).
 UPLOADS = 8
-#: By registry and digest: the first repository to which this command pushed a blob. Images that share
-#: layers may go to several repositories of a registry. A layer that one of them has is mounted in the
-#: others, not sent again.
+#: By registry and digest: the first repository to which this command pushed a blob. Images that
+#: share layers may go to several repositories of a registry. A layer that one of them has is mounted
+#: in the others, not sent again.
 KnownBlobs = dict[tuple[str, str], str]
 
 

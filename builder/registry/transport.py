@@ -26,7 +26,7 @@ from builder.registry.answer import (
 )
 from builder.registry.auth import Authenticator
 from builder.registry.credentials import Credentials, are_for, find_credentials
-from builder.registry.errors import connection_text, error_of_answer
+from builder.registry.errors import connection_text, refusal_hint
 from builder.registry.tls import is_loopback, tls_context
 from builder.settings import Settings
 from builder.version import __version__
@@ -261,6 +261,14 @@ class Transport:
         """Return the address of a path of the API (``/v2/...``)."""
         return httpx.URL(f"{self.scheme}://{self._api_host}{path}")
 
+    def reading(
+        self, method: str, repository: str, path: str, headers: dict[str, str] | None = None
+    ) -> Request:
+        """Return a request to read something of a repository: ``blobs/DIGEST``."""
+        check_repository(repository)
+        url = self.url(f"/v2/{repository}/{path}")
+        return Request(method, url, self.pull_scopes(repository), repository, headers or {})
+
     def location(self, url: httpx.URL, location: str) -> httpx.URL:
         """Return the address in a ``Location`` or ``Link`` header of the response of ``url``.
 
@@ -342,7 +350,12 @@ class Transport:
         self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
     ) -> RegistryError:
         """Return the error for a refusal; ``action`` continues the sentence "HOST did not ..."."""
-        return error_of_answer(answer, self.host, action, self._auth.used, kind)
+        details = [f"{code}: {text}" if text else code for code, text in answer.errors()]
+        message = f"{self.host} did not {action}: {answer.status} {answer.reason}"
+        if details:
+            message += f" ({'; '.join(details)})"
+        hint = refusal_hint(answer, self.host, self._auth.used)
+        return kind(message, hint, status=answer.status, codes=answer.codes(), host=self.host)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:
         """Return the error for a connection to ``where`` that failed."""
