@@ -23,7 +23,7 @@ from builder.model import (
     Descriptor,
     Layer,
 )
-from builder.oci.documents import MAX_DOCUMENT, some
+from builder.oci.documents import check_size, some
 from builder.oci.image import manifest_of
 from builder.oci.manifest import (
     parse_config,
@@ -107,10 +107,7 @@ class _RegistryArchive:
         Raises:
             ImageError: it is not in the archive, or too large.
         """
-        size = self._find(name)[0].size
-        if size > MAX_DOCUMENT:
-            problem = f"{self.path}: {name} has {size} bytes; at most {MAX_DOCUMENT} are allowed"
-            raise ImageError(problem, DO_NOT_USE)
+        check_size(self._find(name)[0].size, f"{self.path}: {name}")
         return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:

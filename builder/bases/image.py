@@ -8,7 +8,7 @@ from typing import Any
 
 from builder.errors import ImageError
 from builder.model import Descriptor, Image, Layer, SifImage
-from builder.oci.documents import MAX_DOCUMENT
+from builder.oci.documents import read_file
 from builder.oci.image import plain_image
 from builder.oci.layout import read_layout
 from builder.oci.manifest import parse_config, read_image
@@ -60,10 +60,7 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
 
 def _stored(digest: str, store: Store) -> bytes:
     path = store.get(digest)
-    if path is None:
-        return b""
-    with path.open("rb") as f:
-        return f.read(MAX_DOCUMENT + 1)  # the parser refuses more
+    return b"" if path is None else read_file(path, str(path))
 
 
 def open_layout_base(

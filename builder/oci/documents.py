@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from builder.errors import ImageError
-from builder.model import Descriptor
 from builder.store.files import open_ordinary
 from builder.text import human_bytes
 
@@ -45,8 +44,7 @@ def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
         ImageError: it is not JSON, too large, nested too deeply, or ambiguous: a key occurs twice,
             a number is not finite, or a text is not Unicode.
     """
-    if len(data) > most:
-        raise _too_large(what, len(data), most)
+    check_size(len(data), what, most)
     try:
         text = data.decode()
         value = json.loads(
@@ -100,11 +98,6 @@ def _too_deep(what: str) -> ImageError:
     return ImageError(f"{what} is nested more than {MAX_JSON_DEPTH} levels deep", DAMAGED)
 
 
-def _too_large(what: str, size: int, most: int) -> ImageError:
-    sizes = f"{human_bytes(size)}, at most {human_bytes(most)} are allowed"
-    return ImageError(f"{what} is too large: {sizes}", DAMAGED)
-
-
 def shown(text: str) -> str:
     """Return a text as a message can show it: short, in quotes, without control characters."""
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
@@ -133,10 +126,11 @@ def check_digest(digest: str, what: str) -> None:
         raise ImageError(f"{what}: {shown(digest)} is not a digest", DAMAGED)
 
 
-def check_size(descriptor: Descriptor, what: str, most: int = MAX_DOCUMENT) -> None:
-    """Raise ImageError, before it is fetched, for a document with more bytes than allowed."""
-    if descriptor.size > most:
-        raise _too_large(what, descriptor.size, most)
+def check_size(size: int, what: str, most: int = MAX_DOCUMENT) -> None:
+    """Raise ImageError for a document with more bytes than allowed; call it before it is read."""
+    if size > most:
+        sizes = f"{human_bytes(size)}, at most {human_bytes(most)} are allowed"
+        raise ImageError(f"{what} is too large: {sizes}", DAMAGED)
 
 
 #: Keys with a meaning in manifests, indexes and descriptors, by their spelling in small letters.
@@ -179,8 +173,7 @@ def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
         if e.errno in (errno.ELOOP, errno.ENXIO):
             check_ordinary(path.lstat(), what)
         raise
-    if (found := max(size, len(data))) > most:  # data: it grows
-        raise _too_large(what, found, most)
+    check_size(max(size, len(data)), what, most)  # data: it grows
     return data
 
 

@@ -348,7 +348,7 @@ def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) ->
         ImageError: it is missing, corrupt, too large, or not an ordinary file.
     """
     path = blob_path(folder, descriptor.digest)
-    check_size(descriptor, f"{folder}: blob {descriptor.digest}", most)
+    check_size(descriptor.size, f"{folder}: blob {descriptor.digest}", most)
     try:
         data = read_file(path, str(path), most)
     except FileNotFoundError:

@@ -318,7 +318,7 @@ def read_image(
     """
     data = parse_manifest(manifest, descriptor, where)
     described = Descriptor.from_json(data["config"])
-    check_size(described, f"the config of {where}")
+    check_size(described.size, f"the config of {where}")
     config = read(described)
     layers = image_layers(data, parse_config(config, where), where)
     return Image(layers, config, described, manifest, descriptor)

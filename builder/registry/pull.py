@@ -50,7 +50,7 @@ def resolve_manifest(
     def read(descriptor: Descriptor) -> bytes:
         if descriptor.digest == digest:
             return data
-        check_size(descriptor, f"the manifest {descriptor.digest} of {where}")
+        check_size(descriptor.size, f"the manifest {descriptor.digest} of {where}")
         return client.manifests.get(repository, descriptor.digest)[0]
 
     first = Descriptor(media_type, digest, len(data))

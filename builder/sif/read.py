@@ -11,14 +11,13 @@ from typing import Any, BinaryIO
 
 from builder.errors import ImageError
 from builder.model import SifImage
-from builder.oci.documents import MAX_DOCUMENT, load_json
+from builder.oci.documents import check_size, load_json
 from builder.oci.shapes import RuntimeConfigShape, check_shape
 from builder.sif import format as raw
 from builder.sif.digests import sif_digest
 from builder.sif.format import FileSystem, ObjectType, PartitionRole, SifDescriptor, SifHeader
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.store.blobs import Store
-from builder.text import human_bytes
 from builder.trees.sources import Source, squashfs_source
 
 #: A SIF of Apptainer has room for 48.
@@ -72,12 +71,7 @@ class Sif:
         """
         for found in self.objects:
             if found.kind == ObjectType.JSON and found.name == name:
-                if found.size > MAX_DOCUMENT:
-                    raise ImageError(
-                        f"{self.path}: {name} has {human_bytes(found.size)}, "
-                        f"at most {human_bytes(MAX_DOCUMENT)} are allowed",
-                        _DAMAGED,
-                    )
+                check_size(found.size, f"{self.path}: {name}")
                 with self.path.open("rb") as f:
                     f.seek(found.offset)
                     return f.read(found.size)

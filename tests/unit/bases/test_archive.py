@@ -14,6 +14,7 @@ from builder.bases import archive
 from builder.bases.resolve import resolve_base
 from builder.errors import ImageError
 from builder.model import Image
+from builder.oci.documents import MAX_DOCUMENT
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.workspace import Workspace
@@ -93,8 +94,8 @@ def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.M
     _refused(file, [member(name, target="../../etc/passwd")], given, "is not a file")
     _refused(file, [member(name, kind=tarfile.LNKTYPE, target="/etc/passwd")], given, "is not a file")
     _refused(file, [member(name, kind=tarfile.FIFOTYPE)], given, "is not a file")
-    monkeypatch.setattr(archive, "MAX_DOCUMENT", 100)
-    _refused(file, [member(name, b"x" * 101)], given, "has 101 bytes; at most 100 are allowed")
+    large = member(name, b"x" * (MAX_DOCUMENT + 1))
+    _refused(file, [large], given, "manifest.json is too large: 8.4 MB, at most 8.4 MB are allowed")
     monkeypatch.setattr(archive, "MAX_MEMBERS", 10)
     _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
 
