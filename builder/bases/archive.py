@@ -232,6 +232,5 @@ def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) ->
     tar = hashlib.sha256()
     for data in inflate(store.path(digest)):
         tar.update(data)
-    return Layer(
-        Descriptor(media_type, digest, size), f"sha256:{tar.hexdigest()}", store.path(digest)
-    )
+    blob, diff_id = Descriptor(media_type, digest, size), f"sha256:{tar.hexdigest()}"
+    return Layer(blob, diff_id, store.path(digest))

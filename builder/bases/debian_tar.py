@@ -87,9 +87,8 @@ def _is_dropped(name: str, member: tar.TarHeader) -> bool:
         return True
     if member.flag not in (tar.FILE, tar.DIRECTORY, tar.SYMLINK, tar.HARDLINK):
         return True
-    return bool(_SETTINGS.fullmatch(name)) or is_left_out(
-        name, is_folder=member.flag == tar.DIRECTORY
-    )
+    is_folder = member.flag == tar.DIRECTORY
+    return bool(_SETTINGS.fullmatch(name)) or is_left_out(name, is_folder=is_folder)
 
 
 def is_left_out(name: str, *, is_folder: bool) -> bool:
@@ -110,9 +109,8 @@ def _header(name: str, member: tar.TarHeader, epoch: int) -> tarfile.TarInfo:
     info.mode = member.mode
     info.uid, info.gid = member.uid, member.gid
     info.mtime = min(int(member.mtime), epoch)
-    info.linkname = (
-        member.target.removeprefix("./") if member.flag == tar.HARDLINK else member.target
-    )
+    is_link = member.flag == tar.HARDLINK
+    info.linkname = member.target.removeprefix("./") if is_link else member.target
     info.pax_headers = dict(member.xattrs)
     info.size = member.size
     return info

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from builder.bases.image import BaseImage
@@ -98,7 +99,7 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
     from builder.bases.sif import base_sources
 
     sources = base_sources(replace(base, layers=()), work.store)
-    sources += [_downloaded(layer, work) for layer in base.layers]
+    sources += [partial(_downloaded, layer, work) for layer in base.layers]
     lowest = _read(sources[:1])
     release = _release(lowest)
     families = {"", "debian", "ubuntu"}
@@ -111,15 +112,11 @@ def find_system(base: BaseImage, work: Workspace) -> BaseSystem:
     return BaseSystem(release.get("ID") or ("debian" if packages else ""), version, packages)
 
 
-def _downloaded(layer: Layer, work: Workspace) -> Source:
-    """Return the members of a layer, which is downloaded when they are read."""
-
+def _downloaded(layer: Layer, work: Workspace) -> Stream:
+    """Return the members of a layer, which is downloaded for them."""
     from builder.bases.registry import fetch_layer
 
-    def stream() -> Stream:
-        return layer_source(fetch_layer(layer, work), work.store)()
-
-    return stream
+    return layer_source(fetch_layer(layer, work), work.store)()
 
 
 def _read(sources: Sequence[Source], last: str = "") -> dict[str, str]:

@@ -107,9 +107,8 @@ class _Source(ExitStack):
         # slow: not for a base that the store has
         from builder.registry.client import RegistryClient
 
-        client = RegistryClient(
-            self._image.host, settings=self._work.settings, reporter=self._work.reporter
-        )
+        host, work = self._image.host, self._work
+        client = RegistryClient(host, settings=work.settings, reporter=work.reporter)
         return self.enter_context(client)
 
     def manifest(self, digest: str) -> bytes:
@@ -123,9 +122,8 @@ class _Source(ExitStack):
 
     def blob(self, descriptor: Descriptor) -> bytes:
         """Return a small blob, which is stored."""
-        path = self._work.store.get(descriptor.digest, descriptor.size)
+        store, repository = self._work.store, self._image.repository
+        path = store.get(descriptor.digest, descriptor.size)
         if path is None:
-            path = self.client.blobs.download_to_store(
-                self._image.repository, descriptor, self._work.store
-            )
+            path = self.client.blobs.download_to_store(repository, descriptor, store)
         return path.read_bytes()

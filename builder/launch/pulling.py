@@ -51,7 +51,7 @@ def pull_target(project: Project, recipe: Recipe, request: PullRequest) -> Pulle
     tag, if_changed, layout = request.tag, request.if_changed, project.layout
     with closing(open_destination(where, work, option="--from")) as published:
         if request.load:
-            engine = PullEngine(request.load, work.settings, work.reporter)
+            engine = PullEngine(request.load, work)
             return pull_into(engine, recipe, published, tag, if_changed=if_changed, record=layout)
         squashfs = _squashfs(recipe, request)
         path = layout if squashfs else _output(recipe, request, layout)
@@ -86,7 +86,7 @@ def pull_named(
     where, tag = split_image(reference)
     with closing(open_destination(where, work)) as published:
         wanted = AnyImage(reference, root=root)
-        return pull_into(PullEngine(load, settings, reporter), wanted, published, tag)
+        return pull_into(PullEngine(load, work), wanted, published, tag)
 
 
 def _output(recipe: Recipe, request: PullRequest, layout: Path) -> Path:

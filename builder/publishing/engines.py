@@ -15,7 +15,7 @@ from typing import Any, Literal
 from builder.config.policy import has_policy
 from builder.errors import BuilderError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.publishing.destination import PublishDestination, RegistryDestination
 from builder.publishing.pull import Pulled, PulledTarget, reference_of, resolve_published
 from builder.run.podman import migrated_ids
@@ -23,6 +23,7 @@ from builder.run.process import execute
 from builder.settings import Settings
 from builder.site.pulled import EnginePull, record_pull
 from builder.store.files import space_errors, write_atomic
+from builder.workspace import Workspace
 
 EngineName = Literal["podman-hpc", "podman"]
 
@@ -32,10 +33,8 @@ class PullEngine:
     """A container engine that pulls."""
 
     name: EngineName
-    settings: Settings
-    """A temporary file with the credentials is in its ``tmpdir``."""
-    reporter: Reporter = QUIET
-    """Receives progress."""
+    work: Workspace
+    """A temporary file with the credentials is in the ``tmpdir`` of its settings."""
 
     @property
     def migrates(self) -> bool:
@@ -118,7 +117,7 @@ def pull_into(
     name = image if engine.migrates or verified else where
     is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
-        with working(engine.reporter, f"{engine.name} pulls {name}"):
+        with working(engine.work.reporter, f"{engine.name} pulls {name}"):
             _pull(engine, origin, name)
         if not engine.has(name, image_id, described.digest):
             raise _other_image(engine, origin, name, image_id, described.digest)
@@ -144,7 +143,7 @@ def _other_image(
 
 def _pull(engine: PullEngine, origin: RegistryDestination, name: str) -> None:
     tls = ["--tls-verify=false"] if origin.client.plain_http else []
-    with _auth_file(origin, engine.settings) as env:
+    with _auth_file(origin, engine.work.settings) as env:
         done = execute([engine.name, "pull", *tls, name], env={**os.environ, **env})
     if done.returncode:
         raise RunnerError(

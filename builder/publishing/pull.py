@@ -106,9 +106,8 @@ def pull(
         image = origin.image(described.digest, recipe.architecture)
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
         with working(work.reporter, f"writing {recipe.name} into {output}"):
-            write_layout(
-                replace(image, manifest_descriptor=descriptor), output, recipe.name, work.store
-            )
+            marked = replace(image, manifest_descriptor=descriptor)
+            write_layout(marked, output, recipe.name, work.store)
     forget_pull(output, recipe.name)
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
 

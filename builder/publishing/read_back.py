@@ -56,11 +56,11 @@ class Unverified:
         self._shared = _short_hash(shared)
         self._prefix = f"{self._shared}-{_short_hash(name)}"
         self._own = self._folder / f"{self._prefix}-{secrets.token_hex(8)}.json"
-        self._image = image
+        self._blobs = {blob.digest for blob in image_blobs(image)}
 
     def begin(self) -> None:
         """Record all blobs of the image: which of them are sent is not known yet."""
-        write_record(self._own, sorted(blob.digest for blob in image_blobs(self._image)))
+        write_record(self._own, sorted(self._blobs))
 
     def left(self) -> frozenset[str]:
         """Return digests that other publishes have sent and not read back, or are sending now."""
@@ -81,8 +81,7 @@ class Unverified:
         """Yield all records with a prefix; a damaged one may be of any blob."""
         for path in sorted(self._folder.glob(f"{prefix}-*.json")):
             found = read_record(path)
-            any_blob = {blob.digest for blob in image_blobs(self._image)}
-            yield path, set(map(str, found)) if isinstance(found, list) else any_blob
+            yield path, set(map(str, found)) if isinstance(found, list) else self._blobs
 
 
 def _short_hash(text: str) -> str:

@@ -67,9 +67,8 @@ class Release:
         """
         if not isinstance(self.result.artifact, Image):
             return self
-        image = fetch_layers(
-            self.image, project.work.store, project.work.settings, project.work.reporter
-        )
+        work = project.work
+        image = fetch_layers(self.image, work.store, work.settings, work.reporter)
         return replace(self, result=replace(self.result, artifact=image))
 
 
@@ -159,9 +158,7 @@ class JobTester(Tester):
             from builder.publishing.engines import PullEngine, pull_into
             from builder.publishing.pull import AnyImage
 
-            engine = PullEngine(
-                "podman-hpc", self.project.work.settings, self.project.work.reporter
-            )
+            engine = PullEngine("podman-hpc", self.project.work)
             # not signed yet: no policy
             wanted = AnyImage(recipe.name, architecture=recipe.architecture)
             pull_into(engine, wanted, self.destination, image.digest, if_changed=True)

@@ -160,10 +160,8 @@ def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
     """
     body = bytearray()
     # A response to HEAD states the length of a body that does not follow.
-    stated = (
-        "0" if response.request.method == "HEAD" else response.headers.get("Content-Length", "")
-    )
-    if (number(stated) or 0) > most:
+    stated = number(response.headers.get("Content-Length", "")) or 0
+    if stated > most and response.request.method != "HEAD":
         raise _too_large(response, most)
     for data in Pace.of(response.iter_raw()):
         body += data

@@ -139,11 +139,8 @@ class Transport:
 
     def _send_token_request(self, request: httpx.Request) -> Answer:
         for attempt in range(1, TRIES + 1):
-            response = self._start(request)
-            try:
+            with contextlib.closing(self._start(request)) as response:
                 answer = read_answer(response, MAX_TOKEN_ANSWER)
-            finally:
-                response.close()
             if answer.status not in BUSY or attempt == TRIES:
                 return answer
             self.pause(attempt, answer)

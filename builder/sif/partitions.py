@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,7 +78,8 @@ class PartitionMaker:
         sources = [listed_source(common)]
         if self.base is not None:
             base = self.base
-            sources += [self._hashed(s, base.sif.path, base.digest) for s in base.sif.sources()]
+            hashed = partial(self._hashed, base.sif.path, base.digest)
+            sources += [partial(hashed, source) for source in base.sif.sources()]
         sources += [*map(self._layer, self.image.layers), listed_source(own)]
         digests = [layer.descriptor.digest for layer in self.image.layers]
         base_digest = self.base.digest if self.base else ""
@@ -101,7 +103,8 @@ class PartitionMaker:
         """
         layers = map(self._layer, self.image.layers)
         sources = [listed_source(folders), *layers, listed_source(files)]
-        self._squash(out, "root", [_of_root(x) for x in sources], (), _unpacked(self.image.layers))
+        owned = [partial(_of_root, source) for source in sources]
+        self._squash(out, "root", owned, (), _unpacked(self.image.layers))
 
     def layered(self) -> list[SquashfsPart]:
         """Return the primary partition, or those of the base SIF, and overlays of the layers.
@@ -170,15 +173,11 @@ class PartitionMaker:
         """
         return layer_source(layer, self.work.store, rehash=True)
 
-    def _hashed(self, source: Source, path: Path, digest: str) -> Source:
+    def _hashed(self, path: Path, digest: str, source: Source) -> Stream:
         """Yield the members in a squashfs, which is hashed first: it has no checksums."""
-
-        def stream() -> Stream:
-            if not self.work.store.rehash(path, digest):
-                self.work.store.refuse(path, digest)
-            yield from source()
-
-        return stream
+        if not self.work.store.rehash(path, digest):
+            self.work.store.refuse(path, digest)
+        yield from source()
 
     def _partition(
         self,
@@ -266,15 +265,11 @@ class PartitionMaker:
             return squashfs.finish()
 
 
-def _of_root(source: Source) -> Source:
-    """Return the same members, all of root; other owners' set-user-ID programs lose the bit."""
-
-    def stream() -> Stream:
-        for member, content in source():
-            lost = (0o4000 if member.uid else 0) | (0o2000 if member.gid else 0)
-            yield replace(member, uid=0, gid=0, mode=member.mode & ~lost), content
-
-    return stream
+def _of_root(source: Source) -> Stream:
+    """Yield the same members, all of root; other owners' set-user-ID programs lose the bit."""
+    for member, content in source():
+        lost = (0o4000 if member.uid else 0) | (0o2000 if member.gid else 0)
+        yield replace(member, uid=0, gid=0, mode=member.mode & ~lost), content
 
 
 def _unpacked(layers: Sequence[Layer]) -> int | None:

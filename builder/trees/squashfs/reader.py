@@ -237,9 +237,8 @@ class Squashfs:
         if left > MAX_TABLE:
             raise ValueError(f"a table of {left} bytes, at most {MAX_TABLE} are allowed")
         blocks = -(-left // raw.METADATA_SIZE)
-        for (position,) in raw.INDEX_ENTRY.iter_unpack(
-            self._read_at(index, raw.INDEX_ENTRY.size * blocks)
-        ):
+        positions = self._read_at(index, raw.INDEX_ENTRY.size * blocks)
+        for (position,) in raw.INDEX_ENTRY.iter_unpack(positions):
             data = self._read_metadata_block(position)[0][:left]
             left -= len(data)
             yield data

@@ -171,9 +171,8 @@ class TreeTables:
         links = 2 + sum(child.kind is raw.InodeType.DIRECTORY for child in node.children.values())
         size += 3  # the format counts "." and "..", which are not in the listing
         if not index and size <= _LARGEST_SHORT_LISTING:
-            return raw.InodeType.DIRECTORY, raw.DIRECTORY_INODE.pack(
-                block, links, size, offset, parent
-            )
+            body = raw.DIRECTORY_INODE.pack(block, links, size, offset, parent)
+            return raw.InodeType.DIRECTORY, body
         body = raw.LONG_DIRECTORY_INODE.pack(
             links, size, block, parent, len(index), offset, raw.NONE
         )
