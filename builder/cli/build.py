@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from builder.engines.base import BuildResult
     from builder.model import Image, Lock
     from builder.project import Project
-    from builder.site.build_jobs import BuildTask
     from builder.smoke.options import SlurmOptions
 
 #: How many file conflicts are listed.
@@ -178,7 +177,9 @@ def build(
     if job:
         from builder.cli.build_jobs import build_in_jobs
 
-        build_in_jobs(context, recipes, lambda recipe: _job_task(context, recipe, options), folder)
+        build_in_jobs(
+            context, recipes, lambda recipe: _job_script(context, recipe, options), folder
+        )
     else:
         context.each(recipes, lambda recipe: _build_here(context, recipe, options))
 
@@ -362,24 +363,24 @@ def _write_other_forms(
 # in a job -------------------------------------------------------------------------------------------------
 
 
-def _job_task(context: Context, recipe: Recipe, options: Command) -> BuildTask:
-    """Return the build of a target in a job, whose packages are on this machine then.
+def _job_script(context: Context, recipe: Recipe, options: Command) -> str:
+    """Return the script of a target's build in a job, whose packages are on this machine then.
 
     It locks and downloads on this host, because compute nodes may have no network.
     """
     from builder.engines.prepare import download_inputs
-    from builder.site.build_jobs import build_task
+    from builder.site.build_jobs import build_script
+    from builder.site.request import JobRequest
 
     asked = options.job
     assert asked is not None
     command = _job_command(context, recipe, options)
-    task = build_task(
-        recipe, command, account=asked.account, time=asked.time_limit, asked=asked.asked
-    )
+    limits = JobRequest(account=asked.account, time=asked.time_limit, slurm=asked.asked)
+    script = build_script(recipe, command, limits)
     request = context.project.request(recipe, options.lock_file)
     _note_left_out(context, recipe, request.lock)
     download_inputs(request)
-    return task
+    return script
 
 
 def _job_command(context: Context, recipe: Recipe, options: Command) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from builder.cli.context import Context
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError
-from builder.site.build_jobs import BuildOutcome, BuildTask, listed_again, run_builds
+from builder.site.build_jobs import BuildOutcome, listed_again, run_builds
 from builder.text import Table, human_bytes, human_seconds
 
 #: Characters of a digest in the table: ``sha256:`` and 12 digits.
@@ -19,7 +19,7 @@ _SHOWN_DIGEST = 19
 def build_in_jobs(
     context: Context,
     recipes: Sequence[Recipe],
-    prepare: Callable[[Recipe], BuildTask],
+    prepare: Callable[[Recipe], str],
     folder: Path,
 ) -> None:
     """Build targets in jobs, and print a row for each.
@@ -27,7 +27,8 @@ def build_in_jobs(
     Args:
         context: of the command.
         recipes: the targets.
-        prepare: locks and downloads what a target needs, on this host; returns its build.
+        prepare: locks and downloads what a target needs, on this host; returns the script of its
+            build.
         folder: the layout that the builds write.
 
     Raises:
@@ -46,11 +47,11 @@ def build_in_jobs(
 
 
 def _outcomes(
-    context: Context, prepared: Mapping[str, BuildTask | BuilderError], folder: Path
+    context: Context, prepared: Mapping[str, str | BuilderError], folder: Path
 ) -> list[BuildOutcome]:
     """Run the builds; return an outcome for each target, in their order."""
-    tasks = [task for task in prepared.values() if isinstance(task, BuildTask)]
-    done = run_builds(tasks, folder, context.output) if tasks else []
+    scripts = {name: script for name, script in prepared.items() if isinstance(script, str)}
+    done = run_builds(scripts, folder, context.output) if scripts else []
     found = {outcome.target: listed_again(outcome) for outcome in done}
     for name, error in prepared.items():
         if isinstance(error, BuilderError):

@@ -14,7 +14,7 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from builder.site.checks import check_account, check_time
 from builder.site.job import Resources
 from builder.site.paths import host_setup
 from builder.site.render import templates
-from builder.site.request import NOTHING_ASKED, JobRequest, SlurmRequest
+from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
 from builder.site.slurm import find_queue, job_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
@@ -37,20 +37,6 @@ from builder.site.slurmrequest import check_slurm_request, with_raw_options
 _PATIENCE_S, _PAUSE_S = 10.0, 0.5
 #: States in which the build itself has ended: its result says how.
 _BY_ITSELF = frozenset({"COMPLETED", "FAILED", "UNKNOWN"})
-
-
-@dataclass(frozen=True, slots=True)
-class BuildTask:
-    """The build of one target in a job."""
-
-    name: str
-    """Of the target."""
-    command: tuple[str, ...]
-    """``builder build TARGET --json``, with absolute paths."""
-    options: tuple[str, ...]
-    """Of sbatch."""
-    setup: tuple[str, ...]
-    """Shell lines that run first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,49 +61,40 @@ class BuildOutcome:
         return cls(target, state, {}, error.message, error.hint, error.exit_code)
 
 
-def build_task(
-    recipe: Recipe,
-    command: Sequence[str],
-    *,
-    account: str = "",
-    time: str = "",
-    asked: SlurmRequest = NOTHING_ASKED,
-) -> BuildTask:
-    """Return the build of a target in the site's queue ``build``: on a node, without GPUs.
+def build_script(recipe: Recipe, command: Sequence[str], request: JobRequest) -> str:
+    """Return the script that builds a target in the site's queue ``build``: on a node, without
+    GPUs.
 
     Args:
         recipe: the target, whose site has Slurm.
-        command: the command that builds it.
-        account: the account to charge; empty: none.
-        time: the time limit as Slurm writes it; empty: the recipe's.
-        asked: options of Slurm instead of the recipe's.
+        command: ``builder build TARGET --json``, with absolute paths.
+        request: account, time limit, and options of Slurm instead of the recipe's.
 
     Raises:
         UsageError: the site has no Slurm, its account is missing or has another form, or
             it does not allow the job.
     """
-    if recipe.site.slurm is None:
+    site = recipe.site
+    if site.slurm is None:
         raise UsageError(
             f"{recipe.source}: site.slurm is not set: "
             f"target {recipe.name} has no compute nodes to build on",
             "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
-    check_account(recipe, account)
-    check_slurm_request(recipe, asked)
-    if time:
-        check_time(time)
-    request = JobRequest(account=account, time=time, slurm=asked)
-    queue, size = find_queue(recipe.site, "build"), Resources(nodes=1, gpus=0, tasks=1)
-    options = [
-        "--job-name=builder-build",
-        *job_options(recipe, request, size, queue, can_chain=False),
-    ]
-    options = with_raw_options(options, asked)
-    return BuildTask(recipe.name, tuple(command), tuple(options), tuple(host_setup(recipe.site)))
+    check_account(recipe, request.account)
+    check_slurm_request(recipe, request.slurm)
+    if request.time:
+        check_time(request.time)
+    queue, size = find_queue(site, "build"), Resources(nodes=1, gpus=0, tasks=1)
+    options = job_options(recipe, request, size, queue, can_chain=False)
+    options = with_raw_options(["--job-name=builder-build", *options], request.slurm)
+    directives = [*options, "--output=log"]
+    template = templates().get_template("build.sh.j2")
+    return template.render(directives=directives, setup=host_setup(site), command=command)
 
 
 def run_builds(
-    tasks: Sequence[BuildTask],
+    scripts: Mapping[str, str],
     folder: Path,
     reporter: Reporter = QUIET,
     *,
@@ -126,47 +103,47 @@ def run_builds(
     """Submit the builds and wait for them. On errors and Ctrl-C, all jobs are cancelled.
 
     Args:
-        tasks: the builds.
+        scripts: the builds, see :func:`build_script`, by the names of their targets.
         folder: a folder that the nodes see; the logs of builds that failed stay there, as
             ``TARGET.log``.
         reporter: receives progress.
         sleep: waits between two queries of Slurm.
 
     Returns:
-        The outcomes, in the order of the tasks. Targets whose job Slurm rejects have one, too.
+        The outcomes, in the order of the scripts. Targets whose job Slurm rejects have one, too.
 
     Raises:
         RunnerError: Slurm does not answer.
     """
     found: dict[str, BuildOutcome] = {}
-    running: list[tuple[BuildTask, str, Path]] = []
+    running: list[tuple[str, str, Path]] = []
     folder.mkdir(parents=True, exist_ok=True)
-    doing = f"building {len(tasks)} targets in jobs"
+    doing = f"building {len(scripts)} targets in jobs"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(working(reporter, doing, len(tasks), "targets"))
+        stack.enter_context(working(reporter, doing, len(scripts), "targets"))
         try:
-            for task in tasks:
+            for target, script in scripts.items():
                 made = tempfile.TemporaryDirectory(
                     dir=folder, prefix=".build-", ignore_cleanup_errors=True
                 )
                 work = Path(stack.enter_context(made))
                 try:
-                    number = submit(job_script(task), folder=work)
+                    number = submit(script, folder=work)
                 except BuilderError as e:
-                    found[task.name] = BuildOutcome.of_error(task.name, "rejected", e)
+                    found[target] = BuildOutcome.of_error(target, "rejected", e)
                     continue
-                running.append((task, number, work))
-                reporter.note(f"job {number}: building {task.name}")
-            for task, number, work in running:
-                outcome = _outcome(task, work, number, wait(number, reporter, sleep=sleep), sleep)
-                found[task.name] = outcome
-                reporter.note(f"{task.name}: {outcome.state}")
+                running.append((target, number, work))
+                reporter.note(f"job {number}: building {target}")
+            for target, number, work in running:
+                outcome = _outcome(target, work, number, wait(number, reporter, sleep=sleep), sleep)
+                found[target] = outcome
+                reporter.note(f"{target}: {outcome.state}")
                 reporter.advance(doing, 1)
         except BaseException:
             for _, number, _ in running:
                 cancel(number)
             raise
-    return [found[task.name] for task in tasks]
+    return [found[target] for target in scripts]
 
 
 def listed_again(outcome: BuildOutcome) -> BuildOutcome:
@@ -182,34 +159,27 @@ def listed_again(outcome: BuildOutcome) -> BuildOutcome:
     return outcome
 
 
-def job_script(task: BuildTask) -> str:
-    """Return the batch script of a build."""
-    template = templates().get_template("build.sh.j2")
-    directives = [*task.options, "--output=log"]
-    return template.render(directives=directives, setup=task.setup, command=task.command)
-
-
 def _outcome(
-    task: BuildTask, work: Path, number: str, state: str, sleep: Callable[[float], None]
+    target: str, work: Path, number: str, state: str, sleep: Callable[[float], None]
 ) -> BuildOutcome:
     """Read the files of a job that has ended."""
     answer = _answer(work / "result.json", state, sleep)
-    kept = work.parent / f"{task.name}.log"
+    kept = work.parent / f"{target}.log"
     if answer and "error" not in answer and state in _BY_ITSELF:
         kept.unlink(missing_ok=True)
-        return BuildOutcome(task.name, "built", answer)
+        return BuildOutcome(target, "built", answer)
     with contextlib.suppress(OSError):
         (work / "log").replace(kept)
     if answer and state in _BY_ITSELF:
         error, hint = str(answer["error"]), str(answer.get("hint", ""))
         code = int(answer.get("code", RunnerError.exit_code))
-        return BuildOutcome(task.name, "failed", {}, error, hint, code, kept)
+        return BuildOutcome(target, "failed", {}, error, hint, code, kept)
     messages = [line for line in _text(kept).splitlines() if line.strip()]
     last = messages[-1] if messages else "no output"
     ended = "failed" if state in _BY_ITSELF else state.lower().replace("_", " ")
     error = f"job {number} ended as {state} and left no result: {last}"
     hint = f"its messages: {kept}; scontrol show job {number}"
-    return BuildOutcome(task.name, ended, {}, error, hint, RunnerError.exit_code, kept)
+    return BuildOutcome(target, ended, {}, error, hint, RunnerError.exit_code, kept)
 
 
 def _answer(path: Path, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:

@@ -12,14 +12,8 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.progress import NullReporter
-from builder.site.build_jobs import (
-    BuildOutcome,
-    BuildTask,
-    build_task,
-    job_script,
-    run_builds,
-)
-from builder.site.request import SlurmRequest
+from builder.site.build_jobs import BuildOutcome, build_script, run_builds
+from builder.site.request import JobRequest, SlurmRequest
 
 #: Runs the job at once; one whose state is TIMEOUT is killed before. The number is that of the submission.
 SBATCH = """\
@@ -55,16 +49,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def task(name: str, script: str) -> BuildTask:
-    return BuildTask(name, ("bash", "-c", script), (), ())
+def build(command: str) -> str:
+    """The script of a job that leaves the output of a command."""
+    return f"({command}\n) > result.json"
 
 
 def built(target: str) -> str:
     return f"""echo '{json.dumps({"target": target, "digest": "d"})}'"""
 
 
-def run(tasks: list[BuildTask], folder: Path) -> list[BuildOutcome]:
-    return run_builds(tasks, folder, NullReporter(), sleep=lambda seconds: None)
+def run(scripts: dict[str, str], folder: Path) -> list[BuildOutcome]:
+    return run_builds(scripts, folder, NullReporter(), sleep=lambda seconds: None)
 
 
 SITE: dict[str, Any] = {
@@ -96,7 +91,7 @@ def recipe(**values: Any) -> Recipe:
 
 def test_script() -> None:
     """The site's queue for builds, its set-up lines, and the build."""
-    lines = job_script(build_task(recipe(), ["builder", "a b"], account=ACCOUNT)).splitlines()
+    lines = build_script(recipe(), ["builder", "a b"], JobRequest(account=ACCOUNT)).splitlines()
     assert lines[0] == "#!/bin/bash -l"
     assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
         "--job-name=builder-build",
@@ -116,7 +111,8 @@ def test_script() -> None:
 def test_asked() -> None:
     """Options of the user take the place of the recipe's."""
     asked = SlurmRequest("small", "high", ("--reservation=course", "--constraint=cpu"))
-    options = build_task(recipe(), ["x"], account=ACCOUNT, time="02:00:00", asked=asked).options
+    script = build_script(recipe(), ["x"], JobRequest(account=ACCOUNT, time="02:00:00", slurm=asked))
+    options = [line.removeprefix("#SBATCH ") for line in script.splitlines()]
     assert {"--partition=small", "--qos=high", "--reservation=course", "--constraint=cpu"} <= set(options)
     assert "--time=02:00:00" in options and "--partition=debug" not in options
 
@@ -127,31 +123,31 @@ def test_asked() -> None:
         ({"time": "01:00:00"}, r"exceeds the limit of partition debug \(00:30:00\)\n.*--partition small"),
         ({"time": "soon"}, "--time: 'soon' is not a time"),
         ({"account": ""}, r"Site require an account(.|\n)*such as project_465000000"),
-        ({"asked": SlurmRequest(partition="smal")}, "no such partition\n.*did you mean small"),
+        ({"slurm": SlurmRequest(partition="smal")}, "no such partition\n.*did you mean small"),
     ],
 )
 def test_refused(given: dict[str, Any], message: str) -> None:
     """What Slurm would refuse is refused before, with the place that takes it."""
     with pytest.raises(UsageError, match=message):
-        build_task(recipe(), ["x"], **{"account": ACCOUNT, **given})
+        build_script(recipe(), ["x"], JobRequest(**{"account": ACCOUNT, **given}))
     with pytest.raises(UsageError, match=r"site.slurm is not set: target t has no compute nodes"):
-        build_task(recipe(site={}), ["x"])
+        build_script(recipe(site={}), ["x"], JobRequest())
 
 
 def test_outcomes(state: Path, tmp_path: Path) -> None:
     """Each target has a row: built, failed with the build's error, ended by Slurm, or without a result."""
     error = {"error": "no space\nleft", "hint": "free some", "code": 13}
-    tasks = [
-        task("good", built("good")),
-        task("bad", f"echo note >&2; echo '{json.dumps(error)}'; exit 13"),
-        task("slow", built("slow")),
-        task("odd", "echo Loading; echo broken >&2; exit 0"),
-    ]
+    scripts = {
+        "good": build(built("good")),
+        "bad": build(f"echo note >&2; echo '{json.dumps(error)}'; exit 13"),
+        "slow": build(built("slow")),
+        "odd": build("echo Loading; echo broken >&2; exit 0"),
+    }
     (state / "states").write_text("1 COMPLETED\n2 FAILED\n3 TIMEOUT\n4 COMPLETED\n")
     dist = tmp_path / "dist"
     dist.mkdir()
     (dist / "good.log").write_text("an earlier failure")
-    good, bad, slow, odd = run(tasks, dist)
+    good, bad, slow, odd = run(scripts, dist)
     assert good == BuildOutcome("good", "built", {"target": "good", "digest": "d"})
     assert bad == BuildOutcome("bad", "failed", {}, "no space\nleft", "free some", 13, dist / "bad.log")
     assert (slow.state, slow.code) == ("timeout", RunnerError.exit_code)
@@ -164,13 +160,13 @@ def test_outcomes(state: Path, tmp_path: Path) -> None:
 
 def test_forgotten(state: Path, tmp_path: Path) -> None:
     """If Slurm has forgotten a job, its result counts."""
-    (outcome,) = run([task("a", built("a"))], tmp_path)
+    (outcome,) = run({"a": build(built("a"))}, tmp_path)
     assert outcome.state == "built"
 
 
 def test_rejected(state: Path, tmp_path: Path) -> None:
     (state / "refuse").touch()
-    (outcome,) = run([task("a", built("a"))], tmp_path)
+    (outcome,) = run({"a": build(built("a"))}, tmp_path)
     assert outcome.state == "rejected" and "invalid partition" in outcome.error
     assert outcome.code == RunnerError.exit_code and outcome.log is None
 
@@ -182,7 +178,7 @@ def test_interrupt(state: Path, tmp_path: Path) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    tasks = [task(name, built(name)) for name in ("a", "b")]
+    scripts = {name: build(built(name)) for name in ("a", "b")}
     with pytest.raises(KeyboardInterrupt):
-        run_builds(tasks, tmp_path / "dist", NullReporter(), sleep=interrupt)
+        run_builds(scripts, tmp_path / "dist", NullReporter(), sleep=interrupt)
     assert (state / "cancelled").read_text() == "1\n2\n" and list((tmp_path / "dist").iterdir()) == []
