@@ -121,8 +121,7 @@ def _print(context: Context, images: TargetImages, request: ContainerRequest, na
     """Print the command line: for a shell on the site, where the folder is another one."""
     from builder.launch.here import printed_command
 
-    made = printed_command(images, request, name)
-    value = {"target": images.recipe.name, "command": made.words, "shell": made.shell}
-    context.output.result(value | ({"edf": made.edf} if made.edf else {}))
+    printed = printed_command(images, request, name)
+    context.output.result(printed)
     if not context.output.as_json:
-        click.echo(made.shell)
+        click.echo(printed["shell"])

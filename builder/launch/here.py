@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from builder.config.recipe import GpuVendor, Recipe
 from builder.errors import UsageError
@@ -21,33 +22,24 @@ from builder.run.userns import UsernsRunner
 from builder.settings import Settings
 from builder.site.arguments import read_bind, read_env_file, require_source
 from builder.site.command import run_site, shell_line, site_command
-from builder.site.containers import ContainerRequest
+from builder.site.containers import ContainerRequest, Invocation
 from builder.site.images import check_sif
 from builder.site.job_plan import edf_name
 from builder.site.paths import command_folder
-from builder.site.shell import command_line, expand
-from builder.site.srun import SrunContainer
+from builder.site.shell import expand
 from builder.workspace import Workspace
 
 #: Folders of an image, in its root or the root itself, that a bound folder would hide.
 _SYSTEM = ("", "bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "usr")
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedCommand:
-    """A command line for a shell of the site."""
-
-    words: tuple[str, ...]
-    shell: str
-    """The line, or the lines that write the file for srun and call it."""
-    edf: str = ""
-    """The file for ``srun --environment``; empty: the site does not use one."""
-
-
 def printed_command(
     images: TargetImages, request: ContainerRequest, image: str = ""
-) -> PrintedCommand:
-    """Return the command line that runs a command on the site; nothing is loaded or run.
+) -> dict[str, Any]:
+    """Return the document of ``builder run --print --json``; nothing is loaded or run.
+
+    ``command`` has the words, and ``shell`` the line for a shell of the site, or the lines that
+    write the file for ``srun --environment`` and call srun. ``edf`` is that file, if there is one.
 
     Args:
         images: of the target.
@@ -60,13 +52,12 @@ def printed_command(
     recipe, note = images.recipe, images.project.work.reporter.note
     request = replace(request, image=image or images.to_print(), edf=edf_name(recipe))
     made = site_command(recipe, request)
-    if made.srun:
-        words = [*_srun_words(request, made.srun), *made.words]
-        text = made.srun.shell(command_line(words))
-        return PrintedCommand(tuple(words), text, "\n".join(made.srun.edf))
     if recipe.site.runtime.kind == "userns":
         note(f"builder's own runner runs {recipe.name}: no other program is called")
-    return PrintedCommand(tuple(made.words), shell_line(recipe, made.words))
+    words = _words(request, made)
+    shell = shell_line(recipe, words, made.srun)
+    printed = {"target": recipe.name, "command": words, "shell": shell}
+    return printed | ({"edf": "\n".join(made.srun.edf)} if made.srun and made.srun.edf else {})
 
 
 def run_target(
@@ -139,19 +130,21 @@ def _run_srun(recipe: Recipe, request: ContainerRequest) -> int:
     if "://" not in request.image:
         check_sif(request.image, environ)
     environ |= {name: expand(value, environ) for name, value in made.srun.env.items()}
-    words = [*_srun_words(request, made.srun), *made.words]
     try:
         if made.srun.edf:
             file.write_text("\n".join([*made.srun.edf, ""]))
             file.chmod(0o644)  # root of a node has no rights on some file systems
-        return run_site(recipe, words, environ=environ).returncode
+        return run_site(recipe, _words(request, made), environ=environ).returncode
     finally:
         file.unlink(missing_ok=True)
 
 
-def _srun_words(request: ContainerRequest, container: SrunContainer) -> list[str]:
-    """Return srun and its options for a command in a container."""
-    return ["srun", *(["--pty"] if request.interactive else []), *container.options]
+def _words(request: ContainerRequest, made: Invocation) -> list[str]:
+    """Return the command line, with srun if a plugin of it starts the container."""
+    if made.srun is None:
+        return made.words
+    terminal = ["--pty"] if request.interactive else []
+    return ["srun", *terminal, *made.srun.options, *made.words]
 
 
 def run_reference(

@@ -7,12 +7,10 @@ import os
 from builder.errors import UsageError
 from builder.launch.images import TargetImages
 from builder.lock.file import earlier_lock
-from builder.site.command import shell_line
 from builder.site.job_plan import plan_job, salloc
 from builder.site.lockchecks import job_warnings
 from builder.site.render import render
 from builder.site.request import JobRequest
-from builder.site.shell import command_line
 
 
 def job_script(images: TargetImages, request: JobRequest, *, submit: bool = False) -> str:
@@ -48,8 +46,4 @@ def interactive_job(images: TargetImages, request: JobRequest) -> str:
     Raises:
         UsageError: the site has no scheduler, cannot run the job, or a value is not valid.
     """
-    planned = salloc(images.recipe, images.in_job(request, submit=False))
-    then = shell_line(images.recipe, planned.then)
-    if planned.srun:
-        then = planned.srun.shell(then)
-    return f"{command_line(planned.allocate)}\n{then}"
+    return "\n".join(salloc(images.recipe, images.in_job(request, submit=False)))

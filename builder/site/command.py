@@ -16,6 +16,7 @@ from builder.site.containers import Container, ContainerRequest, Invocation
 from builder.site.job import PassThrough, Start
 from builder.site.render import templates
 from builder.site.shell import ShellText, command_line, expand
+from builder.site.srun import SrunContainer
 
 
 def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
@@ -102,12 +103,19 @@ def start(site: Site, names: Sequence[str] = (), additions: Sequence[Additions] 
     )
 
 
-def shell_line(recipe: Recipe, words: Sequence[str]) -> str:
+def shell_line(recipe: Recipe, words: Sequence[str], srun: SrunContainer | None) -> str:
     """Return a command line of :func:`site_command` for a shell on the site.
 
     Folders that the container gets only if they are there come first, in a subshell.
+
+    Args:
+        recipe: the target.
+        words: the command line, with srun if ``srun`` is given.
+        srun: the container that a plugin of srun starts: what the plugin reads comes first.
     """
     line, binds = command_line(words), recipe.site.runtime.optional_binds
+    if srun is not None:
+        return srun.shell(line)
     name = containers.BIND_VARIABLE.get(recipe.site.runtime.kind)
     if not binds or name is None:
         return line

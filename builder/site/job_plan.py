@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.site import paths
 from builder.site.arguments import parse_bind
 from builder.site.checks import check_request
-from builder.site.command import site_command, start
+from builder.site.command import shell_line, site_command, start
 from builder.site.containers import ContainerRequest, Invocation, pass_through_options
 from builder.site.job import BatchJob, ImageFile, Resources
 from builder.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText, from_user, join
+from builder.site.shell import ShellText, command_line, from_user, join
 from builder.site.slurm import directives, find_queue, job_options, srun_options
 from builder.site.slurmrequest import check_slurm_request, with_raw_options
-from builder.site.srun import SrunContainer, engine_image
+from builder.site.srun import engine_image
 
 
 def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
@@ -35,20 +33,8 @@ def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
     return _JobPlan(launcher).job()
 
 
-@dataclass(frozen=True, slots=True)
-class InteractiveJob:
-    """The command lines of an interactive job."""
-
-    allocate: list[str]
-    """Allocates a node with a terminal."""
-    then: list[str]
-    """Starts the image there."""
-    srun: SrunContainer | None
-    """The container, if a plugin of srun starts it."""
-
-
-def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
-    """Plan an interactive job.
+def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
+    """Return the line that allocates a node with a terminal, and the lines to type there.
 
     Raises:
         UsageError: the site has no scheduler, cannot run the job, or a value is not valid.
@@ -73,7 +59,8 @@ def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
     srun = [] if on_node and not container.srun else ["srun", "--pty", *site.slurm.srun]
     if container.srun:
         srun += container.srun.options
-    return InteractiveJob(["salloc", *options], [*srun, *container.words], container.srun)
+    then = shell_line(recipe, [*srun, *container.words], container.srun)
+    return command_line(["salloc", *options]), then
 
 
 def edf_name(recipe: Recipe) -> str:

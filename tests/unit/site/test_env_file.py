@@ -13,7 +13,6 @@ from builder.site.arguments import read_env_file
 from builder.site.job_plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest
-from builder.site.shell import command_line
 from tests.support.image_kit import recipe
 
 
@@ -47,4 +46,4 @@ def test_jobs(kind: RuntimeKind) -> None:
     for given, expected in (("my.env", '"$SLURM_SUBMIT_DIR/my.env"'), ("~/my.env", '"$HOME/my.env"')):
         request = JobRequest(command=("x",), env_file=given)
         assert f"--env-file {expected}" in render(plan_job(target, request))
-        assert f"--env-file {expected}" in command_line(salloc(target, request).then)
+        assert f"--env-file {expected}" in salloc(target, request)[1]

@@ -79,7 +79,7 @@ def test_queue_in_raw_options() -> None:
 
 def test_interactive() -> None:
     asked = read_slurm(("--x11",), partition="debug")
-    assert {"--partition=debug", "--x11"} <= set(salloc(target(), JobRequest(slurm=asked)).allocate)
+    assert {"--partition=debug", "--x11"} <= set(salloc(target(), JobRequest(slurm=asked))[0].split())
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,5 @@ def test_no_scheduler() -> None:
 @pytest.mark.parametrize(("on_node", "tasks"), [(True, 4), (False, 1)])
 def test_interactive_gpus(on_node: bool, tasks: int) -> None:
     """On the node srun starts one process per GPU; a shell that srun itself starts is one."""
-    allocate = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4)).allocate
-    assert f"--ntasks-per-node={tasks}" in allocate
-    assert f"--cpus-per-task={64 // tasks}" in allocate
+    line, _ = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4))
+    assert {f"--ntasks-per-node={tasks}", f"--cpus-per-task={64 // tasks}"} <= set(line.split())
