@@ -13,7 +13,7 @@ from builder.run.process import Completed, execute
 from builder.site import containers
 from builder.site.arguments import VARIABLE_NAME, BindMount, read_bind
 from builder.site.containers import Container, ContainerRequest, Invocation
-from builder.site.job import PassThrough, Start
+from builder.site.job import Start
 from builder.site.render import templates
 from builder.site.shell import ShellText, command_line, expand
 from builder.site.srun import SrunContainer
@@ -87,19 +87,15 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
 
 def start(site: Site, names: Sequence[str] = (), additions: Sequence[Additions] = ()) -> Start:
     """Return the host's tasks before a container starts; ``names`` are host variables to pass."""
-    runtime, passed = site.runtime, (*site.runtime.pass_env, *names)
-    pass_through = None
-    if runtime.clean_env and passed:
-        evaluated = containers.evaluates_values(site)
-        pass_through = PassThrough(passed, containers.PASS_PREFIX[runtime.kind], evaluated)
+    runtime = site.runtime
+    devices = (device for added in additions for device in added.optional_devices)
     return Start(
-        folders=tuple(dict.fromkeys(ShellText(folder) for folder in runtime.folders)),
-        optional_binds=tuple(ShellText(bind) for bind in runtime.optional_binds),
-        bind_variable=containers.BIND_VARIABLE.get(runtime.kind, ""),
-        optional_devices=tuple(
-            ShellText(device) for added in additions for device in added.optional_devices
-        ),
-        pass_through=pass_through,
+        folders=tuple(dict.fromkeys(map(ShellText, runtime.folders))),
+        optional_binds=tuple(map(ShellText, runtime.optional_binds)),
+        optional_devices=tuple(map(ShellText, devices)),
+        passed=(*runtime.pass_env, *names) if runtime.clean_env else (),
+        prefix=runtime.kind.upper(),
+        evaluated=containers.evaluates_values(site),
     )
 
 
@@ -113,13 +109,15 @@ def shell_line(recipe: Recipe, words: Sequence[str], srun: SrunContainer | None)
         words: the command line, with srun if ``srun`` is given.
         srun: the container that a plugin of srun starts: what the plugin reads comes first.
     """
-    line, binds = command_line(words), recipe.site.runtime.optional_binds
+    line, runtime = command_line(words), recipe.site.runtime
     if srun is not None:
         return srun.shell(line)
-    name = containers.BIND_VARIABLE.get(recipe.site.runtime.kind)
-    if not binds or name is None:
+    if not runtime.optional_binds:
         return line
-    paths = command_line(ShellText(bind) for bind in binds)
+    paths, name = (
+        command_line(map(ShellText, runtime.optional_binds)),
+        f"{runtime.kind.upper()}_BIND",
+    )
     further = f'export {name}="${{{name}:+${name},}}$path"'
     return f'(for path in {paths}; do if [ -e "$path" ]; then {further}; fi; done; {line})'
 

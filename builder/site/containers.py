@@ -24,14 +24,6 @@ from builder.site.srun import (
     pyxis_options,
 )
 
-#: A host variable with this prefix gets into a container with a clean environment, under the name
-#: without the prefix.
-PASS_PREFIX = {"singularity": "SINGULARITYENV_", "apptainer": "APPTAINERENV_"}
-#: The variable from which these runtimes take further binds, separated by commas.
-BIND_VARIABLE = {"singularity": "SINGULARITY_BIND", "apptainer": "APPTAINER_BIND"}
-#: The variable from which these runtimes take the container's HOME. They do not read HOME:
-#: Apptainer 1.4 takes the folder in passwd.
-HOME_VARIABLE = {"singularity": "SINGULARITY_HOME", "apptainer": "APPTAINER_HOME"}
 _CSV_SPECIAL = re.compile(r'[",\n]')
 
 
@@ -87,6 +79,17 @@ class Container:
         """Further options of the runtime."""
         added = [ShellText(option) for part in self.request.additions for option in part.options]
         return [*added, *self.request.options]
+
+    def words(self, bind: str, env: str, workdir: str) -> list[str]:
+        """Return binds, variables and the folder to start in, as options with the given names."""
+        words = [word for one in self.binds for word in (bind, one.word)]
+        if self.request.env_file:
+            words += ["--env-file", self.request.env_file]
+        for name, value in self.env.items():
+            words += [env, name if value is None else join(name, "=", value)]
+        if self.request.workdir:
+            words += [workdir, self.request.workdir]
+        return words
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +177,7 @@ def _oci_invocation(container: Container) -> Invocation:
     words += gpu_options(container.recipe, request.gpus)
     if request.ranks:
         words += [ShellText(option) for option in runtime.ranks]
-    words += container.options
-    for bind in container.binds:
-        words += ["-v", bind.word]
-    if request.env_file:
-        words += ["--env-file", request.env_file]
-    for name, value in container.env.items():
-        words += ["-e", name if value is None else join(name, "=", value)]
-    if request.workdir:
-        words += ["-w", request.workdir]
+    words += [*container.options, *container.words("-v", "-e", "-w")]
     return Invocation(tuple(words), request.image, container.command)
 
 
@@ -252,14 +247,7 @@ def _userns_invocation(container: Container) -> Invocation:
         words += ["--digest", request.image]
     if not request.may_build:
         words.append("--no-build")
-    for bind in container.binds:
-        words += ["--bind", bind.word]
-    if request.env_file:
-        words += ["--env-file", request.env_file]
-    for name, value in container.env.items():
-        words += ["--env", name if value is None else join(name, "=", value)]
-    if request.workdir:
-        words += ["--workdir", request.workdir]
+    words += container.words("--bind", "--env", "--workdir")
     return Invocation(tuple(words), "", container.command)
 
 

@@ -56,30 +56,22 @@ class ImageFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PassThrough:
-    """Host variables for a container with a clean environment: copies with a prefixed name."""
-
-    names: tuple[str, ...]
-    """The beginnings of the names of the variables."""
-    prefix: str
-    """``APPTAINERENV_`` or ``SINGULARITYENV_``."""
-    evaluated: bool
-    """Whether the runtime evaluates the values like a shell: then the script escapes them."""
-
-
-@dataclass(frozen=True, slots=True)
 class Start:
     """The host's tasks before a container starts."""
 
     folders: tuple[str, ...]
     """Folders to create."""
     optional_binds: tuple[str, ...]
-    """Folders that the container gets if they exist where it starts."""
-    bind_variable: str
-    """The runtime's variable for further binds: ``APPTAINER_BIND``."""
+    """Folders that the container gets if they exist where it starts: ``APPTAINER_BIND``."""
     optional_devices: tuple[str, ...]
     """Devices that the container gets if they exist where it starts."""
-    pass_through: PassThrough | None
+    passed: tuple[str, ...]
+    """The beginnings of the names of host variables for a container with a clean environment, which
+    passes those with the prefix ``APPTAINERENV_``. Empty: it is not clean."""
+    prefix: str
+    """What variables for the runtime begin with: ``APPTAINER`` or ``SINGULARITY``."""
+    evaluated: bool
+    """Whether the runtime evaluates the values like a shell: then the script escapes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from builder.config.recipe import Recipe
 from builder.config.site import Additions, Site
 from builder.site.checks import check_data
-from builder.site.containers import HOME_VARIABLE
 from builder.site.images import image_reference
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user, join, quote, with_account
@@ -107,8 +106,8 @@ def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str 
     if site.runtime.home:
         home = with_account(site.runtime.home, account)
         lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"']
-        if site.runtime.kind in HOME_VARIABLE:
-            lines.append(f'export {HOME_VARIABLE[site.runtime.kind]}="$HOME"')
+        if site.runtime.takes_sif:  # they do not read HOME: Apptainer 1.4 takes that of passwd
+            lines.append(f'export {site.runtime.kind.upper()}_HOME="$HOME"')
     parts: list[Site | Additions] = [site, *additions]
     modules = dict.fromkeys(module for part in parts for module in part.modules)
     lines += [f"module load {quote(module)}" for module in modules]
