@@ -10,7 +10,7 @@ from typing import Any
 
 from builder.config.recipe import GpuVendor, Recipe
 from builder.errors import UsageError
-from builder.launch.images import RunImage, TargetImages
+from builder.launch.images import TargetImages
 from builder.model import SifImage
 from builder.oci.reference import is_digest
 from builder.progress import QUIET, Reporter
@@ -82,16 +82,16 @@ def run_target(
         request = bind_folder(request, project.root, prefix, own)
     site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
     may_build = request.may_build
-    chosen = RunImage(images.accepted(image)) if image else images.to_run(may_build=may_build)
-    request = replace(request, image=chosen.name)
+    name, origin = (images.accepted(image), "") if image else images.to_run(may_build=may_build)
+    request = replace(request, image=name)
     if runtime.kind == "userns":
         return _run_userns(images, request)
     if runtime.started_by_srun:
         return _run_srun(recipe, request)
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
-    if chosen.origin:
-        project.work.reporter.note(f"running {recipe.name}{_where(request)}: {chosen.origin}")
+    if origin:
+        project.work.reporter.note(f"running {recipe.name}{_where(request)}: {origin}")
     names = [name for name, value in request.env.items() if value is None]
     return run_site(recipe, site_command(recipe, request).words, names=names).returncode
 

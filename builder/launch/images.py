@@ -30,17 +30,6 @@ log = logging.getLogger(__name__)
 _DOWNLOADED = ("docker", "oras", "library", "shub", "http", "https")
 
 
-@dataclass(frozen=True, slots=True)
-class RunImage:
-    """The image for a site's runtime."""
-
-    name: str
-    """A reference, an id in the engine's storage, a SIF's path, or a digest; empty: builder's own
-    runner finds the image by the target."""
-    origin: str = ""
-    """Where it comes from, for a note; empty: no note."""
-
-
 def named_image(recipe: Recipe, image: str, digest: str) -> str:
     """Return the image that ``--image`` or ``--digest`` names; empty if neither is given.
 
@@ -79,8 +68,12 @@ class TargetImages:
         pulled = self._recorded_pull() if runtime.is_engine else None
         return pulled.image if pulled else image_reference(self.recipe)
 
-    def to_run(self, *, may_build: bool = True) -> RunImage:
-        """Return the image that was pulled or built, or else the published one, by its tag.
+    def to_run(self, *, may_build: bool = True) -> tuple[str, str]:
+        """Return the image that was pulled or built, or else the published one, and its origin.
+
+        The image is a reference, an id in the engine's storage, a SIF's path, or a digest. It is
+        empty for builder's own runner, which finds the image by the target. The origin is for a
+        note; empty: no note.
 
         For docker, podman and podman-hpc an image in ``dist/`` is loaded into the engine.
 
@@ -94,26 +87,26 @@ class TargetImages:
         """
         recipe, runtime = self.recipe, self.recipe.site.runtime
         if runtime.kind == "userns":
-            return RunImage("")
+            return "", ""
         if runtime.image_suffix:
             placed = self.project.layout / f"{recipe.name}{runtime.image_suffix}"
             # Build and pull put it into dist/ on a machine that is not the site's.
             is_elsewhere = site_sif(recipe, "", os.environ) is None
             name = str(placed) if is_elsewhere and placed.is_file() else image_reference(recipe)
             self._note_changed_code()
-            return RunImage(name, str(name))
+            return name, str(name)
         if shutil.which(runtime.command) is None:  # running it is an error that names the program
-            return RunImage(self.to_print())
+            return self.to_print(), ""
         if pulled := self._recorded_pull():
             origin = f"pulled into {pulled.engine}: {pulled.image}"
-            return RunImage(self._migrated(pulled.image_id) or pulled.image, origin)
+            return self._migrated(pulled.image_id) or pulled.image, origin
         if stored := self._current(may_build=may_build):
-            return RunImage(self._loaded(stored.image), self._origin(stored))
+            return self._loaded(stored.image), self._origin(stored)
         self._note_changed_code()
         name = image_reference(recipe)
         if has_policy(recipe.root):
             name = pinned_reference(recipe, self.project.work)
-        return RunImage(name, f"{name}, as {runtime.command} finds it")
+        return name, f"{name}, as {runtime.command} finds it"
 
     def own(self, wanted: str = "", *, may_build: bool = True) -> tuple[Image | SifImage, str]:
         """Return the image for builder's own runner, and where it comes from.
@@ -224,15 +217,11 @@ class TargetImages:
         """Return the id of an image in the storage of the site's engine."""
         from builder.run.docker import DockerRunner
 
-        name, runtime, project = self.recipe.name, self.recipe.site.runtime, self.project
+        name, runtime, work = self.recipe.name, self.recipe.site.runtime, self.project.work
         if runtime.kind == "docker":
-            runner = DockerRunner(project.work)
-            return runner.keep(image, name)
-        if migrated := self._migrated(image.config_descriptor.digest):
-            return migrated
-        command = runtime.command
-        storage = PodmanStorage(command, project.work)
-        return storage.keep(image, name)
+            return DockerRunner(work).keep(image, name)
+        migrated = self._migrated(image.config_descriptor.digest)
+        return migrated or PodmanStorage(runtime.command, work).keep(image, name)
 
     def _engine_in_job(self, request: JobRequest, *, submit: bool) -> JobRequest:
         project, verifies = self.project, has_policy(self.recipe.root)

@@ -7,33 +7,33 @@ record is in ``dist/``; a later build or pull into ``dist/`` removes it.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+
+from builder.config.explain import first_problem
 from builder.errors import ImageError
 from builder.store.files import space_errors, write_atomic
 
-#: What the values become on a command line: names, and no options.
-_FORMS = {
-    "engine": r"[a-z][a-z-]*",
-    "reference": r"\w[\w.:/@-]*",
-    "image": r"\w[\w.:/-]*@sha256:[0-9a-f]+",
-    "image_id": r"sha256:[0-9a-f]+",
-}
+
+def _form(pattern: str) -> StringConstraints:
+    """Return the form of a value that becomes a word of a command line: a name, and no option."""
+    return StringConstraints(pattern=f"^{pattern}$")
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePull:
     """An image that a container engine has pulled into its own storage."""
 
-    engine: str
+    engine: Annotated[str, _form("[a-z][a-z-]*")]
     """``docker``, ``podman`` or ``podman-hpc``."""
-    reference: str
+    reference: Annotated[str, _form("[A-Za-z0-9_][A-Za-z0-9_.:/@-]*")]
     """The user's: ``HOST/REPOSITORY:TAG``."""
-    image: str
+    image: Annotated[str, _form("[A-Za-z0-9_][A-Za-z0-9_.:/-]*@sha256:[0-9a-f]+")]
     """``HOST/REPOSITORY@sha256:...``: the manifest."""
-    image_id: str
+    image_id: Annotated[str, _form("sha256:[0-9a-f]+")]
     """Digest of the image's config, by which podman's storage knows it."""
 
 
@@ -60,15 +60,14 @@ def recorded_pull(folder: Path, target: str) -> EnginePull | None:
     """
     path = _file(folder, target)
     try:
-        values = json.loads(path.read_text())
-        for name, form in _FORMS.items():
-            if not re.fullmatch(form, values[name], re.ASCII):
-                raise ValueError(f"{name}: {values[name]!r}")
-        return EnginePull(**{name: values[name] for name in _FORMS})
+        return TypeAdapter(EnginePull).validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, LookupError, TypeError) as e:
-        raise ImageError(f"{path} cannot be read: {e}", f"remove the file: rm {path}") from None
+    except (OSError, ValidationError) as e:
+        reason = first_problem(e)[1] if isinstance(e, ValidationError) else e
+        raise ImageError(
+            f"{path} cannot be read: {reason}", f"remove the file: rm {path}"
+        ) from None
 
 
 def forget_pull(folder: Path, target: str) -> None:

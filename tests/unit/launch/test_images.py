@@ -39,7 +39,7 @@ def test_digest_for_another_runtime(images: TargetImages) -> None:
 
 def test_no_image(images: TargetImages) -> None:
     """A job builds nothing: the image must be there."""
-    assert images.to_run().name == images.to_print() == ""
+    assert images.to_run()[0] == images.to_print() == ""
     with pytest.raises(ImageError, match="a job does not build one") as error:
         images.own(may_build=False)
     assert "builder build tiny, or builder pull tiny" in error.value.hint
