@@ -43,7 +43,7 @@ class Apptainer:
     def build(self, request: BuildRequest) -> BuildResult:
         clock = Clock()
         stack = make_layers(request, clock)
-        if stack.inputs.base.sif is not None:
+        if stack.base.sif is not None:
             raise ImageError(
                 f"apptainer build takes OCI images, and the base {request.recipe.base} is a SIF",
                 "build with --engine layered, or use a base from docker:// or oci:",

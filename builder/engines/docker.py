@@ -49,7 +49,7 @@ class Docker:
             request, recipe=recipe, options=replace(request.options, download_base=True)
         )
         stack = make_layers(request, clock)
-        base = stack.inputs.base
+        base = stack.base
         layers = _added_layers(request, stack)
 
         def error(message: str) -> ImageError:
@@ -77,7 +77,7 @@ class Docker:
 
 def _added_layers(request: BuildRequest, stack: Stack) -> dict[str, Layer]:
     """Return the layers above the base by their names in the context, from the bottom up."""
-    own = make_layer([history(stack.inputs)], "conda's history", request.work)
+    own = make_layer([history(stack.files)], "conda's history", request.work)
     layers = enumerate((own, *stack.layers))
     return {f"layers/{number:03}.tar.gz": layer for number, layer in layers}
 

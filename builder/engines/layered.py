@@ -17,7 +17,6 @@ from builder.bytecode.layers import (
 )
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.prepare import (
-    Inputs,
     image_of_build,
     prepare_inputs,
     python_record,
@@ -73,7 +72,7 @@ class Layered:
         clock.mark("image")
         if request.recipe.format != "sif":
             return stack.result(image, clock)
-        base = stack.inputs.base.sif
+        base = stack.base.sif
         sif = write_target_sif(request, self.name, image, base)
         clock.mark("sif")
         # without the base, which is a SIF here, the layers are no complete image
@@ -85,22 +84,17 @@ class Stack:
 
     Args:
         request: the build.
-        inputs: its base and packages.
         packages: the layers of the packages.
-        modules: which modules of the packages are compiled.
+        modules: the base and the packages, and which of their modules are compiled.
     """
 
     def __init__(
-        self,
-        request: BuildRequest,
-        inputs: Inputs,
-        packages: LayersResult,
-        modules: BytecodeRequest,
+        self, request: BuildRequest, packages: LayersResult, modules: BytecodeRequest
     ) -> None:
-        self.inputs = inputs
+        self.base, self.files = modules.base, modules.packages
         self.packages = packages
-        prefix = whiteout_entries(inputs.context.prefix)
-        self.prefix = _layer(request, [*prefix, history(inputs)], "environment prefix")
+        prefix = whiteout_entries(self.files.context.prefix)
+        self.prefix = _layer(request, [*prefix, history(self.files)], "environment prefix")
         """The lowest layer: the whiteout of the prefix."""
         self.layers: list[Layer] = [*in_order(packages.layers, bytecode_layers(modules))]
         """The layers above it."""
@@ -116,15 +110,14 @@ class Stack:
         """Return the image of all layers; over a SIF, those of the base are not in it."""
         layers = [self.prefix, *self.layers]
         env = self.packages.activation.env
-        return image_of_build(self._request, self.inputs.base, layers, env)
+        return image_of_build(self._request, self.base, layers, env)
 
     def result(
         self, artifact: Image | SifImage, clock: Clock, *, sif_source: Image | None = None
     ) -> BuildResult:
         """Return the result of the build that made ``artifact`` of these layers."""
-        request, recipe, base = self._request, self._request.recipe, self.inputs.base
-        files = self._modules.packages
-        missing = missing_libraries(recipe, base, self.layers, files, request.work)
+        request, recipe, base = self._request, self._request.recipe, self.base
+        missing = missing_libraries(recipe, base, self.layers, self.files, request.work)
         return BuildResult(
             recipe,
             request.lock,
@@ -144,11 +137,11 @@ class Stack:
         """Return the cache's records of the layers, and of what a build reads to plan them."""
         from builder.bases.dpkg import system_record
 
-        modules, inputs, layers = self._modules, self.inputs, self._request.recipe.layers
+        modules, layers = self._modules, self._request.recipe.layers
         store, budget = self._request.work.store, layers_for_packages(modules.total)
-        planned = package_records(modules.packages, layers, self._request.work, budget=budget)
-        base = system_record(LockedBase(inputs.base.reference, inputs.base.digest), store)
-        python = python_package(modules.packages)
+        planned = package_records(self.files, layers, self._request.work, budget=budget)
+        base = system_record(LockedBase(self.base.reference, self.base.digest), store)
+        python = python_package(self.files)
         context = [python_record(python, store)] if python else []
         with_files = [layer for layer in self.layers if layer.packages]
         libraries = (library_record(layer.descriptor.digest, store) for layer in with_files)
@@ -169,7 +162,7 @@ class Stack:
         request, recipe = self._request, self._request.recipe
         image = image_of(
             (*self._base_layers(), self.prefix, *self.layers),
-            environment(self.inputs.base, recipe, request.lock, self.packages.activation.env),
+            environment(self.base, recipe, request.lock, self.packages.activation.env),
             architecture=recipe.architecture,
             target=recipe.name,
         )
@@ -182,7 +175,7 @@ class Stack:
 
     def _base_layers(self) -> tuple[Layer, ...]:
         """Return the layers of the base; for a SIF, its partitions as layers."""
-        base, request = self.inputs.base, self._request
+        base, request = self.base, self._request
         if self._base is None:
             self._base = base.layers
             if base.sif is not None:
@@ -206,27 +199,21 @@ def make_layers(request: BuildRequest, clock: Clock) -> Stack:
     """
     recipe = request.recipe
     check_step_architecture(recipe)
-    inputs = prepare_inputs(request, clock)
-    stack = _package_stack(request, inputs, clock)
+    stack = _package_stack(request, clock)
     below, above = recipe_steps(recipe)
     _run(stack, below, clock)
     scripts = stack.packages.activation.scripts
-    files = system_entries(recipe, request.lock_text, inputs.context, scripts)
+    files = system_entries(recipe, request.lock_text, stack.files.context, scripts)
     stack.layers.append(_layer(request, files, FILES_TITLE))
     _run(stack, above, clock)
     return stack
 
 
-def layer_budget(base_layers: int, steps: int) -> int:
-    """Return the number of layers that packages and their compiled modules may have."""
-    return MAX_LAYERS - OVERHEAD - base_layers - steps
-
-
-def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack:
+def _package_stack(request: BuildRequest, clock: Clock) -> Stack:
     """Return the layers of the packages, and those of their compiled modules."""
     recipe = request.recipe
-    total = layer_budget(len(inputs.base.layers), recipe.step_count)
-    files = Packages(inputs.packages, inputs.context, request.work, inputs.fetch)
+    base, files = prepare_inputs(request, clock)
+    total = MAX_LAYERS - OVERHEAD - len(base.layers) - recipe.step_count
     packages = build_layers(
         files,
         recipe.layers,
@@ -235,18 +222,18 @@ def _package_stack(request: BuildRequest, inputs: Inputs, clock: Clock) -> Stack
         post_link=recipe.conda.post_link,
     )
     clock.mark("layers")
-    modules = BytecodeRequest(files, inputs.base, recipe, request.work, total, packages.layers)
-    stack = Stack(request, inputs, packages, modules)
+    modules = BytecodeRequest(files, base, recipe, request.work, total, packages.layers)
+    stack = Stack(request, packages, modules)
     clock.mark("bytecode")
     count = len(packages.layers)
     log.info("%d layers of packages, %d of their modules", count, len(stack.layers) - count)
     return stack
 
 
-def history(inputs: Inputs) -> Entry:
+def history(files: Packages) -> Entry:
     """Return conda's file that lists the packages which the environment began with."""
-    conda = [package for package in inputs.packages if package.manager == "conda"]
-    return history_entry(conda, inputs.context)
+    conda = [package for package in files.locked if package.manager == "conda"]
+    return history_entry(conda, files.context)
 
 
 def _run(stack: Stack, steps: Sequence[StepRun], clock: Clock) -> None:

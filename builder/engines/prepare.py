@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from builder.bases.image import BaseImage
@@ -19,7 +19,7 @@ from builder.image.config import make_image
 from builder.layers.cache import FORMAT, cache_key
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
-from builder.layers.packages import Fetch
+from builder.layers.packages import Fetch, Packages
 from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
 from builder.lock.record import lock_date
@@ -29,19 +29,6 @@ from builder.redact import redact
 from builder.store.blobs import Store
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The base image and the packages of a build."""
-
-    base: BaseImage
-    packages: tuple[LockedPackage, ...]
-    """In link order, see :func:`ordered_packages`."""
-    fetch: Fetch
-    """Returns archives of ``packages``."""
-    context: LinkContext
-    """The prefix and Python version that the packages are linked for."""
 
 
 def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
@@ -87,7 +74,8 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     recipe = request.recipe
     locked = _locked_base(request)
     log.info("base %s %s", redact(locked.reference), locked.digest)
-    base = _open(request, locked, download=request.options.download_base or bool(recipe.step_count))
+    download = request.options.download_base or bool(recipe.step_count)
+    base = open_recipe_base(locked, recipe, request.work, download=download)
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
             f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} "
@@ -113,10 +101,6 @@ def _locked_base(request: BuildRequest) -> LockedBase:
     return pinned
 
 
-def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseImage:
-    return open_recipe_base(locked, request.recipe, request.work, download=download)
-
-
 def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
     """Return the base with a layer of the lock's OS packages; else of the current ones.
 
@@ -134,7 +118,9 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
     keys = (*(("pip", "build", request.wheel_of) if build.base_packages else ()), "base_packages")
 
     def complete() -> BaseImage:
-        return base if request.options.download_base else _open(request, locked, download=True)
+        if request.options.download_base:
+            return base
+        return open_recipe_base(locked, recipe, request.work, download=True)
 
     packages = request.lock.record.os_packages
     if packages is None:
@@ -181,8 +167,8 @@ def fetch_archives(request: BuildRequest) -> Fetch:
     return fetch
 
 
-def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
-    """Open the base. The archives of packages are fetched when they are needed.
+def prepare_inputs(request: BuildRequest, clock: Clock) -> tuple[BaseImage, Packages]:
+    """Open the base, and return it with the packages. Archives are fetched when they are needed.
 
     Raises:
         FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not
@@ -193,7 +179,7 @@ def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
     base = open_locked_base(request)
     clock.mark("base")
     fetch = fetch_archives(request)
-    return Inputs(base, tuple(packages), fetch, _context(request, packages, fetch))
+    return base, Packages(packages, _context(request, packages, fetch), request.work, fetch)
 
 
 def _context(request: BuildRequest, packages: list[LockedPackage], fetch: Fetch) -> LinkContext:

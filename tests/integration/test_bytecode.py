@@ -13,7 +13,6 @@ from builder.bytecode.compile import compile_packages
 from builder.bytecode.inputs import BytecodeRequest
 from builder.engines.base import BuildRequest, Clock
 from builder.engines.prepare import prepare_inputs
-from builder.layers.packages import Packages
 from builder.lock.file import read_lock
 from builder.project import Project
 from builder.run.select import runner_classes
@@ -150,12 +149,11 @@ def test_runners(
     settings = Settings.from_environment(cache=own.cache)
     store = Store(settings.cache)
     recipe = Project(own.root, Workspace(settings, store)).recipe("own")
-    inputs = prepare_inputs(
+    base, packages = prepare_inputs(
         BuildRequest(recipe, read_lock(recipe.lock_path), b"", Workspace(settings, store)), Clock()
     )
-    packages = Packages(inputs.packages, inputs.context, Workspace(settings, store), inputs.fetch)
     chosen = tuple(p for p in packages.locked if p.name in ("rich", "pip"))
-    compile_request = BytecodeRequest(packages, inputs.base, recipe, Workspace(settings, store), 90, ())
+    compile_request = BytecodeRequest(packages, base, recipe, Workspace(settings, store), 90, ())
     expected = compile_packages(compile_request, chosen)
     assert len(expected) == 2 and all(expected.values())
 
