@@ -202,7 +202,7 @@ def inside(plan: dict[str, Any], status: int) -> int:
     must("private mounts", mount("none", "/", None, REC | PRIVATE))
     host = open_host(plan)
     library = seccomp_library()
-    calls = None if library is None else Filter(library, emulate_root=plan["emulate_root"])
+    calls = None if library is None else Filter(library, emulate_root=bool(plan["changes"]))
     sys.path.clear()  # from here on, a module would be one of the image
 
     os.setresgid(0, 0, 0)
@@ -364,7 +364,7 @@ def fill_root(plan: dict[str, Any], host: HostFiles, writable: bool) -> None:
     bind_file(host.sys, "/sys", readonly=True)
     fill_dev(host.devices)
 
-    home = os.path.join("/", plan["home"])  # relative, it would be one of the host
+    home = os.path.join("/", plan["env"].get("HOME", "/root"))  # relative, it would be the host's
     for path, mode in (("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (home, 0o700)):
         if writable:
             os.makedirs(path, mode=mode, exist_ok=True)

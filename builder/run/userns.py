@@ -49,8 +49,7 @@ class _Plan:
     command: Sequence[str] = ()
     """Empty: only set up the namespaces, to see if that works."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The complete environment of the command."""
-    home: str = "/root"
+    """The complete environment of the command; without HOME, that is ``/root``."""
     mounts: Sequence[tuple[str, str, bool]] = ()
     """Path on the host, path in the container, and whether it is read-only."""
     devices: Sequence[str] = ()
@@ -59,10 +58,8 @@ class _Plan:
     workdir: str = "/"
     changes: str = ""
     """A folder with the folders ``upper`` and ``work``: what the command changes is in ``upper``
-    after it.
+    after it, and it can do what root does, see :class:`builder.run.confine.Filter`.
     Empty: changes are lost."""
-    emulate_root: bool = False
-    """See :class:`builder.run.confine.Filter`."""
     interpreter: str = ""
     """What runs the image's programs, if they are for another processor; empty: this processor."""
 
@@ -108,7 +105,6 @@ class UsernsRunner(Runner):
             device_groups(devices),
             command=words,
             env=env,
-            home=env["HOME"],
             mounts=_mount_plans((*driver, *options.mounts)),
             devices=[device.name for device in devices],
             network=options.network,
@@ -151,12 +147,10 @@ def run_recorded(
         root.gid,
         command=command,
         env=options.env,
-        home=options.env.get("HOME", "/root"),
         mounts=_mount_plans(options.mounts),
         network=options.network,
         workdir=options.workdir or "/",
         changes=str(changes),
-        emulate_root=True,
         interpreter=interpreter,
     )
     return _start(plan, options)
