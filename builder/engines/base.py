@@ -24,7 +24,7 @@ from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from builder.layers.conflicts import Conflict
-    from builder.steps.compare import StepDifference
+    from builder.steps.changes import StepDifference
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from builder.model import Image, Layer, LockedBase, SifImage
 from builder.steps.recipe import check_step_architecture, recipe_steps
 
 if TYPE_CHECKING:
-    from builder.steps.compare import StepDifference
+    from builder.steps.changes import StepDifference
     from builder.steps.job import StepRun
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Stack:
         """
         # imported here: most targets have no steps
         from builder.oci.image import image_of
-        from builder.steps.compare import compare_layers
+        from builder.steps.changes import compare_layers
         from builder.steps.run import cached_step, run_step
 
         request, recipe = self._request, self._request.recipe

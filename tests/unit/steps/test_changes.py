@@ -11,7 +11,7 @@ import pytest
 from builder.errors import ImageError, LayerError
 from builder.layers.content import read_whole
 from builder.layers.tar import with_parents
-from builder.steps.changes import Changes, LeftNode, nodes_of_layer, nodes_of_upper
+from builder.steps.changes import Changes, LeftNode, compare_layers, nodes_of_layer, nodes_of_upper
 from builder.store.blobs import Store
 from tests.support.image_kit import layer, member
 
@@ -153,3 +153,18 @@ def test_impossible_paths(upper: Path, lower: Path, name: str) -> None:
     put(upper, name)
     with pytest.raises(LayerError, match="in 101 parts|unsafe path"):
         list(with_parents(Changes(nodes_of_upper(upper), lower).entries()))
+
+
+def test_differences(tmp_path: Path) -> None:
+    """What differs between two runs of a step."""
+    store = Store(tmp_path)
+    first = layer(store, member("a", b"1"), member("b", b"12"), member("c", b"x"), member("same", b"s"))
+    second = layer(store, member("a", b"2"), member("b", b"1"), member("same", b"s"), member("d", b""))
+    found = compare_layers("make", first, second, store)
+    assert [(d.path, d.what) for d in found] == [
+        ("/a", "content"),
+        ("/b", "size, content"),
+        ("/c", "only in the first run"),
+        ("/d", "only in the second run"),
+    ]
+    assert compare_layers("make", first, first, store) == []
