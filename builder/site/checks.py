@@ -6,13 +6,13 @@ import re
 
 from builder.config.fields import seconds
 from builder.config.recipe import Recipe
-from builder.config.site import Site, slurm_of
+from builder.config.site import slurm_of
 from builder.errors import UsageError
-from builder.settings import expand_home
 from builder.site.command import check_gpus
 from builder.site.limits import gpu_counts
 from builder.site.request import JobRequest
 from builder.site.slurm import find_queue
+from builder.site.slurmrequest import check_slurm_request
 
 #: The account becomes part of a script's comments.
 _WORD = re.compile(r"[\w.@+-]+")
@@ -35,6 +35,7 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
     if request.time:
         check_time(request.time)
     _check_word("--account", request.account)
+    check_slurm_request(recipe, request.slurm)
     return gpus
 
 
@@ -68,18 +69,6 @@ def check_time(text: str) -> None:
         raise UsageError(f"--time: {e}", "write it as Slurm does: HH:MM:SS, or D-HH:MM") from None
 
 
-def check_data(text: str) -> None:
-    """Check the argument of ``--data``, if it exists on this machine.
-
-    Raises:
-        UsageError: it is a folder.
-    """
-    path = expand_home(text)
-    if path.is_dir():
-        message = f"--data {text}: is a folder, not a tar"
-        raise UsageError(message, f"pack it: tar -cf {path.name or 'data'}.tar -C {text} .")
-
-
 def _check_word(option: str, value: str) -> None:
     if value and not _WORD.fullmatch(value):
         message = f"{option} {value!r} contains characters that are not allowed"
@@ -87,16 +76,11 @@ def _check_word(option: str, value: str) -> None:
 
 
 def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
+    """Return the GPUs asked for; else all of the node, or one, or the least that Slurm gives."""
     if request.gpus is not None:
         return request.gpus
-    node = recipe.site.node
+    node, slurm = recipe.site.node, recipe.site.slurm
     if request.nodes > 1 or node.whole:
         return node.gpus
-    return min(_fewest_gpus(recipe.site), node.gpus)
-
-
-def _fewest_gpus(site: Site) -> int:
-    """Return one GPU, or as many as the default partition of GPU jobs gives at least."""
-    if site.slurm is None:
-        return 1
-    return min(gpu_counts(site.slurm, find_queue(site, "gpu")), default=1)
+    counts = gpu_counts(slurm, find_queue(recipe.site, "gpu")) if slurm else []
+    return min(min(counts, default=1), node.gpus)

@@ -14,7 +14,7 @@ from builder.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, 
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, command_line, from_user, join
 from builder.site.slurm import directives, find_queue, job_options, srun_options
-from builder.site.slurmrequest import check_slurm_request, with_raw_options
+from builder.site.slurmrequest import with_raw_options
 from builder.site.srun import engine_image
 
 
@@ -26,7 +26,6 @@ def plan_job(recipe: Recipe, request: JobRequest) -> BatchJob:
             option.
     """
     gpus = check_request(recipe, request)
-    check_slurm_request(recipe, request.slurm)
     kind = LAUNCHERS[request.launcher or recipe.site.launcher]
     launcher = (JupyterLauncher if request.jupyter else kind)(recipe, request, gpus)
     launcher.check()
@@ -46,7 +45,6 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
             f"builder run {recipe.name} -- bash",
         )
     gpus = check_request(recipe, request)
-    check_slurm_request(recipe, request.slurm)
     SrunLauncher(recipe, request, gpus).check()
 
     container = _interactive_container(recipe, request, gpus)
@@ -122,7 +120,9 @@ class _JobPlan:
             checkpoint_is_folder=bool(self._checkpoint) and not is_address,
             master_address=self._master_address(),
             slurm=self.site.slurm is not None,
-            directives=self._directives(),
+            directives=tuple(directives(self.recipe, self.request, self.resources))
+            if self.site.slurm
+            else (),
             srun=self._srun(),
             chain=self.request.chain or 0,
             token_folder=join(self.base, "/.builder-jupyter-XXXXXXXX")
@@ -204,11 +204,6 @@ class _JobPlan:
             migrates=runtime.kind == "podman-hpc",
             image_id=self.request.image_id,
         )
-
-    def _directives(self) -> tuple[str, ...]:
-        if self.site.slurm is None:
-            return ()
-        return tuple(directives(self.recipe, self.request, self.resources))
 
     def _srun(self) -> tuple[str, ...]:
         if self.site.slurm is None:

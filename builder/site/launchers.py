@@ -5,7 +5,6 @@ A job can also run a Jupyter server: one process in a container, which a browser
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -21,8 +20,8 @@ from builder.site.shell import ShellText
 _HOST_NETWORK = {"--network=host", "--net=host"}
 
 
-class ProcessLauncher(ABC):
-    """Starts the processes of one job.
+class ProcessLauncher:
+    """Starts the processes of one job: by default one on each node, without a rank.
 
     Args:
         recipe: the target.
@@ -30,7 +29,7 @@ class ProcessLauncher(ABC):
         gpus: GPUs per node.
     """
 
-    name: ClassVar[Launcher]
+    name: ClassVar[Launcher] = "srun"
     binds_cpus: ClassVar[bool] = False
     """Whether srun can bind each process to the cores next to its GPU."""
     uses_host_network: ClassVar[bool] = False
@@ -57,13 +56,13 @@ class ProcessLauncher(ABC):
         else:
             _check_slurm(self.recipe, self.request, self.gpus)
 
-    @abstractmethod
     def tasks(self) -> int:
         """Return the processes per node that Slurm (or the script) starts."""
+        return 1
 
-    @abstractmethod
     def rank_variables(self) -> dict[str, str | None]:
         """Return the variables that tell a process its rank, in torch's names."""
+        return {}
 
     def env(self) -> dict[str, str | None]:
         """Return the variables that a process needs to find the others."""
@@ -96,8 +95,7 @@ class ProcessLauncher(ABC):
 class SrunLauncher(ProcessLauncher):
     """Each process is a task of srun. Without Slurm, the script starts a single process."""
 
-    name: ClassVar[Launcher] = "srun"
-    binds_cpus: ClassVar[bool] = True
+    binds_cpus = True
 
     def check(self) -> None:
         super().check()
@@ -125,12 +123,6 @@ class TorchrunLauncher(ProcessLauncher):
 
     name = "torchrun"
     uses_host_network = True
-
-    def tasks(self) -> int:
-        return 1
-
-    def rank_variables(self) -> dict[str, str | None]:
-        return {}
 
     def wrap(self, command: tuple[str, ...]) -> tuple[str, ...]:
         words = ["torchrun", f"--nnodes={self.request.nodes}", f"--nproc-per-node={self.processes}"]
@@ -163,7 +155,6 @@ class MpiLauncher(SrunLauncher):
 class JupyterLauncher(ProcessLauncher):
     """A single process, the server, with all GPUs of the job. Without Slurm, the script starts it."""
 
-    name = "srun"
     uses_host_network = True
 
     def __init__(self, recipe: Recipe, request: JobRequest, gpus: int) -> None:
@@ -192,17 +183,9 @@ class JupyterLauncher(ProcessLauncher):
             message = f"{self.recipe.site_title}: no browser reaches a server in the container"
             raise UsageError(message, "add --network=host to site.runtime.ranks in the recipe")
 
-    def tasks(self) -> int:
-        return 1
-
-    def rank_variables(self) -> dict[str, str | None]:
-        return {}
-
 
 LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
-    "srun": SrunLauncher,
-    "torchrun": TorchrunLauncher,
-    "mpi": MpiLauncher,
+    kind.name: kind for kind in (SrunLauncher, TorchrunLauncher, MpiLauncher)
 }
 
 

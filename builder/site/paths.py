@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from builder.config.recipe import Recipe
 from builder.config.site import Additions, Site
-from builder.site.checks import check_data
+from builder.errors import UsageError
+from builder.settings import expand_home
 from builder.site.images import image_reference
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user, join, quote, with_account
@@ -62,10 +63,12 @@ def data_path(text: str, base: str) -> str:
     """Return the path of the data's tar on the site; empty if there is no data.
 
     Raises:
-        UsageError: the file exists on this machine and is not a tar.
+        UsageError: it is a folder on this machine.
     """
-    if text:
-        check_data(text)
+    path = expand_home(text)
+    if text and path.is_dir():
+        message = f"--data {text}: is a folder, not a tar"
+        raise UsageError(message, f"pack it: tar -cf {path.name or 'data'}.tar -C {text} .")
     return host_path(text, base)
 
 
