@@ -100,7 +100,7 @@ def job(
     from builder.launch.jobs import interactive_job, job_script
     from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
-    from builder.site.slurmrequest import read_slurm
+    from builder.site.slurm import read_slurm
 
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Where the account comes from without ``--account``: sbatch reads the first variable, srun the second.
 ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
-#: Adds ``--slurm`` alone; :func:`builder.site.slurmrequest.read_slurm` reads its values.
+#: Adds ``--slurm`` alone; :func:`builder.site.slurm.read_slurm` reads its values.
 raw_slurm_option = click.option(
     "--slurm",
     multiple=True,
@@ -65,7 +65,7 @@ def take_job_options(
     reason = "the site's recipe names the runtime"
     about = f"{{}} cannot be combined with --on slurm: {reason}"
     refuse({"--runner": runner}, about, "leave out one of them")
-    from builder.site.slurmrequest import read_slurm
+    from builder.site.slurm import read_slurm
     from builder.smoke.options import SlurmOptions
 
     account = account or next(filter(None, map(os.environ.get, ACCOUNT_VARIABLES)), "")

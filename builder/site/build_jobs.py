@@ -29,8 +29,7 @@ from builder.site.paths import host_setup
 from builder.site.render import templates
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.site.slurm import find_queue, job_options
-from builder.site.slurmrequest import check_slurm_request, with_raw_options
+from builder.site.slurm import check_slurm_request, find_queue, job_options, with_raw_options
 
 #: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file
 #: system a file may appear late.

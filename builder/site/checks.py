@@ -11,8 +11,7 @@ from builder.errors import UsageError
 from builder.site.command import check_gpus
 from builder.site.limits import gpu_counts
 from builder.site.request import JobRequest
-from builder.site.slurm import find_queue
-from builder.site.slurmrequest import check_slurm_request
+from builder.site.slurm import check_slurm_request, find_queue
 
 #: The account becomes part of a script's comments.
 _WORD = re.compile(r"[\w.@+-]+")

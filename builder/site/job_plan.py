@@ -13,8 +13,7 @@ from builder.site.job import BatchJob, ImageFile, Resources
 from builder.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, command_line, from_user, join
-from builder.site.slurm import directives, find_queue, job_options, srun_options
-from builder.site.slurmrequest import with_raw_options
+from builder.site.slurm import directives, find_queue, job_options, srun_options, with_raw_options
 from builder.site.srun import engine_image
 
 

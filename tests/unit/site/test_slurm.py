@@ -1,106 +1,113 @@
-"""Slurm's commands, with small stand-ins for sbatch, scontrol and scancel."""
+"""Options of Slurm in the place of the recipe's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import re
+from typing import Any
 
 import pytest
 
-from builder.errors import RunnerError
-from builder.progress import NullReporter
-from builder.site.scheduler import cancel, submit, wait
+from builder.config.queues import PartitionLimits, Queue, Slurm
+from builder.config.recipe import Recipe
+from builder.config.site import NodeHardware, Runtime, Site
+from builder.errors import UsageError
+from builder.site.job_plan import plan_job, salloc
+from builder.site.render import render
+from builder.site.request import JobRequest
+from builder.site.slurm import read_slurm
+from tests.support.image_kit import recipe
+
+SLURM = Slurm(
+    account="none",
+    partitions={
+        "standard": PartitionLimits(max_time="2-0", qos=("normal",)),
+        "debug": PartitionLimits(max_time="00:30:00", qos=("short",)),
+    },
+    queues={"gpu": Queue(partition="standard", qos="normal", time="12:00:00")},
+    refused={"mail-user": "mail is off here: look with squeue"},
+)
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of stand-ins at the front of PATH."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("FOLDER", str(tmp_path))
-    return tmp_path
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
-
-
-def test_submit(programs: Path) -> None:
-    """sbatch reads the script and prints the job's id, with the cluster's name on federated clusters."""
-    program(programs, "sbatch", '[ "$*" = --parsable ] && cat > "$FOLDER/submitted" && echo "812;cluster"')
-    assert submit("#!/bin/bash\ntrue\n") == "812"
-    assert (programs / "submitted").read_text() == "#!/bin/bash\ntrue\n"
-
-
-def test_rejected_job(programs: Path) -> None:
-    """The message contains Slurm's reasons."""
-    program(
-        programs,
-        "sbatch",
-        "cat >/dev/null\necho 'sbatch: error: invalid account acc' >&2\n"
-        "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2\nexit 1",
+def target(slurm: Slurm | None = SLURM) -> Recipe:
+    runtime = Runtime(kind="apptainer")
+    site = Site(
+        title="S", slurm=slurm, node=NodeHardware(gpus=4, cores=64), runtime=runtime, launcher="torchrun"
     )
-    with pytest.raises(RunnerError) as caught:
-        submit("#!/bin/bash\n")
-    assert caught.value.message == (
-        "Slurm rejected the job: invalid account acc; Batch job submission failed: Invalid account"
-    )
+    return recipe(site=site)
 
 
-def test_sbatch_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunnerError, match="sbatch cannot be run on this machine: No such file") as caught:
-        submit("x")
-    assert "copy it to the site's login node" in caught.value.hint
+def directives(*raw: str, partition: str = "", qos: str = "", **more: Any) -> list[str]:
+    asked = read_slurm(raw, partition=partition, qos=qos)
+    text = render(plan_job(target(), JobRequest(command=("x",), slurm=asked, **more)))
+    return re.findall(r"^#SBATCH (.*)$", text, re.MULTILINE)
 
 
-class Notes(NullReporter):
-    """Collects the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-
-def answers(folder: Path, texts: Sequence[str]) -> None:
-    """Creates a scontrol that prints one text after the other; ``!TEXT`` is an error."""
-    for number, text in enumerate(texts):
-        (folder / f"answer-{number}").write_text(text)
-    (folder / "count").write_text("0")
-    program(
-        folder,
-        "scontrol",
-        'n=$(cat "$FOLDER/count"); echo $((n + 1)) > "$FOLDER/count"; answer=$(cat "$FOLDER/answer-$n")\n'
-        'case $answer in !*) echo "$answer" >&2; exit 1 ;; esac; echo "$answer"',
-    )
+def test_options() -> None:
+    """Raw options take the place of the recipe's of the same name; the others stay."""
+    found = directives("--mem=60G", "--cpus-per-task=4", "--requeue", "--comment=a b", "--job-name=mine")
+    assert {
+        "--mem=60G",
+        "--cpus-per-task=4",
+        "--requeue",
+        "'--comment=a b'",
+        "--job-name=mine",
+        "--partition=standard",
+        "--qos=normal",
+        "--time=12:00:00",
+    } <= set(found)
+    assert sum(option.startswith(("--cpus-per-task", "--job-name")) for option in found) == 2
+    assert not [option for option in directives("--mem-per-gpu=9G") if option.startswith("--mem=")]
 
 
-def test_wait(programs: Path) -> None:
-    """Each change of the state is reported once; single failures of scontrol are ignored."""
-    pending = "JobId=1 JobState=PENDING Reason=Resources Dependency=(null)"
-    states = [pending, pending, "!busy", "JobState=RUNNING Reason=None", "JobState=COMPLETED Reason=None"]
-    answers(programs, states)
-    reporter = Notes()
-    assert wait("1", reporter, sleep=lambda s: None) == "COMPLETED"
-    assert reporter.notes == ["job 1: pending (Resources)", "job 1: running"]
+def test_another_partition() -> None:
+    """It has neither the queue's QOS, unless it accepts it, nor the queue's time."""
+    found = directives(partition="debug")
+    assert "--partition=debug" in found and "--time=00:30:00" in found
+    assert not [option for option in found if option.startswith("--qos")]
+    assert "--qos=short" in directives(partition="debug", qos="short")
+    with pytest.raises(UsageError, match="exceeds the limit of partition debug") as raised:
+        directives(partition="debug", time="01:00:00")
+    assert "--partition standard --qos normal allows it" in raised.value.hint
 
 
-def test_wait_for_a_forgotten_job(programs: Path) -> None:
-    answers(programs, ["JobState=RUNNING", "!slurm_load_jobs error: Invalid job id specified"])
-    assert wait("1", sleep=lambda s: None) == "UNKNOWN"
+def test_queue_in_raw_options() -> None:
+    """The limits of a partition hold however it is named."""
+    assert "--time=00:30:00" in directives("--partition=debug")
+    with pytest.raises(UsageError, match="exceeds the limit of partition debug"):
+        directives("--partition=debug", time="01:00:00")
 
 
-def test_wait_without_answers(programs: Path) -> None:
-    """Several failures in a row are an error."""
-    answers(programs, ["!Unable to contact slurm controller"] * 5)
-    with pytest.raises(RunnerError, match="does not answer about job 1: .*Unable to contact"):
-        wait("1", sleep=lambda s: None)
+def test_interactive() -> None:
+    asked = read_slurm(("--x11",), partition="debug")
+    assert {"--partition=debug", "--x11"} <= set(salloc(target(), JobRequest(slurm=asked))[0].split())
 
 
-def test_cancel(programs: Path) -> None:
-    """A job that does not exist any more is not an error."""
-    program(programs, "scancel", 'echo "$*" > "$FOLDER/cancelled"; exit 1')
-    cancel("812")
-    assert (programs / "cancelled").read_text() == "812\n"
+@pytest.mark.parametrize(
+    ("raw", "message", "hint"),
+    [
+        ("--qos=a b", "--qos 'a b' is not one word", "--qos NAME"),
+        ("--mail-user=a@b", "--mail-user: S does not accept it", "look with squeue"),
+        ("--time=3", "--slurm=--time=3: builder writes this option itself", "pass --time"),
+        ("--nodes", "--slurm=--nodes: builder writes this option itself", "pass --nodes"),
+        ("-N3", "--slurm=-N3: not an option", "--name=value"),
+        ("3", "--slurm=3: not an option", "--name=value"),
+        ("--a\nid", "not an option", "--name=value"),
+        ("--partition=debugg", "--partition debugg: S has no such partition", "debug"),
+    ],
+)
+def test_refused(raw: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        directives(raw)
+    assert message in raised.value.message and hint in raised.value.hint
+
+
+def test_no_scheduler() -> None:
+    with pytest.raises(UsageError, match="S has no scheduler, which --x needs"):
+        plan_job(target(None), JobRequest(command=("x",), slurm=read_slurm(("--x",))))
+
+
+@pytest.mark.parametrize(("on_node", "tasks"), [(True, 4), (False, 1)])
+def test_interactive_gpus(on_node: bool, tasks: int) -> None:
+    """On the node srun starts one process per GPU; a shell that srun itself starts is one."""
+    line, _ = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4))
+    assert {f"--ntasks-per-node={tasks}", f"--cpus-per-task={64 // tasks}"} <= set(line.split())
