@@ -35,7 +35,7 @@ from builder.steps.recipe import check_step_architecture, recipe_steps
 
 if TYPE_CHECKING:
     from builder.steps.changes import StepDifference
-    from builder.steps.job import StepRun
+    from builder.steps.run import StepRun
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from builder.model import Fetched, Layer, OsPackage, canonical_json
 from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
 from builder.run.base import Mount
 from builder.steps.apt_base import MOUNTED, runnable
-from builder.steps.job import StepRun
-from builder.steps.run import run_step
+from builder.steps.run import StepRun, run_step
 from builder.store.leftovers import temporary_folder
 from builder.workspace import Workspace
 

@@ -10,14 +10,14 @@ from builder.errors import RunnerError
 from builder.qemu import emulation
 
 if TYPE_CHECKING:
-    from builder.steps.job import StepRun
+    from builder.steps.run import StepRun
 
 
 def recipe_steps(recipe: Recipe) -> tuple[list[StepRun], list[StepRun]]:
     """Return the steps below the recipe's ``files:``, and those from the first that uses them."""
     if not recipe.steps:
         return [], []
-    from builder.steps.job import StepRun  # with the runners: not for a recipe without steps
+    from builder.steps.run import StepRun  # with the runners: not for a recipe without steps
 
     runs = []
     for number, step in enumerate(recipe.steps):

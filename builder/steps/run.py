@@ -14,7 +14,8 @@ import logging
 import shutil
 import tarfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -25,22 +26,23 @@ from builder.layers.compress import codec_name
 from builder.layers.entry import Entry
 from builder.model import OCI_LAYER, Compression, Descriptor, Image, Layer, SifImage
 from builder.progress import working
-from builder.run.base import ImageConfig, Runner, RunOptions, require_oci
+from builder.redact import redact
+from builder.run.base import ImageConfig, Mount, Runner, RunOptions, require_oci
 from builder.run.confine import seccomp_library
 from builder.run.docker import DockerRunner
 from builder.run.identity import container_root
 from builder.run.jail import OVERLAY_ON_DISK
 from builder.run.podman import PodmanRunner
+from builder.run.process import Completed
 from builder.run.rootfs import cached_rootfs
 from builder.run.select import ENGINE_NAMES, find_runner
 from builder.run.task import TaskLog
 from builder.run.userns import interpreter_of, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_layer, nodes_of_upper
-from builder.steps.job import StepJob, StepRun, check_step
 from builder.store.files import sha256_file, space_errors
 from builder.store.leftovers import temporary_folder
-from builder.text import human_bytes
+from builder.text import human_bytes, visible
 from builder.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,75 @@ log = logging.getLogger(__name__)
 FORMAT = 2
 #: Paths that a note names.
 _SHOWN = 5
+#: Lines of a failed step that the message shows.
+SHOWN_LINES = 30
+#: Characters of a command in titles and progress.
+_TITLE = 60
+#: Runs each argument in a new shell, and prints it before; all output goes to stderr, in order.
+_SCRIPT = (
+    'exec 1>&2; for command do printf "+ %s\\n" "$command"; /bin/sh -c "$command" || exit; done'
+)
+_HOME = "/root"
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """The commands of a step, and their surroundings."""
+
+    commands: tuple[str, ...]
+    """Shell commands, in order. The first one that fails ends the step."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables in addition to the image's; they are not in the image."""
+    network: bool = False
+    """Whether the commands reach the host's network."""
+    mounts: Sequence[Mount] = ()
+    """Files and folders of the host; they are not in the layer."""
+    title: str = ""
+    """The layer's name in the image's history; empty: the first command."""
+    where: str = ""
+    """File, line and key of the step, for messages."""
+    leave_out: Callable[[Entry], bool] | None = None
+    """Which changes are not in the layer, in addition to those of every step; None: no others. It
+    and mounts are no part of the key of :func:`cached_step`: who sets them has
+    another cache."""
+
+    @property
+    def name(self) -> str:
+        """The title, or the first command, as one short line without credentials."""
+        text = " ".join(redact(self.title or next(iter(self.commands), "")).split())
+        return visible(text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}...")
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line that runs the commands in the image."""
+        return ["/bin/sh", "-c", _SCRIPT, "step", *self.commands]
+
+
+@dataclass(frozen=True)
+class StepJob:
+    """One run of a step."""
+
+    image: Image | SifImage
+    step: StepRun
+    folder: Path
+    """An empty folder, which is removed after the run."""
+    work: Workspace
+    compression: Compression
+    output: TaskLog
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The complete environment of the commands.
+
+        Files of a layer have another time than in the step. So Python writes no bytecode that
+        depends on it.
+        """
+        own = {
+            "HOME": _HOME,
+            "SOURCE_DATE_EPOCH": str(self.work.settings.epoch),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        return {**own, **ImageConfig.of(self.image).env, **self.step.env}
 
 
 def cached_step(
@@ -197,6 +268,20 @@ def _in_namespaces(job: StepJob, rootfs: Path, options: RunOptions) -> Nodes:
         ) from None
     check_step(done, job.step, job.output)
     return nodes_of_upper(job.folder / "upper")
+
+
+def check_step(done: Completed, step: StepRun, output: TaskLog) -> None:
+    """Raise ImageError if the step failed."""
+    if done.returncode == 0:
+        return
+    where = f"{step.where}: " if step.where else ""
+    commands = [line for line in output.lines if line.startswith("+ ")]
+    failed = f" at {commands[-1][2:]!r}" if commands else ""
+    raise ImageError(
+        f"{where}the step {step.name!r} failed with exit code {done.returncode}{failed}:\n"
+        f"{output.tail(SHOWN_LINES)}",
+        f"all lines of the step: {output.path}",
+    )
 
 
 # docker and podman

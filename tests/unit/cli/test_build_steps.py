@@ -13,7 +13,7 @@ from builder.layers.entry import Entry, Inline
 from builder.model import Image, Layer
 from builder.oci.layout import read_layout
 from builder.steps import run
-from builder.steps.job import StepRun
+from builder.steps.run import StepRun
 from builder.workspace import Workspace
 from tests.support.cli import Cli
 from tests.support.project import TinyProject, edit

@@ -11,7 +11,7 @@ from builder.layers.entry import Entry
 from builder.model import Image, Layer, OsPackage, SifImage
 from builder.steps import apt_install
 from builder.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer
-from builder.steps.job import StepRun
+from builder.steps.run import StepRun
 from builder.store.blobs import Store
 from builder.workspace import Workspace
 from tests.support import image_kit
