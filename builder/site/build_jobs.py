@@ -23,7 +23,6 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError, UsageError
 from builder.oci.layout import restore_tag
 from builder.progress import QUIET, Reporter, working
-from builder.site.checks import check_account, check_time
 from builder.site.job import Resources
 from builder.site.paths import host_setup
 from builder.site.render import templates
@@ -80,10 +79,7 @@ def build_script(recipe: Recipe, command: Sequence[str], request: JobRequest) ->
             f"target {recipe.name} has no compute nodes to build on",
             "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
-    check_account(recipe, request.account)
-    check_slurm_request(recipe, request.slurm)
-    if request.time:
-        check_time(request.time)
+    check_slurm_request(recipe, request)
     queue, size = find_queue(site, "build"), Resources(nodes=1, gpus=0, tasks=1)
     options = job_options(recipe, request, size, queue, can_chain=False)
     options = with_raw_options(["--job-name=builder-build", *options], request.slurm)

@@ -6,14 +6,21 @@ from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.site import paths
 from builder.site.arguments import parse_bind
-from builder.site.checks import check_request
-from builder.site.command import shell_line, site_command, start
+from builder.site.command import check_gpus, shell_line, site_command, start
 from builder.site.containers import ContainerRequest, Invocation, pass_through_options
 from builder.site.job import BatchJob, ImageFile, Resources
 from builder.site.launchers import LAUNCHERS, JupyterLauncher, ProcessLauncher, SrunLauncher
+from builder.site.limits import gpu_counts
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, command_line, from_user, join
-from builder.site.slurm import directives, find_queue, job_options, srun_options, with_raw_options
+from builder.site.slurm import (
+    check_slurm_request,
+    directives,
+    find_queue,
+    job_options,
+    srun_options,
+    with_raw_options,
+)
 from builder.site.srun import engine_image
 
 
@@ -58,6 +65,35 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
         srun += container.srun.options
     then = shell_line(recipe, [*srun, *container.words], container.srun)
     return command_line(["salloc", *options]), then
+
+
+def check_request(recipe: Recipe, request: JobRequest) -> int:
+    """Check the numbers and names of a request.
+
+    Returns:
+        The GPUs of each node.
+
+    Raises:
+        UsageError: a value is not valid; the message names the option.
+    """
+    check_gpus(recipe, request.gpus)
+    gpus = _gpus_per_node(recipe, request)
+    if request.tasks is not None and gpus:
+        message = "--tasks cannot be used with GPUs: there is one process per GPU"
+        raise UsageError(message, "use --gpus N instead")
+    check_slurm_request(recipe, request)
+    return gpus
+
+
+def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
+    """Return the GPUs asked for; else all of the node, or one, or the least that Slurm gives."""
+    if request.gpus is not None:
+        return request.gpus
+    node, slurm = recipe.site.node, recipe.site.slurm
+    if request.nodes > 1 or node.whole:
+        return node.gpus
+    counts = gpu_counts(slurm, find_queue(recipe.site, "gpu")) if slurm else []
+    return min(min(counts, default=1), node.gpus)
 
 
 def edf_name(recipe: Recipe) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
-from builder.config.site import Additions, Launcher, slurm_of
+from builder.config.site import Additions, Launcher
 from builder.errors import UsageError
-from builder.site.checks import check_account
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 
@@ -53,8 +53,8 @@ class ProcessLauncher:
         """
         if self.recipe.site.slurm is None:
             self._check_without_slurm()
-        else:
-            _check_slurm(self.recipe, self.request, self.gpus)
+        elif self.recipe.site.node.gpus and not self.gpus:
+            self._check_queue_without_gpus(self.recipe.site.slurm)
 
     def tasks(self) -> int:
         """Return the processes per node that Slurm (or the script) starts."""
@@ -79,6 +79,11 @@ class ProcessLauncher:
     def additions(self) -> tuple[Additions, ...]:
         """Return the recipe's extra settings for this job."""
         return (self.recipe.site.fabric,) if self.request.nodes > 1 else ()
+
+    def _check_queue_without_gpus(self, slurm: Slurm) -> None:
+        if slurm.queues and "cpu" not in slurm.queues:
+            message = f"{self.recipe.site_title}: the recipe has no queue for jobs without GPUs"
+            raise UsageError(message, "request GPUs, or add site.slurm.queues.cpu to the recipe")
 
     def _check_without_slurm(self) -> None:
         needs_slurm = {
@@ -187,23 +192,3 @@ class JupyterLauncher(ProcessLauncher):
 LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
     kind.name: kind for kind in (SrunLauncher, TorchrunLauncher, MpiLauncher)
 }
-
-
-def _check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
-    """Check account and queue of a Slurm job.
-
-    Args:
-        recipe: the target, whose site has Slurm.
-        request: what the job runs.
-        gpus: GPUs per node.
-
-    Raises:
-        UsageError: the account is missing or has another form, or the site has no queue for the
-            job.
-    """
-    slurm = slurm_of(recipe.site)
-    check_account(recipe, request.account)
-    leaves_gpus_unused = recipe.site.node.gpus and not gpus
-    if leaves_gpus_unused and slurm.queues and "cpu" not in slurm.queues:
-        message = f"{recipe.site_title}: the recipe has no queue for jobs without GPUs"
-        raise UsageError(message, "request GPUs, or add site.slurm.queues.cpu to the recipe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 
 from builder.config.fields import seconds
@@ -37,6 +38,8 @@ _OWN = {
     "ntasks": "--gpus or --tasks",
     "ntasks-per-node": "--gpus or --tasks",
 }
+#: The account becomes part of a script's comments.
+_WORD = re.compile(r"[\w.@+-]+")
 #: Options of which Slurm accepts only one.
 _MEMORY = frozenset({"mem", "mem-per-gpu", "mem-per-cpu"})
 
@@ -182,6 +185,52 @@ def _time_limit(
     return limit
 
 
+# checks ------------------------------------------------------------------------------------------
+
+
+def check_slurm_request(recipe: Recipe, request: JobRequest) -> None:
+    """Check time limit, account and options, as far as that needs no size of the job.
+
+    Raises:
+        UsageError: a value has another form, the site has no scheduler, refuses an option, or
+            requires an account.
+    """
+    if request.time:
+        try:
+            seconds(request.time)
+        except ValueError as e:
+            hint = "write it as Slurm does: HH:MM:SS, or D-HH:MM"
+            raise UsageError(f"--time: {e}", hint) from None
+    if request.account and not _WORD.fullmatch(request.account):
+        message = f"--account {request.account!r} contains characters that are not allowed"
+        raise UsageError(message, "use letters, digits and . _ + - @ only")
+    slurm, asked = recipe.site.slurm, request.slurm
+    given = [name for name in ("partition", "qos") if getattr(asked, name)]
+    given += [_name(option) for option in asked.options]
+    if slurm is None:
+        if given:
+            message = f"{recipe.site_title} has no scheduler, which --{given[0]} needs"
+            raise UsageError(message, "leave it out")
+        return
+    for name in given:
+        if name in slurm.refused:
+            hint = slurm.refused[name]
+            raise UsageError(f"--{name}: {recipe.site_title} does not accept it", hint)
+    _check_account(recipe, slurm, request.account)
+
+
+def _check_account(recipe: Recipe, slurm: Slurm, account: str) -> None:
+    """Raise UsageError if the site requires an account, or one of another form."""
+    example = slurm.account_example
+    if slurm.account == "required" and not account:
+        such_as = f", such as {example}" if example else ""
+        message = f"jobs on {recipe.site_title} require an account"
+        raise UsageError(message, f"pass --account NAME{such_as}")
+    if account and not re.fullmatch(slurm.account_form or ".*", account):
+        message = f"--account {account}: {recipe.site_title} has no account of this form"
+        raise UsageError(message, f"pass one such as {example}" if example else "check its name")
+
+
 # options of the user, in place of the recipe's ----------------------------------------------------
 
 
@@ -215,24 +264,6 @@ def read_slurm(options: Sequence[str], *, partition: str = "", qos: str = "") ->
             message = f"--{name} {value!r} is not one word"
             raise UsageError(message, f"pass --{name} NAME as Slurm reads it")
     return SlurmRequest(queue["partition"], queue["qos"], tuple(raw))
-
-
-def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
-    """Check whether the site accepts the options.
-
-    Raises:
-        UsageError: the site has no scheduler, or refuses an option.
-    """
-    slurm = recipe.site.slurm
-    given = [name for name in ("partition", "qos") if getattr(asked, name)]
-    given += [_name(option) for option in asked.options]
-    if slurm is None and given:
-        message = f"{recipe.site_title} has no scheduler, which --{given[0]} needs"
-        raise UsageError(message, "leave it out")
-    for name in given:
-        if slurm is not None and name in slurm.refused:
-            hint = slurm.refused[name]
-            raise UsageError(f"--{name}: {recipe.site_title} does not accept it", hint)
 
 
 def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:

@@ -15,8 +15,8 @@ from builder.config.recipe import Recipe
 from builder.config.sitefile import read_site
 from builder.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.errors import UsageError
-from builder.site.checks import check_request
 from builder.site.job import Resources
+from builder.site.job_plan import check_request
 from builder.site.limits import check_limits
 from builder.site.request import JobRequest
 from tests.support.image_kit import recipe
@@ -152,5 +152,6 @@ def test_refused(row: tuple[Any, ...]) -> None:
 def test_gpus_of_a_job(name: str, gpus: int) -> None:
     """Where jobs get whole nodes, a job uses all GPUs unless it asks for fewer."""
     target = shipped(name)
-    assert check_request(target, JobRequest()) == gpus
-    assert check_request(target, JobRequest(nodes=2)) == target.site.node.gpus
+    account = target.site.slurm.account_example if target.site.slurm else ""
+    assert check_request(target, JobRequest(account=account)) == gpus
+    assert check_request(target, JobRequest(account=account, nodes=2)) == target.site.node.gpus
