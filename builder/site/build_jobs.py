@@ -28,7 +28,7 @@ from builder.site.paths import host_setup
 from builder.site.render import templates
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
-from builder.site.slurm import check_slurm_request, find_queue, job_options, with_raw_options
+from builder.site.slurm import check_slurm_request, job_options, with_raw_options
 
 #: Seconds to wait for the result of a job that has ended, and between two looks: on a shared file
 #: system a file may appear late.
@@ -80,8 +80,7 @@ def build_script(recipe: Recipe, command: Sequence[str], request: JobRequest) ->
             "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
     check_slurm_request(recipe, request)
-    queue, size = find_queue(site, "build"), Resources(nodes=1, gpus=0, tasks=1)
-    options = job_options(recipe, request, size, queue, can_chain=False)
+    options = job_options(recipe, request, Resources(nodes=1, gpus=0, tasks=1), "build")
     options = with_raw_options(["--job-name=builder-build", *options], request.slurm)
     directives = [*options, "--output=log"]
     template = templates().get_template("build.sh.j2")

@@ -57,8 +57,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[str, str]:
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
     on_node = site.slurm.salloc_on_node
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if on_node else 1)
-    queue = find_queue(site, "interactive")
-    options = job_options(recipe, request, resources, queue, can_chain=False)
+    options = job_options(recipe, request, resources, "interactive")
     options = with_raw_options(options, request.slurm)
     srun = [] if on_node and not container.srun else ["srun", "--pty", *site.slurm.srun]
     if container.srun:

@@ -69,12 +69,7 @@ def queue_kind(node: NodeHardware, resources: Resources) -> QueueName:
 
 
 def job_options(
-    recipe: Recipe,
-    request: JobRequest,
-    resources: Resources,
-    queue: Queue,
-    *,
-    can_chain: bool = True,
+    recipe: Recipe, request: JobRequest, resources: Resources, kind: QueueName
 ) -> list[str]:
     """Return the options that allocate the resources of a job.
 
@@ -82,14 +77,13 @@ def job_options(
         recipe: the target, whose site has Slurm.
         request: account and time limit of the job.
         resources: its size.
-        queue: the queue that it is for.
-        can_chain: whether the job can be split into segments, for the hint.
+        kind: of the job.
 
     Raises:
         UsageError: the site does not allow the job's time or size.
     """
     site = recipe.site
-    queue = asked_queue(slurm_of(site), queue, request.slurm)
+    queue = asked_queue(slurm_of(site), find_queue(site, kind), request.slurm)
     values = {
         "account": request.account,
         "partition": queue.partition,
@@ -104,6 +98,7 @@ def job_options(
         options.append(_fill(queue.gpus or slurm_of(site).gpus, resources))
     if memory := _memory_option(site, queue, resources.gpus):
         options.append(memory)
+    can_chain = kind not in ("interactive", "build")
     time = _time_limit(recipe, request, resources, queue, can_chain=can_chain)
     partition, qos = queue.partition or "of Slurm's default", queue.qos or "none"
     log.info("job of %s: partition %s, QOS %s, %s", recipe.name, partition, qos, time)
@@ -117,9 +112,9 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
     Raises:
         UsageError: the site does not allow the job's time or size.
     """
-    queue = find_queue(recipe.site, queue_kind(recipe.site.node, resources))
+    kind = queue_kind(recipe.site.node, resources)
     options = [f"--job-name={request.name or recipe.name}"]
-    options += job_options(recipe, request, resources, queue)
+    options += job_options(recipe, request, resources, kind)
     if request.chain:
         options += [f"--signal={_CHAIN_SIGNAL}", f"--array=1-{request.chain}%1"]
     options.append("--output=%x-%A_%a.out" if request.chain else "--output=%x-%j.out")
